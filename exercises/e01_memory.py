@@ -1,0 +1,33 @@
+"""Exercise e01: the memory of one training step, to the byte.
+
+The network is the one of lesson 01: Linear layers with bias, a ReLU between each two, no ReLU after the last, and
+cross-entropy as the loss. All numbers are float32 (4 bytes); labels are int64 (8 bytes).
+
+`training_bytes([784, 1000, 1000, 10], 100, "adam")` is about a network 784-1000-1000-10 and a batch of 100 images.
+The check builds that network, trains it for one step, and measures what torch really holds.
+
+Check it with `mpcourse check e01`. Stuck? `mpcourse hint e01`.
+"""
+
+
+def training_bytes(widths, batch, optimizer):
+    """Bytes that one training step holds, by kind.
+
+    widths: list of ints, the number of units of each layer, input first; at least two of them.
+    batch: int, examples in the batch. optimizer: "sgd", "momentum" (SGD with momentum) or "adam".
+    Returns a dict of ints:
+        "parameters"   weights and biases
+        "gradients"    what backward leaves in .grad
+        "optimizer"    what the optimizer keeps from one step to the next (Adam also counts its steps: one
+                       4-byte number for each parameter tensor)
+        "activations"  what autograd saves in the forward pass for the backward pass, parameters not counted. A
+                       tensor that two operations save is counted once. The loss saves its log-probabilities, the
+                       labels, and one 4-byte number (the sum of the class weights).
+    """
+    raise NotImplementedError("e01_memory: return the bytes of one training step, by kind")
+
+
+if __name__ == "__main__":
+    from mpcourse.check import check_this_file
+
+    check_this_file(__file__)

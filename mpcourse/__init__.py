@@ -1,0 +1,13 @@
+"""mpcourse: distributed deep-learning training by hand."""
+
+import sys
+
+# pip refuses an old Python too, but one that was not asked through pip can still find this folder.
+if sys.version_info < (3, 11):  # noqa: UP036
+    raise ImportError(
+        "mpcourse needs Python 3.11 or newer, this is Python {}.{}: run `make setup PYTHON=python3.11`".format(
+            *sys.version_info[:2]
+        )
+    )
+
+__version__ = "0.1.0"

@@ -1,0 +1,125 @@
+"""A learner's file, loaded; its functions, called with an eye on what they do to their arguments."""
+
+import ast
+import contextlib
+import copy
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from mpcourse.check.wrong import Wrong, short, to_numpy
+
+# Every line of the learner's code is followed by a comparison of the guarded arguments. That finds the very line
+# which changes one, and it is dropped where it would cost more than it tells.
+GUARDED_LINES = 20_000
+GUARDED_BYTES = 1 << 20
+
+
+class Answer:
+    """The learner's module. `call` runs one of its functions; `line` is where the last call returned or failed."""
+
+    def __init__(self, path: Path, module: ModuleType) -> None:
+        self.path, self.module = path, module
+        self.line: int | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> "Answer":
+        """Import the file at `path` under a name of its own. Whatever its code raises passes through."""
+        spec = importlib.util.spec_from_file_location(f"answer_{path.stem}", path)
+        assert spec is not None and spec.loader is not None  # holds for every path that ends in .py
+        module = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, str(path.parent))  # as `python exercises/eNN.py` has it
+        sys.modules[spec.name] = module  # dataclasses and pickling look classes up there
+        spec.loader.exec_module(module)
+        return cls(path, module)
+
+    def missing(self, names: list[str]) -> str | None:
+        """The first of `names` that the module does not define as something callable."""
+        return next((name for name in names if not callable(getattr(self.module, name, None))), None)
+
+    def uses_world(self) -> bool:
+        """Whether the file's own code, outside its `__main__` block, speaks of COMM_WORLD."""
+        tree = ast.parse(self.path.read_text(encoding="utf-8"))
+        body = [node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))]
+        return any(
+            isinstance(node, ast.Attribute | ast.Name) and "COMM_WORLD" in ast.unparse(node)
+            for top in body
+            for node in ast.walk(top)
+        )
+
+    def call(self, name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
+        """Call the learner's function `name` with `args`; raise Wrong if it changed an argument not in `changes`.
+
+        Exceptions of the learner's code pass through. Communicators are never compared.
+        """
+        function = getattr(self.module, name)
+        try:
+            inspect.signature(function).bind(*args)
+        except TypeError as error:
+            self.line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
+            raise Wrong(
+                f"{name} to take the arguments that its task names", f"{error}", "Keep the `def` line as it was."
+            ) from None
+        guarded = [(i, a) for i, a in enumerate(args) if _comparable(a) and not any(a is c for c in changes)]
+        before = {i: copy.deepcopy(a) for i, a in guarded}
+        changed_at: dict[int, int] = {}
+        with self._traced(guarded, before, changed_at):
+            result = function(*args)
+        for i, argument in guarded:
+            if not _equal(argument, before[i]):
+                self.line = changed_at.get(i, self.line)
+                raise Wrong(
+                    f"{name} to leave its arguments as they are",
+                    f"argument {i + 1} changed from {short(before[i])} to {short(argument)}",
+                    "The caller still needs that object: work on a copy, or build a new one.",
+                )
+        return result
+
+    @contextlib.contextmanager
+    def _traced(self, guarded: list[tuple[int, Any]], before: dict[int, Any], changed_at: dict[int, int]) -> Iterator:
+        """Follow the learner's lines: where the call returns from, and after which line a guarded argument differs."""
+        path = str(self.path)
+        small = sum(_nbytes(a) for _, a in guarded) <= GUARDED_BYTES
+        last: dict[int, int] = {}  # frame id -> the line that it executed last
+        seen = 0
+
+        def local(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            if small and seen < GUARDED_LINES:
+                for i, argument in guarded:
+                    if i not in changed_at and not _equal(argument, before[i]):
+                        changed_at[i] = last.get(id(frame), frame.f_lineno)
+            last[id(frame)] = frame.f_lineno
+            if event == "return":
+                self.line = frame.f_lineno  # the outermost frame returns last
+            return local
+
+        def outer(frame: FrameType, event: str, arg: Any) -> Any:
+            return local if frame.f_code.co_filename == path else None
+
+        previous = sys.gettrace()
+        sys.settrace(outer)
+        try:
+            yield
+        finally:
+            sys.settrace(previous)
+
+
+def _comparable(value: Any) -> bool:
+    return isinstance(value, list | dict | set | bytearray) or (hasattr(value, "shape") and hasattr(value, "dtype"))
+
+
+def _nbytes(value: Any) -> int:
+    return getattr(value, "nbytes", None) or 64 * len(value)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if hasattr(a, "shape"):
+        x, y = to_numpy(a), to_numpy(b)
+        return x.shape == y.shape and x.dtype == y.dtype and x.tobytes() == y.tobytes()
+    return bool(a == b)

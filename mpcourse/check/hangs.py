@@ -1,0 +1,103 @@
+"""Explain a run that did not end: who waits where, and what the pattern of waiting usually means."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mpcourse.check.logbook import Entry
+from mpcourse.check.watch import STILL, Ending
+
+RECEIVES = ("recv", "Recv", "probe", "Probe", "mprobe", "Mprobe")
+SENDS = ("send", "Send", "ssend", "Ssend", "Rsend", "bsend", "Bsend")
+PAIRED = (*RECEIVES, *SENDS, "sendrecv", "Sendrecv", "Sendrecv_replace")
+
+
+@dataclass
+class Told:
+    """The part of a verdict that speaks of a hang."""
+
+    kind: str
+    headline: str
+    rank: int | None = None
+    line: int | None = None
+    details: list[str] = field(default_factory=list)
+    why: str = ""
+
+
+def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
+    """What happened, for an ending of the kind "deadlock", "still" or "slow"."""
+    running = [i for i, e in ending.entries.items() if i not in ending.reports and e.stage in ("loading", "running")]
+    details = [_where(ending, i, code) for i in sorted(ending.entries)] if ending.size > 1 else []
+    if ending.kind == "deadlock":
+        waiting = [i for i in sorted(ending.entries) if ending.entries[i].stage == "waiting"]
+        first = waiting[0] if waiting else 0
+        return Told(
+            "deadlock",
+            "every rank waits for something that no rank will do",
+            ending.entries[first].rank,
+            ending.lines.get(first),
+            details,
+            _why_blocked({i: ending.entries[i] for i in sorted(ending.entries)}),
+        )
+    first = running[0] if running else min(ending.entries, default=0)
+    rank, line = ending.entries[first].rank, ending.lines.get(first)
+    place = code(line) or "an unknown line"
+    if ending.kind == "still":
+        headline = f"rank {rank} has not come further for {STILL:.0f} s; it is at {place}"
+        why = "An endless loop, or a wait for something that never comes. What must happen for this line to be left?"
+        return Told("no progress", headline, rank, line, details, why)
+    headline = f"the ranks keep talking and do not finish; rank {rank} is at {place}"
+    why = "A loop that communicates has no end. How many rounds does it need?"
+    return Told("endless", headline, rank, line, details, why)
+
+
+def _where(ending: Ending, number: int, code: Callable[[int | None], str]) -> str:
+    entry, line = ending.entries[number], code(ending.lines.get(number))
+    if number in ending.reports or entry.stage == "returned":
+        return f"rank {entry.rank} has returned"
+    if entry.stage == "waiting":
+        return f"rank {entry.rank} waits in {entry.text}, {line}"
+    return f"rank {entry.rank} is at {line or 'an unknown line'}"
+
+
+def _why_blocked(entries: dict[int, Entry]) -> str:
+    """The misconception behind a deadlock, from the calls in which ranks wait."""
+    waiting = {e.rank: e for e in entries.values() if e.stage == "waiting"}
+    returned = sorted(e.rank for e in entries.values() if e.stage == "returned")
+    names = {rank: e.text.partition("(")[0] for rank, e in waiting.items()}
+    collective = sorted({name for name in names.values() if name not in PAIRED})
+    for rank, entry in waiting.items():
+        if names[rank] in PAIRED and _peer(entry) == rank:
+            verb = "receives from" if names[rank] in RECEIVES else "sends to"
+            return f"Rank {rank} {verb} itself: its own part needs no message, just use it."
+    if len(collective) > 1:
+        return (
+            f"{' and '.join(collective)} are collective calls: every rank of the communicator must make the same ones, "
+            "in the same order."
+        )
+    if collective and (returned or len(set(names.values())) > 1):
+        missing = returned or sorted(r for r in waiting if names[r] != collective[0])
+        return (
+            f"{collective[0]} is a collective call: every rank of the communicator must call it, and "
+            f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing))} did not."
+        )
+    if waiting and all(name in RECEIVES for name in names.values()) and not returned:
+        return "Every rank receives before anyone sends. One side must send first, or use sendrecv."
+    if waiting and all(name in SENDS for name in names.values()) and not returned:
+        return "Every rank sends and waits for its receiver, which sends too. One must receive first, or use sendrecv."
+    for rank, entry in waiting.items():
+        if _peer(entry) in returned and names[rank] in RECEIVES:
+            return f"Rank {rank} waits for a message from rank {_peer(entry)}, which has returned without sending it."
+        if _peer(entry) in returned and names[rank] in SENDS:
+            return f"Rank {rank} sends to rank {_peer(entry)}, which has returned without receiving it."
+    return (
+        "Draw who sends to whom, and in which order: each receive needs one send with its source, destination and tag."
+    )
+
+
+def _peer(entry: Entry) -> int | None:
+    """The rank that a point-to-point call speaks to, or None."""
+    for part in entry.text.partition("(")[2].rstrip(")").split(", "):
+        key, _, value = part.partition("=")
+        if key in ("source", "dest") and value.isdigit():
+            return int(value)
+    return None

@@ -1,0 +1,57 @@
+"""What a rank is doing at this moment, in a page of memory that another process or thread can read."""
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_LAYOUT = struct.Struct("<QiiiB235s")  # calls, process id, rank, line, stage, text
+STAGES = ("loading", "running", "waiting", "returned")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reading of a rank's page.
+
+    calls: how many communicator calls it has begun or ended; it grows as long as the rank gets on.
+    stage: "loading" (importing the learner's file), "running" (the learner's code), "waiting" (inside a blocking
+    call) or "returned" (the check is over on this rank). text: the call, e.g. "recv(source=1)". line: in the file.
+    """
+
+    calls: int
+    pid: int
+    rank: int
+    line: int
+    stage: str
+    text: str
+
+
+class Logbook:
+    """The writing side; one per rank. `folder` must be on a file system that the reader sees."""
+
+    def __init__(self, folder: Path, number: int, rank: int) -> None:
+        path = folder / f"rank{number}.state"
+        path.write_bytes(bytes(_LAYOUT.size))
+        with path.open("r+b") as file:
+            self._page = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self.calls = 0
+        self.write("loading", rank=rank)
+
+    def write(self, stage: str, rank: int, line: int = 0, text: str = "") -> None:
+        """Overwrite the page. Every write counts as progress."""
+        self.calls += 1
+        encoded = text.encode(errors="replace")[:235]
+        self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, line, STAGES.index(stage), encoded)
+
+
+def read(folder: Path, number: int) -> Entry | None:
+    """The present entry of rank `number`, or None before it has begun."""
+    try:
+        data = (folder / f"rank{number}.state").read_bytes()
+        calls, pid, rank, line, stage, text = _LAYOUT.unpack(data)
+    except (OSError, struct.error):
+        return None
+    if not calls:
+        return None
+    return Entry(calls, pid, rank, line, STAGES[stage], text.rstrip(b"\0").decode(errors="replace"))

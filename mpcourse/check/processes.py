@@ -1,0 +1,40 @@
+"""End every process that a check has started, by id, wherever it hides."""
+
+import os
+import time
+
+import psutil
+
+MARK = "MPCOURSE_CHECK"  # an environment variable that every process of one check inherits
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """The living processes whose environment carries `mark`, but for this one.
+
+    Ranks may run in sessions of their own, and what a rank starts may outlive it: neither a process group nor the
+    tree below mpirun holds them all. The environment does.
+    """
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except (psutil.Error, OSError):
+            continue  # another user's, or gone
+    return found
+
+
+def end_all(mark: str, seconds: float = 5.0) -> list[int]:
+    """Kill all processes that carry `mark`; their ids. Repeats until none is left, as one may be starting another."""
+    ended: list[int] = []
+    deadline = time.monotonic() + seconds
+    while (processes := marked(mark)) and time.monotonic() < deadline:
+        for process in processes:
+            try:
+                process.kill()
+                ended.append(process.pid)
+            except psutil.Error:
+                pass
+        psutil.wait_procs(processes, timeout=0.5)
+    return ended

@@ -1,0 +1,145 @@
+"""One rank of a check: run the learner's code, and write down what became of it.
+
+Started by the supervisor as `mpirun -np N python -m mpcourse.check.rank JOB`, and used by an exercise that checks
+itself. Ranks report through files in a folder, not through MPI: that works while MPI itself is blocked.
+"""
+
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.logbook import Logbook
+from mpcourse.check.wrong import Wrong
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a rank is to check. file: the learner's; module: holds `check(answer, comm)`; seconds: the time limit."""
+
+    name: str
+    file: str
+    functions: list[str]
+    module: str
+    folder: str
+    seconds: float
+
+
+@dataclass
+class Report:
+    """What became of the check on one rank.
+
+    kind: "passed", "wrong", "raised", "exit", "stub", "missing", "left over" or "checker" (a fault of ours).
+    line: in the learner's file, where one is known.
+    """
+
+    kind: str
+    rank: int
+    line: int | None = None
+    asked: str = ""
+    got: str = ""
+    why: str = ""
+    message: str = ""
+    trace: list[str] = field(default_factory=list)
+
+    def write(self, folder: Path, number: int) -> None:
+        """Put the report where the reader sees it whole or not at all."""
+        part = folder / f"rank{number}.part"
+        part.write_text(json.dumps(asdict(self)))
+        part.replace(folder / f"rank{number}.json")
+
+
+def run(job: Job, world: Any) -> Report:
+    """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
+    from mpcourse.check.watched import WatchedComm
+
+    folder, number = Path(job.folder), world.rank
+    cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
+    stacks = (folder / f"rank{number}.stack").open("w")
+    faulthandler.enable(stacks)  # a crash leaves its line
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)  # answers even inside a blocked MPI call
+    logbook = Logbook(folder, number, number)
+    comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
+    answer = None
+    try:
+        answer = Answer.load(Path(job.file))
+        if absent := answer.missing(job.functions):
+            return Report("missing", number, message=absent)
+        logbook.write("running", number)
+        cases.check(answer, comm)
+        report = Report("passed", number)
+    except Wrong as wrong:
+        if answer is not None and answer.uses_world() and world.size > 1:
+            wrong.why = (
+                "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others. " + wrong.why
+            )
+        report = Report("wrong", number, answer.line if answer else None, wrong.asked, wrong.got, wrong.why)
+    except NotImplementedError as error:
+        report = Report("stub", number, _line(error, job.file), message=str(error))
+    except SystemExit as error:
+        report = Report("exit", number, _line(error, job.file), message=f"sys.exit({error.code!r})")
+    except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
+        line = _line(error, job.file)
+        message = "".join(traceback.format_exception_only(error)).strip()
+        trace = traceback.format_exception(error)
+        report = Report("raised" if line else "checker", number, line, message=message, trace=trace)
+    logbook.write("returned", number)
+    if report.kind == "passed":
+        report = _left_over(comm, world, report)
+    return report
+
+
+def _left_over(comm: Any, world: Any, report: Report) -> Report:
+    """`report`, unless a message waits that this rank never received. Every rank that passed must call this."""
+    from mpi4py import MPI
+
+    world.Barrier()  # all sends have begun
+    status = MPI.Status()
+    if MPI.Intracomm(comm).iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+        message = f"a message from rank {status.source} (tag {status.tag})"
+        return Report("left over", report.rank, message=message)
+    return report
+
+
+def _line(error: BaseException, file: str) -> int | None:
+    """The last line of `file` on the way to where `error` was raised."""
+    lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == file]
+    return lines[-1] if lines else None
+
+
+def _redirect(stream: Any, path: Path) -> None:
+    stream.flush()
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(target, stream.fileno())
+    os.close(target)
+    stream.reconfigure(line_buffering=True)  # what was printed before a kill is kept
+
+
+def main() -> None:
+    """Entry point of a supervised rank."""
+    job = Job(**json.loads(sys.argv[1]))
+    # The last resort: if the supervisor is killed, no rank outlives its limit by much. Works in C, without the GIL.
+    faulthandler.dump_traceback_later(job.seconds + 10, exit=True, file=open(os.devnull, "w"))
+    from mpi4py import MPI
+
+    folder, world = Path(job.folder), MPI.COMM_WORLD
+    (folder / f"size{world.rank}").write_text(str(world.size))
+    _redirect(sys.stdout, folder / f"rank{world.rank}.out")
+    _redirect(sys.stderr, folder / f"rank{world.rank}.out")
+    report = run(job, world)
+    sys.stdout.flush()
+    report.write(folder, world.rank)
+    if report.kind != "passed":
+        os._exit(1)  # the other ranks may wait for this one for ever: the launcher ends them
+    world.Barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Verdicts, lists and hints as a person reads them in a terminal or a notebook."""
+
+import sys
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from mpcourse.check.manifest import Course, Exercise
+from mpcourse.check.progress import Progress
+from mpcourse.check.verdict import Verdict
+
+
+def console() -> Console:
+    """Colour only where standard output is a terminal; never narrower than a verdict needs to be read."""
+    made = Console(file=sys.stdout, highlight=False)
+    return made if made.is_terminal else Console(file=sys.stdout, highlight=False, width=100)
+
+
+def show_verdict(verdict: Verdict) -> None:
+    """Print a verdict: one line if it passed, else what happened, where, and why that is so."""
+    out = console()
+    if verdict.passed:
+        sizes = ", ".join(map(str, verdict.sizes))
+        noun = "rank" if sizes == "1" else "ranks"
+        out.print(Text.assemble((f"{verdict.exercise} passed", "bold green"), f" with {sizes} {noun}"), soft_wrap=True)
+    else:
+        noun = "rank" if verdict.np == 1 else "ranks"
+        head = (f"{verdict.exercise}: {verdict.kind}", "bold red")
+        out.print(Text.assemble(head, f" with {verdict.np} {noun}"), soft_wrap=True)
+        _block(out, verdict.headline)
+        for line in verdict.details:
+            _block(out, line)
+        if verdict.why:
+            out.print()
+            _block(out, verdict.why, "bold")
+    for rank, text in verdict.printed:
+        out.print()
+        _block(out, f"rank {rank} printed:", "dim")
+        for line in text.splitlines():
+            _block(out, line, "dim", indent=4)
+    if verdict.kind not in ("passed", "fault of the checker", "not started"):
+        out.print()
+        _block(out, f"a hint: mpcourse hint {verdict.exercise.partition('_')[0]}", "dim")
+
+
+def _block(out: Console, text: str, style: str = "", indent: int = 2) -> None:
+    out.print(Padding(Text(text, style), (0, 0, 0, indent)))
+
+
+def show_list(course: Course, progress: Progress) -> None:
+    """Print the table of exercises, and what is done."""
+    table = Table(title="mpcourse: exercises", title_justify="left")
+    for heading in ("", "exercise", "task", "lesson", "min", "level", "tries"):
+        table.add_column(heading, justify="right" if heading in ("min", "tries") else "left")
+    for exercise in course.exercises:
+        record = progress.of(exercise)
+        mark = Text("done", "green") if record.passed_at else Text("")
+        table.add_row(
+            mark,
+            exercise.name,
+            exercise.title,
+            exercise.lesson[:2],
+            str(exercise.minutes),
+            "*" * exercise.difficulty,
+            str(record.attempts or ""),
+        )
+    done = sum(progress.passed(e) for e in course.exercises)
+    out = console()
+    out.print(table)
+    out.print(f"{done} of {len(course.exercises)} done", soft_wrap=True)
+
+
+def junit(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts as JUnit XML, one test case an exercise, as CI servers and grading tools read it."""
+    failures = sum(not v.passed for v in verdicts)
+    total = sum(v.seconds for v in verdicts)
+    suite = ElementTree.Element(
+        "testsuite", name="mpcourse", tests=str(len(verdicts)), failures=str(failures), errors="0", time=f"{total:.3f}"
+    )
+    for verdict in verdicts:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="mpcourse", name=verdict.exercise, time=f"{verdict.seconds:.3f}"
+        )
+        if not verdict.passed:
+            failure = ElementTree.SubElement(case, "failure", type=verdict.kind, message=verdict.headline)
+            failure.text = "\n".join([verdict.headline, *verdict.details, verdict.why])
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def show_hints(exercise: Exercise, shown: Sequence[str]) -> None:
+    """Print the hints shown so far, the newest last."""
+    out = console()
+    for number, hint in enumerate(shown, 1):
+        _block(out, f"hint {number} of {len(exercise.hints)}: {hint}", "" if number == len(shown) else "dim", indent=0)
+    if len(shown) == len(exercise.hints):
+        _block(
+            out, f"That was the last one. `mpcourse solution {exercise.short} --spoil` shows the solution.", "dim", 0
+        )
+
+
+def show_code(code: str) -> None:
+    """Print Python code, coloured on a terminal, plain (and ready to be redirected into a file) elsewhere."""
+    out = console()
+    if out.is_terminal:
+        out.print(Syntax(code, "python", background_color="default"))
+    else:
+        sys.stdout.write(code)

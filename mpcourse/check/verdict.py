@@ -1,0 +1,157 @@
+"""The verdict on an answer: one record, made from how the run ended."""
+
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpcourse.check import hangs
+from mpcourse.check.rank import Report
+from mpcourse.check.watch import Ending
+
+SHOWN_LINES = 12  # of what each rank printed
+
+
+@dataclass
+class Verdict:
+    """What `mpcourse check` says of one exercise.
+
+    kind: "passed", or what went wrong, in one or two words. np: the number of ranks at which it was decided.
+    rank, line: where, if known. headline: what happened. details: further lines. why: the likely misconception.
+    printed: what ranks printed, as (rank, text). sizes: the numbers of ranks that passed. seconds: wall time.
+    """
+
+    exercise: str
+    kind: str
+    np: int
+    headline: str
+    rank: int | None = None
+    line: int | None = None
+    details: list[str] = field(default_factory=list)
+    why: str = ""
+    printed: list[tuple[int, str]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.kind == "passed"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {"passed": self.passed, **asdict(self), "seconds": round(self.seconds, 3)}
+
+
+def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: Path) -> Verdict:
+    """The verdict on one run of `ending.size` ranks, whose files lie in `folder`."""
+    source = _source_lines(file)
+
+    def code(line: int | None) -> str:
+        return f"line {line}: `{source[line - 1].strip()}`" if line and line <= len(source) else ""
+
+    verdict = Verdict(name, "passed", ending.size, f"passed at {count(ending.size, 'rank')}")
+    failed = [r for r in ending.reports.values() if r.kind != "passed"]
+    if ending.kind == "reported" and failed:
+        first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
+        alike = sorted(r.rank for r in failed if r.kind == first.kind and r is not first)
+        _tell_report(verdict, first, functions, code, file)
+        if alike:
+            verdict.details.append(f"{ranks(alike)} failed too.")
+    elif ending.kind == "flood":
+        number = ending.flooding or 0
+        line = ending.lines.get(number)
+        verdict.kind, verdict.rank, verdict.line = "output flood", number, line
+        verdict.headline = f"rank {number} printed more than 1 MB and was stopped {at(code(line))}"
+        verdict.why = "A loop that prints has no end, or prints once an element instead of once."
+    elif ending.kind == "died":
+        number = _vanished(ending)
+        line = ending.lines.get(number)
+        verdict.kind, verdict.rank, verdict.line = "vanished", number, line
+        verdict.headline = f"a rank ended without a word, probably rank {number} {at(code(line))}"
+        verdict.why = "os._exit, comm.Abort, a signal or a crash inside a library ends a rank without an exception."
+    elif ending.kind == "not started":
+        verdict.kind, verdict.headline = "not started", "the ranks did not start within a minute"
+        verdict.why = "Something is wrong with the machine rather than the answer: run `mpcourse doctor`."
+    elif ending.kind != "reported":
+        told = hangs.tell(ending, code)
+        verdict.kind, verdict.rank, verdict.line = told.kind, told.rank, told.line
+        verdict.headline, verdict.details, verdict.why = told.headline, told.details, told.why
+    verdict.printed = _printed(folder, ending.size)
+    return verdict
+
+
+def _vanished(ending: Ending) -> int:
+    """The rank that most likely ended first. When one ends the launcher soon kills the rest, so several may be gone."""
+    absent = [i for i in range(ending.size) if i not in ending.reports]
+    running = [i for i in ending.gone if i in ending.entries and ending.entries[i].stage == "running"]
+    return [*running, *ending.gone, *absent][0]
+
+
+# The report that tells most comes first when ranks fail in different ways.
+_ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "left over", "passed")
+
+
+def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: Any, file: Path) -> None:
+    verdict.rank, verdict.line, verdict.why = report.rank, report.line, report.why
+    where = at(code(report.line))
+    if report.kind == "stub":
+        verdict.kind, verdict.headline = "not written yet", report.message or "NotImplementedError"
+    elif report.kind == "missing":
+        verdict.kind, verdict.headline = "nothing to call", f"{file.name} defines no function {report.message}"
+        verdict.why = f"The check calls {', '.join(functions)}: keep the name, at the left margin of the file."
+    elif report.kind == "raised":
+        verdict.kind, verdict.headline = "exception", f"rank {report.rank} raised {report.message} {where}"
+    elif report.kind == "exit":
+        verdict.kind, verdict.headline = "early exit", f"rank {report.rank} called {report.message} {where}"
+        verdict.why = "The other ranks go on and wait for this one. Return from the function instead."
+    elif report.kind == "wrong":
+        verdict.kind, verdict.headline = "wrong answer", f"rank {report.rank} {where}".strip()
+        verdict.details = [f"asked: {report.asked}", f"got:   {report.got}"]
+    elif report.kind == "left over":
+        verdict.kind, verdict.headline = "message left over", f"rank {report.rank} never received {report.message}"
+        verdict.why = "Every send needs a receive: count both sides."
+    else:
+        verdict.kind, verdict.headline = "fault of the checker", f"the check itself failed: {report.message}"
+        verdict.details = "".join(report.trace).splitlines()
+        verdict.why = "This is a fault in mpcourse, not in your answer: please report it with the lines above."
+
+
+def at(code: str) -> str:
+    """`at line 3: ...`, or nothing where no line is known."""
+    return f"at {code}" if code else ""
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def ranks(numbers: list[int]) -> str:
+    """`rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`."""
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _source_lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def clean(text: str) -> str:
+    """`text` without what could move the cursor, change colours or ring: control characters and escape sequences."""
+    text = re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)", "", text)
+    return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]", "", text)
+
+
+def _printed(folder: Path, size: int) -> list[tuple[int, str]]:
+    printed = []
+    for i in range(size):
+        path = folder / f"rank{i}.out"
+        if path.exists():
+            with path.open("rb") as file:
+                lines = clean(file.read(20_000).decode(errors="replace")).splitlines()
+            shown = [line[:200] for line in lines[:SHOWN_LINES]]
+            if len(lines) > SHOWN_LINES:
+                shown.append("...")
+            if shown:
+                printed.append((i, "\n".join(shown)))
+    return printed

@@ -1,0 +1,134 @@
+"""Watch ranks from outside: have they finished, failed, blocked one another, or gone round in circles?"""
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mpcourse.check import logbook
+from mpcourse.check.logbook import Entry
+from mpcourse.check.rank import Report
+
+BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator calls: a deadlock
+STILL = 5.0  # seconds without any progress, some rank in its own code: an endless loop, or very slow
+STARTUP = 60.0  # a slow disk may take long to load Python and torch
+GRACE = 0.3  # after the first failure, the others' chance to report theirs
+FLOOD = 1 << 20  # bytes that one rank may print
+
+
+@dataclass
+class Ending:
+    """How a run came to its end.
+
+    kind: "reported" (every rank, or at least one that failed), "died" (a rank vanished without a report),
+    "deadlock", "still" (no progress), "slow" (progress, but past the limit), "flood" or "not started".
+    """
+
+    kind: str
+    size: int
+    reports: dict[int, Report] = field(default_factory=dict)
+    entries: dict[int, Entry] = field(default_factory=dict)
+    lines: dict[int, int] = field(default_factory=dict)  # rank number -> its line in the learner's file, at the end
+    flooding: int | None = None
+    gone: list[int] = field(default_factory=list)  # the ranks that were first seen to have ended without a report
+
+
+class Watch:
+    """Reads the ranks' files in `folder`. Call `look` every few milliseconds until it answers."""
+
+    def __init__(self, folder: Path, size: int, file: str, seconds: float) -> None:
+        self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
+        self.start = self.changed = time.monotonic()
+        self.begun: float | None = None  # when the last rank began
+        self.seen: dict[int, int] = {}
+        self.reports: dict[int, Report] = {}
+        self.failed: float | None = None
+        self.gone: list[int] = []
+
+    def look(self, alive: bool = True) -> Ending | None:
+        """The ending if there is one now, else None. `alive`: whether the launcher still runs."""
+        now = time.monotonic()
+        entries = {i: e for i in range(self.size) if (e := logbook.read(self.folder, i))}
+        self._read_reports()
+        calls = {i: e.calls for i, e in entries.items()}
+        if calls != self.seen:
+            self.seen, self.changed = calls, now
+        if self.begun is None and len(entries) == self.size:
+            self.begun = now
+        if any(r.kind != "passed" for r in self.reports.values()):
+            self.failed = self.failed or now
+            if now - self.failed > GRACE or not alive:
+                return self._ending("reported", entries)
+            return None
+        if len(self.reports) == self.size:
+            return self._ending("reported", entries)
+        for i in range(self.size):
+            if self._printed(i) > FLOOD:
+                return self._ending("flood", entries, flooding=i)
+        self.gone = [i for i, e in entries.items() if i not in self.reports and not _lives(e.pid)]
+        if self.gone or not alive:
+            self._read_reports()  # the last ones may have come since, and a rank reports before it ends
+            self.gone = [i for i in self.gone if i not in self.reports]
+            if len(self.reports) == self.size or any(r.kind != "passed" for r in self.reports.values()):
+                return None if alive else self._ending("reported", entries)
+            if self.gone or not alive:
+                return self._ending("died", entries)
+        if self.begun is None:
+            return self._ending("not started", entries) if now - self.start > STARTUP else None
+        unfinished = [e for i, e in entries.items() if i not in self.reports]
+        if all(e.stage in ("waiting", "returned") for e in unfinished):
+            if now - self.changed > BLOCKED:
+                return self._ending("deadlock", entries)
+        elif now - self.changed > STILL:
+            return self._ending("still", entries)
+        if now - self.begun > self.seconds:
+            return self._ending("slow", entries)
+        return None
+
+    def _read_reports(self) -> None:
+        for i in range(self.size):
+            path = self.folder / f"rank{i}.json"
+            if i not in self.reports and path.exists():
+                self.reports[i] = Report(**json.loads(path.read_text()))
+
+    def _printed(self, number: int) -> int:
+        try:
+            return (self.folder / f"rank{number}.out").stat().st_size
+        except OSError:
+            return 0
+
+    def _ending(self, kind: str, entries: dict[int, Entry], flooding: int | None = None) -> Ending:
+        unfinished = {i: e for i, e in entries.items() if i not in self.reports}
+        lines = self._lines(unfinished, signalled=kind not in ("reported", "died"))
+        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone)
+
+    def _lines(self, entries: dict[int, Entry], signalled: bool) -> dict[int, int]:
+        """Where each rank is in the learner's file. SIGUSR1 makes a rank write its stack, even a blocked one."""
+        if signalled:
+            for entry in entries.values():
+                try:
+                    os.kill(entry.pid, signal.SIGUSR1)
+                except OSError:
+                    pass  # it ended just now
+            time.sleep(0.2)
+        found = {}
+        for i, entry in entries.items():
+            try:
+                stack = (self.folder / f"rank{i}.stack").read_text(errors="replace")
+            except OSError:
+                stack = ""
+            match = re.search(rf'File "{re.escape(self.file)}", line (\d+)', stack)
+            if match or entry.line:
+                found[i] = int(match[1]) if match else entry.line
+        return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""A communicator that notes each call, so that a hang can be told as "who waits where"."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from mpi4py import MPI
+
+from mpcourse.check.logbook import Logbook
+
+# The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
+_SEND = ("obj", "dest", "tag")
+_RECV = ("buf", "source", "tag")
+_SENDRECV = ("sendobj", "dest", "sendtag", "recvbuf", "source", "recvtag")
+_ROOTED = ("sendbuf", "recvbuf", "root")
+_BLOCKING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("send", "Send", "ssend", "Ssend", "bsend", "Bsend", "Rsend"), _SEND),
+    **dict.fromkeys(("recv", "Recv"), _RECV),
+    **dict.fromkeys(("probe", "Probe", "mprobe", "Mprobe"), ("source", "tag")),
+    **dict.fromkeys(("sendrecv", "Sendrecv"), _SENDRECV),
+    "Sendrecv_replace": ("buf", "dest", "sendtag", "source", "recvtag"),
+    **dict.fromkeys(("bcast", "Bcast"), ("obj", "root")),
+    **dict.fromkeys(("gather", "scatter"), ("sendobj", "root")),
+    **dict.fromkeys(("Gather", "Gatherv", "Scatter", "Scatterv"), _ROOTED),
+    "reduce": ("sendobj", "op", "root"),
+    "Reduce": ("sendbuf", "recvbuf", "op", "root"),
+    **dict.fromkeys(
+        "barrier Barrier allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv Alltoallw "
+        "Reduce_scatter Reduce_scatter_block scan Scan exscan Exscan".split(),
+        (),
+    ),
+}
+_NONBLOCKING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("isend", "Isend", "issend", "Issend"), _SEND),
+    **dict.fromkeys(("irecv", "Irecv"), _RECV),
+    **dict.fromkeys("Ibarrier Ibcast Igather Iscatter Iallgather Iallreduce Ireduce Ialltoall".split(), ()),
+}
+_MAKES_COMM = ("Split", "Dup", "Clone", "Create", "Create_group", "Split_type")
+_DEFAULTS = {"source": MPI.ANY_SOURCE, "root": 0}
+
+COLLECTIVES = frozenset(
+    name for name, arguments in _BLOCKING.items() if not {"dest", "source"} & set(arguments)
+) | frozenset(_MAKES_COMM)
+
+
+class WatchedComm(MPI.Intracomm):
+    """mpi4py's communicator, unchanged in what it does. `begun` counts this rank's calls through it."""
+
+    logbook: Logbook
+    file: str
+    begun: int
+
+    @classmethod
+    def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
+        """The same communicator, watched. `file`: the learner's, whose lines are told."""
+        watched = cls(comm)
+        watched.logbook, watched.file, watched.begun = logbook, file, 0
+        return watched
+
+
+def _told(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    given = dict(zip(arguments, args, strict=False)) | kwargs
+    parts = []
+    for key in arguments:
+        value = given.get(key, _DEFAULTS.get(key))
+        if key in ("source", "dest", "root") and isinstance(value, int):
+            parts.append(f"{key}={'any rank' if value == MPI.ANY_SOURCE else value}")
+        elif "tag" in key and isinstance(value, int) and value not in (0, MPI.ANY_TAG):
+            parts.append(f"{key}={value}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _line_in(file: str) -> int:
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame.f_lineno if frame is not None else 0
+
+
+def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., Any]:
+    original = getattr(MPI.Intracomm, name)
+
+    @functools.wraps(original)
+    def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
+        self.begun += 1
+        line = _line_in(self.file)
+        self.logbook.write(stage, self.rank, line, _told(name, arguments, args, kwargs))
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            self.logbook.write("running", self.rank, line)
+        if name in _MAKES_COMM and result != MPI.COMM_NULL:
+            return WatchedComm.wrap(result, self.logbook, self.file)
+        return result
+
+    return method
+
+
+for _name, _arguments in _BLOCKING.items():
+    setattr(WatchedComm, _name, _watch(_name, _arguments, "waiting"))
+for _name in _MAKES_COMM:
+    setattr(WatchedComm, _name, _watch(_name, (), "waiting"))
+for _name, _arguments in _NONBLOCKING.items():
+    setattr(WatchedComm, _name, _watch(_name, _arguments, "running"))

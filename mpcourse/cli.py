@@ -1,0 +1,251 @@
+"""The command line: `mpcourse doctor | list | check | hint | reset | solution | next | watch | lab`."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from mpcourse import __version__
+from mpcourse.errors import UserError
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with an error of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}: see `{self.prog} --help`")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit status: 0 all is well, 1 an answer or the machine failed, 2 the command could not be done."""
+    for name in ("SIGTERM", "SIGHUP"):  # so that what was started is ended, as after Ctrl-C
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda number, frame: sys.exit(128 + number))
+    try:
+        options = _parser().parse_args(arguments)
+        sys.exit(options.run(options))
+    except UserError as error:
+        print(f"mpcourse: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("mpcourse: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `mpcourse list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="mpcourse", description="Distributed deep-learning training by hand.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"mpcourse {__version__}")
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    def command(name: str, run: object, text: str, exercise: str | None = None) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        made.set_defaults(run=run)
+        if exercise:
+            made.add_argument("exercise", help=exercise)
+        return made
+
+    doctor = command("doctor", _doctor, "Is this machine ready for the course?")
+    doctor.add_argument("--json", action="store_true", help="findings as JSON")
+    listing = command("list", _list, "The exercises, and what is done.")
+    listing.add_argument("--json", action="store_true", help="the table as JSON")
+    check = command("check", _check, "Check answers at several numbers of ranks.")
+    check.add_argument("exercises", nargs="*", help="e00, e01_memory, ...; none: the next one that has not passed")
+    check.add_argument("--all", action="store_true", help="all exercises")
+    check.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
+    check.add_argument("--file", type=Path, help="check this file instead; progress is not touched")
+    check.add_argument("--json", action="store_true", help="verdicts as JSON")
+    check.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdicts as JUnit XML")
+    hint = command("hint", _hint, "The next hint for an exercise; each call shows one more.", "e00, e01_memory, ...")
+    hint.add_argument("--json", action="store_true", help="the hints shown so far as JSON")
+    command("reset", _reset, "Put an exercise back as it was; your text is kept aside.", "e00, e01_memory, ...")
+    solution = command("solution", _solution, "The solution, once your own answer has passed.", "e00, e01_memory, ...")
+    solution.add_argument("--spoil", action="store_true", help="show it before that")
+    nextup = command("next", _next, "What to do next.")
+    nextup.add_argument("--json", action="store_true", help="as JSON")
+    watch = command("watch", _watch, "Check an exercise again each time its file is saved.", "e00, e01_memory, ...")
+    watch.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
+    lab = command("lab", _lab, "Open JupyterLab on the lessons.")
+    lab.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to `jupyter lab`")
+    return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from mpcourse.doctor import report
+
+    return report(json=options.json)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+
+    course = load_course()
+    progress = Progress(course)
+    if options.json:
+        rows = [
+            {"exercise": e.name, "title": e.title, "lesson": e.lesson, "minutes": e.minutes, "difficulty": e.difficulty}
+            | {"passed": progress.passed(e), "passed_at": progress.of(e).passed_at, "tries": progress.of(e).attempts}
+            for e in course.exercises
+        ]
+        print(json.dumps(rows, indent=1))
+    else:
+        from mpcourse.check.show import show_list
+
+        show_list(course, progress)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+    from mpcourse.check.show import junit, show_verdict
+    from mpcourse.check.supervisor import check
+
+    course = load_course()
+    progress = Progress(course)
+    chosen = course.exercises if options.all else [course.find(name) for name in options.exercises]
+    if not chosen:
+        upcoming = progress.next(course)
+        if upcoming is None:
+            print("all exercises have passed; name one to check it again")
+            return 0
+        chosen = [upcoming]
+    if options.file and len(chosen) != 1:
+        raise UserError("--file is one answer: name the one exercise that it answers")
+    if not options.file:
+        progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
+    sizes = None if options.np is None else [options.np]
+    verdicts = []
+    for exercise in chosen:
+        verdict = check(exercise, options.file or course.exercise_file(exercise), sizes)
+        verdicts.append(verdict)
+        if not options.file:
+            progress.note_check(exercise, verdict.passed)
+        if not options.json:
+            show_verdict(verdict)
+    if options.json:
+        print(json.dumps([v.as_dict() for v in verdicts], indent=1))
+    if options.junit:
+        try:
+            options.junit.write_text(junit(verdicts), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{options.junit} cannot be written ({error.strerror}): name another file") from None
+    return 0 if all(v.passed for v in verdicts) else 1
+
+
+def _hint(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+
+    course = load_course()
+    exercise, progress = course.find(options.exercise), Progress(course)
+    record = progress.of(exercise)
+    record.hints = min(record.hints + 1, len(exercise.hints))
+    progress.save()
+    shown = exercise.hints[: record.hints]
+    if options.json:
+        print(json.dumps({"exercise": exercise.name, "hints": shown, "of": len(exercise.hints)}, indent=1))
+    else:
+        from mpcourse.check.show import show_hints
+
+        show_hints(exercise, shown)
+    return 0
+
+
+def _reset(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+    from mpcourse.check.stubs import reset
+
+    course = load_course()
+    exercise = course.find(options.exercise)
+    kept = reset(course, exercise, Progress(course).folder / "kept")
+    print(f"{exercise.name} is as it was at first." + (f" Your text is in {kept}" if kept else ""))
+    return 0
+
+
+def _solution(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+    from mpcourse.check.show import show_code
+    from mpcourse.check.stubs import solution_only
+
+    course = load_course()
+    exercise, progress = course.find(options.exercise), Progress(course)
+    if not progress.passed(exercise):
+        if not options.spoil:
+            raise UserError(
+                f"{exercise.name} has not passed yet: `mpcourse hint {exercise.short}` helps, --spoil shows it"
+            )
+        progress.of(exercise).spoiled = True
+        progress.save()
+    show_code(solution_only(course.solution_file(exercise).read_text(encoding="utf-8")))
+    return 0
+
+
+def _next(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+
+    course = load_course()
+    exercise = Progress(course).next(course)
+    if options.json:
+        print(json.dumps({"exercise": exercise and exercise.name, "lesson": exercise and exercise.lesson}))
+    elif exercise is None:
+        print("all exercises have passed")
+    else:
+        file = os.path.relpath(course.exercise_file(exercise))
+        print(
+            f"{exercise.name}: {exercise.title} ({exercise.minutes} minutes)\n"
+            f"  read   lessons/{exercise.lesson}.ipynb\n"
+            f"  write  {file}\n"
+            f"  check  mpcourse check {exercise.short}"
+        )
+    return 0
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from mpcourse.check.manifest import load_course
+    from mpcourse.check.progress import Progress
+    from mpcourse.check.show import show_verdict
+    from mpcourse.check.supervisor import check
+
+    course = load_course()
+    exercise = course.find(options.exercise)
+    file, seen = course.exercise_file(exercise), None
+    while True:
+        # Polling, for file systems of clusters tell nobody when a file changes.
+        try:
+            stamp = (file.stat().st_mtime_ns, file.stat().st_size)
+        except OSError:
+            stamp = None
+        if stamp is None and seen is None:
+            raise UserError(f"{file} is not there: `mpcourse reset {exercise.short}` makes it anew")
+        if stamp is not None and stamp != seen:
+            seen = stamp
+            verdict = check(exercise, file, None if options.np is None else [options.np])
+            Progress(course).note_check(exercise, verdict.passed)
+            print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
+            show_verdict(verdict)
+            sys.stdout.flush()
+            if verdict.passed:
+                return 0
+        time.sleep(0.2)
+
+
+def _lab(options: argparse.Namespace) -> int:
+    from mpcourse.lab import open_lab
+
+    return open_lab(options.arguments)
+
+
+if __name__ == "__main__":
+    main()

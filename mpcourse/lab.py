@@ -1,0 +1,66 @@
+"""Open JupyterLab on the lessons, with mpirun and mpcourse at hand in its notebooks and terminals."""
+
+import argparse
+import os
+import shutil
+import socket
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpcourse.check.manifest import load_course
+from mpcourse.errors import UserError
+from mpcourse.launch import rank_environment
+
+
+def open_lab(arguments: Sequence[str]) -> int:
+    """Replace this process by `jupyter lab`, opened on the first lesson. `arguments` are passed on to it."""
+    course = load_course()
+    jupyter = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent)) or shutil.which("jupyter-lab")
+    if not jupyter:
+        raise UserError("JupyterLab is not installed for this Python: `make setup` installs it")
+    arguments = [a for a in arguments if a != "--"]
+    _check_port(arguments)
+    command = [jupyter, f"--ServerApp.root_dir={course.root}"]
+    command.append(f"--LabApp.default_url=/lab/tree/lessons/{course.lessons[0].id}.ipynb")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    if not _has_browser():
+        command.append("--no-browser")  # JupyterLab then prints the address
+    environment = dict(os.environ) | {"PATH": rank_environment()["PATH"]}
+    sys.stdout.flush()
+    os.execve(jupyter, [*command, *arguments], environment)
+
+
+def _check_port(arguments: Sequence[str]) -> None:
+    """Raise UserError if the port that JupyterLab is to use is taken: by default it would pick another, unasked."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--port", "--ServerApp.port", dest="port", default="8888")
+    parser.add_argument("--ip", "--ServerApp.ip", dest="ip", default="localhost")
+    given, _ = parser.parse_known_args(arguments)
+    if not given.port.isdigit() or not 0 <= int(given.port) < 65536:
+        raise UserError(f"--port={given.port}: a port is a number from 0 (any free one) to 65535")
+    port = int(given.port)
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("" if given.ip in ("*", "0.0.0.0") else given.ip, port))
+        except PermissionError:
+            raise UserError(f"port {port} is not yours to use: choose one from 1024 on, `--port=8889`") from None
+        except OSError:
+            raise UserError(
+                f"port {port} is in use, perhaps by a JupyterLab that is still open: "
+                f"choose another with `make lab LAB_ARGS=--port={port + 1 if port < 65535 else 8888}`"
+            ) from None
+
+
+def _has_browser() -> bool:
+    """Whether a browser could show the page here: one is installed, and there is a screen for it."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True

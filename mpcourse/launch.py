@@ -1,0 +1,105 @@
+"""Find `mpirun` and start ranks with it, whichever MPI is installed."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpcourse.errors import UserError
+
+MAX_RANKS = 32  # a laptop's limit: each rank that imports torch takes about 250 MB
+
+# The variable by which a launcher tells a process how many ranks there are. It is there before MPI starts, and it
+# tells the truth even when the MPI behind mpi4py is another one than the launcher's.
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+
+
+@dataclass(frozen=True)
+class Mpirun:
+    """A launcher: where it is, whose it is ("MPICH", "Open MPI", "Intel MPI" or "unknown"), and its version."""
+
+    path: str
+    implementation: str
+    version: str
+
+
+def identify(text: str) -> tuple[str, str]:
+    """Name and version of an MPI, from what `mpirun --version` or `MPI.Get_library_version()` prints."""
+    for name, pattern in (
+        ("Open MPI", r"Open MPI\)?\s+v?(\d[\w.]*)"),
+        ("Intel MPI", r"Intel\(R\) MPI Library.*?(\d[\w.]*)"),
+        ("MPICH", r"(?:MPICH Version|HYDRA build details:\s+Version):\s+(\d[\w.]*)"),
+    ):
+        if match := re.search(pattern, text):
+            return name, match[1].rstrip(".")
+    return "unknown", ""
+
+
+def find_mpirun() -> str:
+    """Path of mpirun: $MPCOURSE_MPIRUN, else the one beside this Python (a virtual environment's), else on PATH."""
+    asked = os.environ.get("MPCOURSE_MPIRUN")
+    if asked:
+        found = shutil.which(asked)
+        if not found:
+            raise UserError(
+                f"MPCOURSE_MPIRUN is {asked!r}, which is not a program: unset it or give mpirun's full path"
+            )
+        return found
+    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+    if not found:
+        raise UserError(
+            "mpirun was not found beside this Python nor on PATH: `make setup` installs one (MPICH, as a wheel); "
+            "on a cluster, load its MPI module first"
+        )
+    return found
+
+
+@functools.cache
+def _identified(path: str) -> Mpirun:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+        text = done.stdout + done.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{path} does not run ({error}): reinstall MPI, `make setup` does it in .venv") from None
+    return Mpirun(path, *identify(text))
+
+
+def mpirun() -> Mpirun:
+    """The launcher in use. Raises UserError where there is none."""
+    return _identified(find_mpirun())
+
+
+def check_ranks(size: int) -> int:
+    """`size` itself if it is a number of ranks that one machine can be asked for."""
+    if not 1 <= size <= MAX_RANKS:
+        raise UserError(f"-np {size}: the number of ranks must be between 1 and {MAX_RANKS} on one machine")
+    return size
+
+
+def mpirun_command(size: int, command: list[str]) -> list[str]:
+    """The command line that starts `size` ranks of `command` on this machine, more than its cores if need be."""
+    launcher = mpirun()
+    # Open MPI counts slots and by default refuses more ranks than cores; MPICH does not count.
+    flags = ["--oversubscribe"] if launcher.implementation == "Open MPI" else []
+    return [launcher.path, *flags, "-np", str(check_ranks(size)), *command]
+
+
+def rank_environment(threads: int = 1) -> dict[str, str]:
+    """This process's environment, made fit for ranks: one thread each unless the user said otherwise, root allowed."""
+    environment = dict(os.environ)
+    environment.setdefault("OMP_NUM_THREADS", str(threads))
+    # Open MPI refuses to start as root without these two; a container's only user often is root.
+    environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
+    environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+    # `python` in a command is this Python, and its mpirun comes first, though nothing was activated.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    return environment
+
+
+def launched_size() -> int:
+    """Number of ranks that the launcher says it started (1 where there is no launcher), without asking MPI."""
+    return next((int(os.environ[name]) for name in SIZE_VARIABLES if os.environ.get(name, "").isdigit()), 1)

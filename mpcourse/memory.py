@@ -1,0 +1,82 @@
+"""What one training step holds in memory, measured by kind."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One tensor that autograd keeps for the backward pass."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    nbytes: int
+
+
+@dataclass
+class StepMemory:
+    """Bytes by kind, and the list of saved tensors that make up the activations."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    saved: list[Saved] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, int]:
+        """The four kinds, without the list."""
+        return {
+            "parameters": self.parameters,
+            "gradients": self.gradients,
+            "optimizer": self.optimizer,
+            "activations": self.activations,
+        }
+
+
+def measure_step(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    optimizer: torch.optim.Optimizer,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy,
+) -> StepMemory:
+    """Train `model` for one step and count what torch holds at its fullest.
+
+    Activations are the storages that autograd saves in the forward pass, each counted once, parameters and buffers
+    not counted (Griewank & Walther, "Evaluating Derivatives", ch. 12: reverse mode must remember the forward pass).
+    The model is trained by that one step: pass a copy if it matters.
+    """
+    measured = StepMemory()
+    known = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    alive = []  # a freed storage's address may be given out again, so keep each saved tensor until all are counted
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            known.add(storage.data_ptr())
+            alive.append(tensor)
+            measured.saved.append(Saved(tuple(tensor.shape), tensor.dtype, storage.nbytes()))
+        return tensor
+
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        value = loss(model(inputs), labels)
+    value.backward()
+    optimizer.step()
+    measured.parameters = _nbytes(model.parameters())
+    measured.gradients = _nbytes(p.grad for p in model.parameters() if p.grad is not None)
+    measured.optimizer = _nbytes(
+        value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)
+    )
+    measured.activations = sum(saved.nbytes for saved in measured.saved)
+    return measured
+
+
+def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of all storages behind `tensors`; one that several tensors share (tied weights) counts once."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())

@@ -1,0 +1,28 @@
+"""Exercise e00: every rank says hello, rank 0 collects.
+
+`mpirun -np 2 python exercises/e00_hello.py` starts this file twice. The two processes are called ranks. They share
+no memory: the only way from one to the other is a message through the communicator `comm`.
+
+    comm.rank   this process's number: 0, 1, ... comm.size - 1
+    comm.size   how many there are
+
+Check it with `mpcourse check e00`, or run it yourself under mpirun as above. Stuck? `mpcourse hint e00`.
+"""
+
+
+def greet(comm):
+    """Collect one greeting from every rank on rank 0.
+
+    comm: an mpi4py communicator. Every rank calls this function.
+    Returns on rank 0: a list of strings, ["rank 0 of 2", "rank 1 of 2"] for two ranks, in the order of ranks.
+    Returns on every other rank: None.
+    """
+    # solution: return the list of all ranks' greetings on rank 0, and None on the others
+    return comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
+    # end of solution
+
+
+if __name__ == "__main__":
+    from mpcourse.check import check_this_file
+
+    check_this_file(__file__)

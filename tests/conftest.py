@@ -1,0 +1,62 @@
+"""What all tests share: the command line in a subprocess with a deadline, and the proof that nothing is left behind."""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = uuid.uuid4().hex
+os.environ["MPCOURSE_TEST_RUN"] = MARK  # every process that a test starts inherits it
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    """After each test no process that it started is alive."""
+    yield
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("MPCOURSE_TEST_RUN") == MARK:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    left.append(process)
+        except (psutil.Error, OSError):
+            continue
+    told = [f"{p.pid} {' '.join(p.cmdline()[:6])}" for p in left]
+    for process in left:
+        process.kill()
+    assert not told, f"left behind: {told}"
+
+
+@pytest.fixture
+def cli(tmp_path):
+    """Run `mpcourse ARGS` as a subprocess; progress goes to a folder of the test's own."""
+
+    def run(*args, env=None, cwd=ROOT, timeout=60):
+        environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home"), **(env or {})}
+        return subprocess.run(
+            [sys.executable, "-m", "mpcourse.cli", *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return run
+
+
+@pytest.fixture
+def small_course(tmp_path, monkeypatch):
+    """A copy of tests/course that a test may change. Its path; the ranks of a check find its cases."""
+    folder = tmp_path / "course"
+    shutil.copytree(ROOT / "tests" / "course", folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("MPCOURSE_ROOT", str(folder))
+    return folder
