@@ -6,7 +6,7 @@ import copy
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -20,14 +20,21 @@ GUARDED_BYTES = 1 << 20
 
 
 class Answer:
-    """The learner's module. `call` runs one of its functions; `line` is where the last call returned or failed."""
+    """The learner's module. `call` runs one of its functions.
 
-    def __init__(self, path: Path, module: ModuleType) -> None:
-        self.path, self.module = path, module
+    line: where the last call returned, or changed what it must not. doing: the call under way, as its text.
+
+    returned: called after each call, on every rank; it waits until all ranks have come back. So a result is judged
+    only when no rank hangs: a hang says more than the wrong result that another rank has meanwhile.
+    """
+
+    def __init__(self, path: Path, module: ModuleType, returned: Callable[[], None] = lambda: None) -> None:
+        self.path, self.module, self.returned = path, module, returned
         self.line: int | None = None
+        self.doing = ""
 
     @classmethod
-    def load(cls, path: Path) -> "Answer":
+    def load(cls, path: Path, returned: Callable[[], None] = lambda: None) -> "Answer":
         """Import the file at `path` under a name of its own. Whatever its code raises passes through."""
         spec = importlib.util.spec_from_file_location(f"answer_{path.stem}", path)
         assert spec is not None and spec.loader is not None  # holds for every path that ends in .py
@@ -35,21 +42,18 @@ class Answer:
         sys.path.insert(0, str(path.parent))  # as `python exercises/eNN.py` has it
         sys.modules[spec.name] = module  # dataclasses and pickling look classes up there
         spec.loader.exec_module(module)
-        return cls(path, module)
+        return cls(path, module, returned)
 
     def missing(self, names: list[str]) -> str | None:
         """The first of `names` that the module does not define as something callable."""
         return next((name for name in names if not callable(getattr(self.module, name, None))), None)
 
-    def uses_world(self) -> bool:
-        """Whether the file's own code, outside its `__main__` block, speaks of COMM_WORLD."""
+    def mentions(self, name: str) -> bool:
+        """Whether the file's own code, outside its `__main__` block, uses `name` as a variable or an attribute."""
         tree = ast.parse(self.path.read_text(encoding="utf-8"))
         body = [node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))]
-        return any(
-            isinstance(node, ast.Attribute | ast.Name) and "COMM_WORLD" in ast.unparse(node)
-            for top in body
-            for node in ast.walk(top)
-        )
+        nodes = [node for top in body for node in ast.walk(top)]
+        return any(getattr(node, "attr", None) == name or getattr(node, "id", None) == name for node in nodes)
 
     def call(self, name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
         """Call the learner's function `name` with `args`; raise Wrong if it changed an argument not in `changes`.
@@ -57,6 +61,7 @@ class Answer:
         Exceptions of the learner's code pass through. Communicators are never compared.
         """
         function = getattr(self.module, name)
+        self.doing = f"{name}({', '.join('comm' if hasattr(a, 'Get_rank') else short(a) for a in args)})"
         try:
             inspect.signature(function).bind(*args)
         except TypeError as error:
@@ -69,6 +74,7 @@ class Answer:
         changed_at: dict[int, int] = {}
         with self._traced(guarded, before, changed_at):
             result = function(*args)
+        self.returned()
         for i, argument in guarded:
             if not _equal(argument, before[i]):
                 self.line = changed_at.get(i, self.line)

@@ -26,7 +26,7 @@ class Told:
 def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
     """What happened, for an ending of the kind "deadlock", "still" or "slow"."""
     running = [i for i, e in ending.entries.items() if i not in ending.reports and e.stage in ("loading", "running")]
-    details = [_where(ending, i, code) for i in sorted(ending.entries)] if ending.size > 1 else []
+    details = [_where(ending, i, code) for i in sorted(ending.entries)]
     if ending.kind == "deadlock":
         waiting = [i for i in sorted(ending.entries) if ending.entries[i].stage == "waiting"]
         first = waiting[0] if waiting else 0
@@ -53,20 +53,21 @@ def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
 def _where(ending: Ending, number: int, code: Callable[[int | None], str]) -> str:
     entry, line = ending.entries[number], code(ending.lines.get(number))
     if number in ending.reports or entry.stage == "returned":
-        return f"rank {entry.rank} has returned"
+        last = f"; its last call was {entry.text}, line {entry.line}" if entry.text else ", and called nothing"
+        return f"rank {entry.rank} has returned{last}"
     if entry.stage == "waiting":
         return f"rank {entry.rank} waits in {entry.text}, {line}"
     return f"rank {entry.rank} is at {line or 'an unknown line'}"
 
 
 def _why_blocked(entries: dict[int, Entry]) -> str:
-    """The misconception behind a deadlock, from the calls in which ranks wait."""
+    """The misconception behind a deadlock, from the calls in which ranks wait and the last calls of the others."""
     waiting = {e.rank: e for e in entries.values() if e.stage == "waiting"}
-    returned = sorted(e.rank for e in entries.values() if e.stage == "returned")
-    names = {rank: e.text.partition("(")[0] for rank, e in waiting.items()}
+    returned = {e.rank: e for e in entries.values() if e.stage == "returned"}
+    names = {rank: _name(e) for rank, e in waiting.items()}
     collective = sorted({name for name in names.values() if name not in PAIRED})
     for rank, entry in waiting.items():
-        if names[rank] in PAIRED and _peer(entry) == rank:
+        if names[rank] in PAIRED and _number(entry, "source", "dest") == rank:
             verb = "receives from" if names[rank] in RECEIVES else "sends to"
             return f"Rank {rank} {verb} itself: its own part needs no message, just use it."
     if len(collective) > 1:
@@ -74,30 +75,51 @@ def _why_blocked(entries: dict[int, Entry]) -> str:
             f"{' and '.join(collective)} are collective calls: every rank of the communicator must make the same ones, "
             "in the same order."
         )
+    if len({_number(e, "root") for rank, e in waiting.items() if names[rank] in collective}) > 1:
+        return f"Every rank must name the same root in {collective[0]}: it says who collects, not who calls."
     if collective and (returned or len(set(names.values())) > 1):
-        missing = returned or sorted(r for r in waiting if names[r] != collective[0])
+        missing = sorted(returned) or sorted(r for r in waiting if names[r] != collective[0])
+        noun = "rank" if len(missing) == 1 else "ranks"
         return (
             f"{collective[0]} is a collective call: every rank of the communicator must call it, and "
-            f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing))} did not."
+            f"{noun} {', '.join(map(str, missing))} did not."
         )
-    if waiting and all(name in RECEIVES for name in names.values()) and not returned:
+    if waiting and not returned and all(name in RECEIVES for name in names.values()):
         return "Every rank receives before anyone sends. One side must send first, or use sendrecv."
-    if waiting and all(name in SENDS for name in names.values()) and not returned:
+    if waiting and not returned and all(name in SENDS for name in names.values()):
         return "Every rank sends and waits for its receiver, which sends too. One must receive first, or use sendrecv."
     for rank, entry in waiting.items():
-        if _peer(entry) in returned and names[rank] in RECEIVES:
-            return f"Rank {rank} waits for a message from rank {_peer(entry)}, which has returned without sending it."
-        if _peer(entry) in returned and names[rank] in SENDS:
-            return f"Rank {rank} sends to rank {_peer(entry)}, which has returned without receiving it."
+        peer = _number(entry, "source", "dest")
+        if peer in returned:
+            return _why_returned(rank, entry, peer, returned[peer])
     return (
         "Draw who sends to whom, and in which order: each receive needs one send with its source, destination and tag."
     )
 
 
-def _peer(entry: Entry) -> int | None:
-    """The rank that a point-to-point call speaks to, or None."""
+def _why_returned(rank: int, waits: Entry, peer: int, gone: Entry) -> str:
+    """Why `rank` waits for `peer`, which has returned."""
+    last = _name(gone)
+    if _name(waits) in SENDS:
+        return f"Rank {rank} sends to rank {peer}, which has returned without receiving it."
+    if last in SENDS and _number(gone, "dest") == rank and _number(gone, "tag") != _number(waits, "tag"):
+        tags = [f"tag {_number(e, 'tag') or 0}" for e in (gone, waits)]
+        return f"Rank {peer} sent with {tags[0]}, rank {rank} waits for {tags[1]}: a receive takes its own tag only."
+    if last and last not in PAIRED and not last.startswith("I"):
+        return (
+            f"Rank {peer} called {last}, which is collective: only the same call on every rank answers it, no receive."
+        )
+    return f"Rank {rank} waits for a message from rank {peer}, which has returned without sending it."
+
+
+def _name(entry: Entry) -> str:
+    return entry.text.partition("(")[0]
+
+
+def _number(entry: Entry, *keys: str) -> int | None:
+    """The number behind the first of `keys` in a call's text, or None."""
     for part in entry.text.partition("(")[2].rstrip(")").split(", "):
         key, _, value = part.partition("=")
-        if key in ("source", "dest") and value.isdigit():
+        if key in keys and value.isdigit():
             return int(value)
     return None

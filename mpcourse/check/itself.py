@@ -54,15 +54,16 @@ def _check(file: Path) -> int:
     if world.rank == 0:
         watcher = threading.Thread(target=_watch, args=(exercise, file, folder, world.size, verdicts), daemon=True)
         watcher.start()
+    number = world.rank
     report = run(job, world)
     sys.stdout.flush()
-    report.write(folder, world.rank)
-    if world.rank == 0:
+    report.write(folder, number)
+    if number == 0:
         watcher.join()  # a failure ends the process in there
     elif report.kind != "passed":
         time.sleep(30)  # rank 0 has the word, and ends this rank with its own end
     world.Barrier()
-    if world.rank == 0:
+    if number == 0:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 

@@ -16,7 +16,8 @@ class Entry:
 
     calls: how many communicator calls it has begun or ended; it grows as long as the rank gets on.
     stage: "loading" (importing the learner's file), "running" (the learner's code), "waiting" (inside a blocking
-    call) or "returned" (the check is over on this rank). text: the call, e.g. "recv(source=1)". line: in the file.
+    call) or "returned" (back from the learner's code). text, line: the call under way, or the last one, e.g.
+    "recv(source=1)", and its line in the file; empty and 0 before the first.
     """
 
     calls: int
@@ -28,21 +29,26 @@ class Entry:
 
 
 class Logbook:
-    """The writing side; one per rank. `folder` must be on a file system that the reader sees."""
+    """The writing side; one per rank. `folder` must be on a file system that the reader sees.
+
+    rank: this process's rank in the communicator that it used last.
+    """
 
     def __init__(self, folder: Path, number: int, rank: int) -> None:
         path = folder / f"rank{number}.state"
         path.write_bytes(bytes(_LAYOUT.size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self.calls = 0
-        self.write("loading", rank=rank)
+        self.calls, self.rank = 0, rank
+        self._line, self._text = 0, ""
+        self.write("loading", rank)
 
-    def write(self, stage: str, rank: int, line: int = 0, text: str = "") -> None:
-        """Overwrite the page. Every write counts as progress."""
-        self.calls += 1
-        encoded = text.encode(errors="replace")[:235]
-        self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, line, STAGES.index(stage), encoded)
+    def write(self, stage: str, rank: int, call: tuple[int, str] | None = None) -> None:
+        """Overwrite the page. Every write counts as progress. call: line and text of one that begins."""
+        self.calls, self.rank = self.calls + 1, rank
+        self._line, self._text = call or (self._line, self._text)
+        encoded = self._text.encode(errors="replace")[:235]
+        self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, self._line, STAGES.index(stage), encoded)
 
 
 def read(folder: Path, number: int) -> Entry | None:

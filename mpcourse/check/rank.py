@@ -37,7 +37,7 @@ class Report:
     """What became of the check on one rank.
 
     kind: "passed", "wrong", "raised", "exit", "stub", "missing", "left over" or "checker" (a fault of ours).
-    line: in the learner's file, where one is known.
+    line: in the learner's file, where one is known. got: of an exception, the call that raised it.
     """
 
     kind: str
@@ -58,9 +58,11 @@ class Report:
 
 def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
+    from mpi4py import MPI
+
     from mpcourse.check.watched import WatchedComm
 
-    folder, number = Path(job.folder), world.rank
+    folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
     stacks = (folder / f"rank{number}.stack").open("w")
     faulthandler.enable(stacks)  # a crash leaves its line
@@ -68,32 +70,50 @@ def run(job: Job, world: Any) -> Report:
     logbook = Logbook(folder, number, number)
     comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
     answer = None
+
+    def returned() -> None:
+        if MPI.Is_finalized():  # from here on every call of MPI would abort the program
+            why = "The ranks need MPI until the program ends, and mpi4py finalizes it then by itself."
+            raise Wrong("MPI to be left running", "MPI.Finalize() was called", why)
+        logbook.write("returned", logbook.rank)
+        world.Barrier()
+        logbook.write("running", logbook.rank)
+
     try:
-        answer = Answer.load(Path(job.file))
+        answer = Answer.load(Path(job.file), returned)
         if absent := answer.missing(job.functions):
             return Report("missing", number, message=absent)
         logbook.write("running", number)
         cases.check(answer, comm)
         report = Report("passed", number)
     except Wrong as wrong:
-        if answer is not None and answer.uses_world() and world.size > 1:
+        if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
             wrong.why = (
                 "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others. " + wrong.why
             )
-        report = Report("wrong", number, answer.line if answer else None, wrong.asked, wrong.got, wrong.why)
+        report = Report("wrong", logbook.rank, answer.line if answer else None, wrong.asked, wrong.got, wrong.why)
     except NotImplementedError as error:
-        report = Report("stub", number, _line(error, job.file), message=str(error))
+        report = Report("stub", logbook.rank, _line(error, job.file), message=str(error))
     except SystemExit as error:
-        report = Report("exit", number, _line(error, job.file), message=f"sys.exit({error.code!r})")
+        report = Report("exit", logbook.rank, _line(error, job.file), message=f"sys.exit({error.code!r})")
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         line = _line(error, job.file)
-        message = "".join(traceback.format_exception_only(error)).strip()
+        message = _in_one_line(error)
         trace = traceback.format_exception(error)
-        report = Report("raised" if line else "checker", number, line, message=message, trace=trace)
-    logbook.write("returned", number)
+        report = Report("raised" if line else "checker", logbook.rank, line, message=message, trace=trace)
+        report.got = answer.doing if answer else ""
+    logbook.write("returned", logbook.rank)
     if report.kind == "passed":
         report = _left_over(comm, world, report)
     return report
+
+
+def _in_one_line(error: BaseException) -> str:
+    """Kind and message of an exception; of MPI's error stacks, which have many lines, the first and the last."""
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    if "error stack:" in lines[0]:
+        return f"{lines[0].partition(', error stack:')[0].removeprefix('mpi4py.')}: {lines[-1].partition('): ')[2]}"
+    return " ".join(lines)
 
 
 def _left_over(comm: Any, world: Any, report: Report) -> Report:
@@ -130,12 +150,13 @@ def main() -> None:
     from mpi4py import MPI
 
     folder, world = Path(job.folder), MPI.COMM_WORLD
-    (folder / f"size{world.rank}").write_text(str(world.size))
-    _redirect(sys.stdout, folder / f"rank{world.rank}.out")
-    _redirect(sys.stderr, folder / f"rank{world.rank}.out")
+    number = world.rank
+    (folder / f"size{number}").write_text(str(world.size))
+    _redirect(sys.stdout, folder / f"rank{number}.out")
+    _redirect(sys.stderr, folder / f"rank{number}.out")
     report = run(job, world)
     sys.stdout.flush()
-    report.write(folder, world.rank)
+    report.write(folder, number)
     if report.kind != "passed":
         os._exit(1)  # the other ranks may wait for this one for ever: the launcher ends them
     world.Barrier()

@@ -101,6 +101,8 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.why = f"The check calls {', '.join(functions)}: keep the name, at the left margin of the file."
     elif report.kind == "raised":
         verdict.kind, verdict.headline = "exception", f"rank {report.rank} raised {report.message} {where}"
+        verdict.details = [f"in the call {report.got}"] if report.got else []
+        verdict.why = _why_raised(report.message)
     elif report.kind == "exit":
         verdict.kind, verdict.headline = "early exit", f"rank {report.rank} called {report.message} {where}"
         verdict.why = "The other ranks go on and wait for this one. Return from the function instead."
@@ -114,6 +116,24 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.kind, verdict.headline = "fault of the checker", f"the check itself failed: {report.message}"
         verdict.details = "".join(report.trace).splitlines()
         verdict.why = "This is a fault in mpcourse, not in your answer: please report it with the lines above."
+
+
+_RAISED = (
+    (
+        r"Invalid (rank|root)|MPI_ERR_(RANK|ROOT)",
+        "There is no such rank here: ranks go from 0 to comm.size - 1, and comm.size may be any.",
+    ),
+    (r"truncat|TRUNCATE", "The message is longer than the buffer that receives it."),
+    (
+        r"TypeError: [A-Z]\w+\(\) takes at least|expected a (buffer|bytes-like)|object is not a buffer",
+        "Upper-case methods (Send, Gather) move arrays into a receive buffer; the lower-case ones move any object.",
+    ),
+)
+
+
+def _why_raised(message: str) -> str:
+    """What mpi4py's most common exceptions mean."""
+    return next((why for pattern, why in _RAISED if re.search(pattern, message)), "")
 
 
 def at(code: str) -> str:

@@ -66,7 +66,7 @@ def _told(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: 
         value = given.get(key, _DEFAULTS.get(key))
         if key in ("source", "dest", "root") and isinstance(value, int):
             parts.append(f"{key}={'any rank' if value == MPI.ANY_SOURCE else value}")
-        elif "tag" in key and isinstance(value, int) and value not in (0, MPI.ANY_TAG):
+        elif "tag" in key and isinstance(value, int) and (value > 0 or (value == 0 and arguments is _RECV)):
             parts.append(f"{key}={value}")
     return f"{name}({', '.join(parts)})"
 
@@ -84,12 +84,12 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
     @functools.wraps(original)
     def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
         self.begun += 1
-        line = _line_in(self.file)
-        self.logbook.write(stage, self.rank, line, _told(name, arguments, args, kwargs))
+        call = (_line_in(self.file), _told(name, arguments, args, kwargs))
+        self.logbook.write(stage, self.rank, call)
         try:
             result = original(self, *args, **kwargs)
         finally:
-            self.logbook.write("running", self.rank, line)
+            self.logbook.write("running", self.rank)
         if name in _MAKES_COMM and result != MPI.COMM_NULL:
             return WatchedComm.wrap(result, self.logbook, self.file)
         return result

@@ -1,6 +1,7 @@
 """A wrong answer, said so that a learner can act on it: what was asked, what came back, the likely misconception."""
 
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,6 +76,8 @@ def _number_difference(got: Any, want: float, what: str, rtol: float, atol: floa
     number = float(got)
     if math.isnan(number):
         return f"{what} to be {want!r}", "NaN"
+    if isinstance(want, numbers.Integral) and not isinstance(got, numbers.Integral):
+        return f"{what} to be {want!r}, an int", _with_type(got)
     equal = got == want or abs(number - want) <= atol + rtol * abs(want)
     return None if equal else (f"{what} to be {want!r}", f"{got!r}")
 

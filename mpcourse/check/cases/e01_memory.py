@@ -1,6 +1,11 @@
 """What e01_memory is asked: the bytes of a training step, against those that torch holds."""
 
+import copy
+import functools
 import random
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -10,6 +15,7 @@ from mpcourse.check.wrong import Wrong, first_difference
 from mpcourse.memory import StepMemory, measure_step
 from mpcourse.models import mlp
 
+FIRST = ([784, 1000, 1000, 10], 100)
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -19,17 +25,17 @@ OPTIMIZERS = {
 
 def check(answer: Answer, comm: WatchedComm) -> None:
     """Every rank may call this; ranks do not talk."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    draw = random.Random(seed)
-    shapes = [([784, 1000, 1000, 10], 100)]
-    shapes += [([draw.randint(1, 90) for _ in range(draw.randint(2, 5))], draw.randint(1, 40)) for _ in range(4)]
-    shapes += [([7, 3], 1)]
-    for widths, batch in shapes:
+    draw = random.SystemRandom()
+    networks = [FIRST]
+    networks += [([draw.randint(2, 90) for _ in range(length)], draw.randint(2, 40)) for length in (3, 5, 2, 4)]
+    networks += [([7, 3], 1)]
+    for widths, batch in networks:
         for optimizer in OPTIMIZERS:
             _one(answer, widths, batch, optimizer)
 
 
-def measured(widths: list[int], batch: int, optimizer: str) -> StepMemory:
+@functools.cache
+def measured(widths: tuple[int, ...], batch: int, optimizer: str) -> StepMemory:
     """What torch holds for one step of the network that the task describes."""
     model = mlp(widths)
     images, labels = torch.randn(batch, widths[0]), torch.randint(widths[-1], (batch,))
@@ -38,90 +44,154 @@ def measured(widths: list[int], batch: int, optimizer: str) -> StepMemory:
 
 def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
     call = f"training_bytes({widths}, {batch}, {optimizer!r})"
-    truth = measured(widths, batch, optimizer)
+    truth = measured(tuple(widths), batch, optimizer)
     want = truth.as_dict()
-    got = answer.call("training_bytes", list(widths), batch, optimizer)
+    got = copy.deepcopy(answer.call("training_bytes", list(widths), batch, optimizer))
     difference = first_difference(got, want, call)
     if difference is None:
         return
-    why = ""
-    if isinstance(got, dict):
-        key = next((k for k in want if k in got and first_difference(got[k], want[k], k)), None)
-        why = _why(key, got[key], want, widths, batch, truth) if key else ""
+    again = answer.call("training_bytes", list(widths), batch, optimizer)
+    if not isinstance(got, Mapping):
+        why = "Return one dict with these keys. Printing it, or returning the bare numbers, loses the names."
+    elif first_difference(again, got, "") is not None:
+        why = "The same call gives another result each time: a variable outside the function keeps the earlier one's."
+    else:
+        why = _why(got, truth, widths, batch, optimizer)
+        if (widths, batch) != FIRST:
+            why = f"It was right for other networks: what is fixed in it? {why}"
     raise Wrong(*difference, why)
 
 
-def _why(key: str, got: object, want: dict[str, int], widths: list[int], batch: int, truth: StepMemory) -> str:
-    """The misconception that would give exactly this number; where none does, what torch was seen to keep."""
-    if isinstance(got, bool) or not isinstance(got, int | float):
-        return "Every value is a number of bytes."
-    for number, why in _mistakes(key, want, widths, batch):
-        if number != want[key] and abs(got - number) < 1e-6 * max(1, abs(number)):
+def _why(got: Mapping[str, Any], truth: StepMemory, widths: list[int], batch: int, optimizer: str) -> str:
+    """The misconception that gives exactly this number; where none does, what torch was seen to hold."""
+    want = truth.as_dict()
+    key = next((k for k in want if k in got and first_difference(got[k], want[k], k)), None)
+    if key is None:
+        return "Use the four keys of the docstring, no more and no less."
+    value = got[key]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "Every value is a number of bytes, an int: not a string, not a tensor."
+    for number, why in _mistakes(key, want, widths, batch, optimizer):
+        if number != want[key] and abs(value - number) < 1e-9 * max(1, abs(number)):
             return why
+    if value == want[key]:
+        return "Bytes are whole numbers, ints and not floats: divide with // or not at all."
     if key == "activations":
         rows = ", ".join(f"{tuple(s.shape)} {str(s.dtype).removeprefix('torch.')}" for s in truth.saved)
         return f"Autograd saved these tensors: {rows}."
     return ""
 
 
-def _mistakes(key: str, want: dict[str, int], widths: list[int], batch: int) -> list[tuple[float, str]]:
+def _mistakes(key: str, want: dict[str, int], widths: list[int], batch: int, optimizer: str) -> Iterator:
+    """(number, why) of the known mistakes under `key`, the likelier first."""
     right = want[key]
-    pairs = list(zip(widths, widths[1:], strict=False))
-    weights, biases = sum(n * m for n, m in pairs), sum(m for _, m in pairs)
-    rows: list[tuple[float, str]] = [
-        (right / 4, "These are numbers, not bytes: a float32 takes 4 bytes."),
-        (right * 2, "That is twice too much: float32 takes 4 bytes, float64 would take 8."),
-        (right / 2**20, "The unit is bytes, not MiB."),
-        (right / 1e6, "The unit is bytes, not MB."),
-    ]
+    layers = list(zip(widths, widths[1:], strict=False))
+    weights = sum(n * m for n, m in layers)
     if key in ("parameters", "gradients"):
-        rows += [
-            (4 * weights, "Each layer has a bias too, with as many numbers as it has units."),
-            (4 * (weights + biases + widths[0]), "A layer has a bias for each of its outputs; the input has none."),
-        ]
+        yield 4 * weights, f"Each layer has a bias too: count the biases' {key} as well as the weights'."
+        yield 4 * (weights + sum(widths[:-1])), "A layer has a bias for each output, not for each input."
+        yield 4 * (weights + sum(widths)), "A layer has a bias for each output; the network's input has none."
+        yield 4 * (weights + len(layers)), "A layer has a bias for each output, not one in all."
+        yield 4 * sum(n * m + m for n, m in layers[:-1]), "The last layer has parameters too."
+        yield 2 * right, "That is twice too much: a float32 has 4 bytes, a float64 would have 8."
+        yield right / 2, "That is half of it: a float32 has 4 bytes, a half-precision number 2."
+    if key == "parameters":
+        yield right * batch, "The size of the parameters does not depend on the batch: all examples share them."
+        of_objects = sum(sys.getsizeof(p) for p in mlp(widths).parameters())
+        yield (
+            of_objects,
+            "sys.getsizeof of a tensor sees a small Python object, not its numbers: numel() x element_size().",
+        )
     if key == "gradients":
-        rows += [
-            (0, "After backward every parameter has a .grad of its own size."),
-            (want["parameters"] * batch, "Gradients are summed over the batch: one number for each parameter."),
-        ]
+        yield 0, "After backward every parameter has a .grad of its own size."
+        yield right * batch, "Gradients are summed over the batch: one number for each parameter."
+        yield right + 4 * batch * widths[0], "The input has no .grad: nobody trains it."
+        passing = "Gradients of activations pass by in backward; only what it leaves in .grad is asked for."
+        yield right + 4 * batch * sum(widths[1:-1]), passing
+        yield right + 4 * batch * sum(widths[1:]), passing
     if key == "optimizer":
-        p, steps = want["parameters"], 4 * 2 * len(pairs)
-        rows += [
-            (0, "Momentum and Adam remember something for every parameter from one step to the next."),
-            (2 * p, "Adam also counts its steps: 4 bytes for each parameter tensor, a weight and a bias being two."),
-            (2 * p + 4, "Adam counts its steps for each parameter tensor apart, not once for all."),
-            (2 * p + 4 * len(pairs), "Adam counts steps for each tensor: a layer has two, its weight and its bias."),
-            (p + steps, "Adam keeps two averages for each parameter: of the gradient and of its square."),
-            (p, "This optimizer keeps another number of values for each parameter: SGD none, momentum one, Adam two."),
-        ]
+        yield from _optimizer_mistakes(want["parameters"], len(layers), optimizer)
     if key == "activations":
-        classes = widths[-1]
-        inputs, hidden = 4 * batch * sum(widths[:-1]), 4 * batch * sum(widths[1:-1])
-        rows += [
-            (right / batch, "Each example of the batch has activations of its own."),
-            (
-                right - 4 * batch * widths[0],
-                "The first layer saves its input, the images: its weight's gradient needs them.",
-            ),
-            (inputs, "The loss saves too: the log-probabilities, the labels and one 4-byte number."),
-            (inputs + 4 * batch * classes, "The loss also saves the labels (8 bytes each) and one 4-byte number."),
-            (right - 4, "The loss also saves one 4-byte number: the sum of the class weights."),
-            (right - 8 * batch, "The loss also saves the labels: an int64 takes 8 bytes."),
-            (right - 4 * batch, "Labels are int64: 8 bytes each, not 4."),
-            (inputs + 8 * batch + 4, "The loss also saves the log-probabilities: batch x classes."),
-            (
-                right + hidden,
-                "A ReLU saves its output, and the next layer saves its input: they are one tensor, held once.",
-            ),
-            (
-                right + 4 * batch * classes,
-                "The last layer's output is not kept: the loss saves its log-probabilities only.",
-            ),
-            (right + 4 * weights, "The weights that backward needs are the parameters themselves, counted already."),
-            (
-                right + want["parameters"],
-                "The weights that backward needs are the parameters themselves, counted already.",
-            ),
-            (right - hidden, "Each hidden layer's activations are the next layer's input, and are saved."),
-        ]
-    return rows
+        yield from _activation_mistakes(right, want["parameters"], weights - widths[0] * widths[1], widths, batch)
+    yield right / 4, "These are numbers, not bytes: a float32 has 4 bytes."
+    yield right * 8, "These are bits, not bytes."
+    for unit, size in (("KiB", 2**10), ("MiB", 2**20), ("kB", 1e3), ("MB", 1e6)):
+        yield right / size, f"The unit is bytes, not {unit}."
+        yield right // size, f"The unit is bytes, not {unit}."
+
+
+def _optimizer_mistakes(p: int, layers: int, optimizer: str) -> Iterator:
+    """p: bytes of the parameters."""
+    steps = 4 * 2 * layers
+    if optimizer == "sgd":
+        yield p, "Plain SGD keeps nothing between steps: parameters and gradients have keys of their own."
+        yield 2 * p + steps, "That is Adam's state. Plain SGD keeps nothing: the number depends on `optimizer`."
+    if optimizer == "momentum":
+        yield 0, "Momentum keeps one number for each parameter from one step to the next."
+        yield 4, "Momentum keeps one number for each parameter, not one in all."
+        yield 2 * p, "Momentum keeps one number for each parameter; the parameters themselves are counted already."
+        yield p + steps, "Momentum counts no steps: only Adam needs their number, to correct its averages."
+        yield 2 * p + steps, "That is Adam's state. Momentum keeps one number for each parameter."
+    if optimizer == "adam":
+        two = "Adam keeps two numbers for each parameter: an average of the gradient and one of its square"
+        count = "Adam also keeps a step count of 4 bytes"
+        yield 0, f"{two}. (The name comes in lower case: 'adam'.)"
+        yield 2 * p, f"{count} for each parameter tensor."
+        yield 2 * p + 4, f"{count}, one for each parameter tensor rather than one in all."
+        yield 2 * p + 4 * layers, f"{count} for each parameter tensor: a weight and a bias are two tensors."
+        yield 2 * p + steps + 8, f"{count} for each parameter tensor: {layers + 1} widths make {layers} layers."
+        yield 2 * p + 2 * steps, f"{count}, not 8, for each parameter tensor."
+        yield 3 * p, f"{count}, one for each parameter tensor rather than for each number in it."
+        for wrong in (p, p + steps, p + 2 * steps, 3 * p + steps):
+            yield wrong, f"{two}."
+
+
+def _activation_mistakes(right: int, p: int, later_weights: int, widths: list[int], batch: int) -> Iterator:
+    """p: bytes of the parameters. later_weights: weights of all layers but the first, in numbers."""
+    classes = widths[-1]
+    row = 4 * batch  # bytes of one unit's activations
+    inputs, hidden = row * sum(widths[:-1]), row * sum(widths[1:-1])
+    # These two equal the right number for the first network, so whoever is caught by them was right there.
+    yield right - row * (classes - 10), "Are 10 classes hard-coded? The last width is their number."
+    yield (4 * sum(widths) + 8) * 100 + 4, "Is a batch of 100 hard-coded? Use the batch."
+    yield (right - 4) // batch + 4, "Each example has activations of its own: you forgot the batch."
+    yield right // batch, "Each example has activations of its own: you forgot the batch."
+    yield (
+        right - hidden + hidden // batch,
+        "You forgot the batch in the hidden layers: each example has its own activations.",
+    )
+    yield right - row * widths[0], "You forgot the input: the first layer saves it, for its weight's gradient needs it."
+    yield right - hidden, "You forgot the hidden layers: each one's activations are saved, as the next layer's input."
+    yield inputs, "You forgot what the loss saves: the log-probabilities, the labels and one 4-byte number."
+    yield (
+        inputs + row * classes,
+        "You forgot the labels (8 bytes each) and one 4-byte number, which the loss saves too.",
+    )
+    yield inputs + 8 * batch + 4, "You forgot the log-probabilities that the loss saves: batch x classes."
+    yield right - 8 * batch, "You forgot the labels, which the loss saves too: an int64 has 8 bytes."
+    yield right - 4 * batch, "Labels have 8 bytes each, not 4: they are int64."
+    yield right - 4, "You forgot the single 4-byte number that the loss saves: the sum of the class weights."
+    yield right + hidden, "You counted a ReLU's output twice: it is the next layer's input, one tensor, held once."
+    yield (
+        right + hidden + row * classes,
+        "Count what the forward pass saves: not each layer's output or its gradient as well.",
+    )
+    yield (
+        right + row * classes,
+        "That counts the output as well: it is not kept, the loss saves its log-probabilities only.",
+    )
+    yield right + hidden // 4, "A ReLU saves no mask: its output, which is kept anyway, tells where it was positive."
+    yield right + 4, "The loss itself is not saved for backward: its gradient is 1."
+    yield right - row * (classes - 1), "The loss saves the log-probabilities of all classes, not only the right one's."
+    yield right + 8 * batch * (classes - 1), "There is one label for each example, its class number, not a one-hot row."
+    yield (
+        right + 4 * (classes - 1),
+        "The single 4-byte number is the sum of the class weights, not a weight for each class.",
+    )
+    yield right + 4 * (batch - 1), "The single 4-byte number is there once, not for each example."
+    yield (
+        right - inputs + row * max(widths[:-1]),
+        "All layers at once are held: backward begins only after the last one.",
+    )
+    yield right + 4 * later_weights, "The weights that backward needs are parameters, not counted again as activations."
+    yield right + p, "The weights that backward needs are parameters, not counted again as activations."

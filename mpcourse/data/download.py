@@ -1,0 +1,119 @@
+"""Fetch a file whose SHA-256 is known. What arrives goes into a `.part` file, which a later call goes on with, and
+only a whole, checked file gets the final name."""
+
+import hashlib
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError
+
+from mpcourse.errors import UserError
+
+CHUNK = 1 << 16
+TIMEOUT = 30.0  # seconds without a byte
+
+
+def download(url: str, path: Path, sha256: str, timeout: float = TIMEOUT) -> None:
+    """Fetch `url` into `path`, going on with `<path>.part` where an earlier call was cut off.
+
+    Any number of ranks may call this at once: one fetches, the others wait and find the file there.
+
+    Raises UserError where the server cannot be reached or refuses, the connection is lost (the `.part` stays), the
+    digest is wrong (the `.part` goes), or the file cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone_in(path.parent):
+            if path.exists():  # another rank was first
+                return
+            if not part.exists() or _sha256(part) != sha256:  # a whole .part is left by a kill just before the rename
+                _receive(url, part, timeout)
+                found = _sha256(part)
+                if found != sha256:
+                    part.unlink()
+                    raise UserError(f"{url} has SHA-256 {found}, not {sha256}: try again, or name another mirror")
+            os.replace(part, path)
+    except OSError as error:  # of the disk: _receive makes UserErrors of the network's
+        reason = error.strerror or error
+        raise UserError(f"cannot write {path}: {reason}; free some space or name another folder") from error
+
+
+def _receive(url: str, part: Path, timeout: float) -> None:
+    """Append to `part` what it lacks, or write it anew where the server will not send the rest alone."""
+    from tqdm.auto import tqdm
+
+    have = part.stat().st_size if part.exists() else 0
+    response = _open(url, have, timeout)
+    if response is None:  # `part` is no beginning of this file
+        have = 0
+        response = _open(url, have, timeout)
+    if response.status != 206:  # the whole file, whatever was asked for
+        have = 0
+    length = getattr(response, "length", None)  # None where the server does not say
+    total = None if length is None else have + length
+    with (
+        response,
+        open(part, "ab" if have else "wb") as file,
+        tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=part.stem) as bar,
+    ):
+        while chunk := _read(response, url, part):
+            file.write(chunk)
+            bar.update(len(chunk))
+            have += len(chunk)
+    if total is not None and have < total:
+        raise UserError(_lost(url, part, f"{have} of {total} bytes came"))
+
+
+def _open(url: str, have: int, timeout: float):
+    """The response to a request for `url` from byte `have` on, or None where there is no such byte."""
+    try:
+        request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except HTTPError as error:
+        if error.code == 416 and have:
+            return None
+        raise UserError(f"{url}: the server answers {error.code} {error.reason}; name another mirror") from error
+    except (OSError, HTTPException, ValueError) as error:  # no route, timeout, not HTTP, not an address
+        reason = getattr(error, "reason", error)
+        raise UserError(f"cannot fetch {url}: {reason}; check the connection or name another mirror") from error
+    starts = response.headers.get("Content-Range", f"bytes {have}-")
+    if have and response.status == 206 and not starts.startswith(f"bytes {have}-"):
+        response.close()
+        return None
+    return response
+
+
+def _read(response, url: str, part: Path) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except (OSError, HTTPException) as error:
+        raise UserError(_lost(url, part, str(error) or type(error).__name__)) from error
+
+
+def _lost(url: str, part: Path, reason: str) -> str:
+    return f"lost the connection to {url} ({reason}): run it again to go on from {part.name}"
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of `folder`, which the system lets go even where this process is killed."""
+    handle = None
+    try:
+        with suppress(ImportError, OSError):  # Windows and some network file systems lock no folder: one rank there
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)

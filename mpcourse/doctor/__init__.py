@@ -1,0 +1,7 @@
+"""`mpcourse doctor`: look at this machine and say, topic by topic, what the course will find and how to mend it."""
+
+from mpcourse.doctor.finding import Finding
+from mpcourse.doctor.table import report
+from mpcourse.doctor.topics import examine
+
+__all__ = ["Finding", "examine", "report"]

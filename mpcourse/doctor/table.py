@@ -1,0 +1,49 @@
+"""The findings as a table for people, or as JSON for programs."""
+
+import re
+from dataclasses import asdict
+from json import dumps
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mpcourse.doctor.finding import Finding
+from mpcourse.doctor.topics import examine
+
+COMMAND = re.compile(r"`(\S+ [^`]+)`")  # the first of an advice is the one to try first
+STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
+
+
+def report(json: bool = False) -> int:
+    """Examine this machine and print what was found: a table, or with `json` an object of `ok` and `findings`.
+
+    Exit status 1 if the course cannot run here, else 0.
+    """
+    findings = examine()
+    unfit = [finding.topic for finding in findings if finding.fatal]
+    if json:
+        print(dumps({"ok": not unfit, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        return 1 if unfit else 0
+    console = Console(highlight=False)
+    console.print(table(findings))
+    verdict = f"The course cannot run here yet: first mend {', '.join(unfit)}." if unfit else "The course can run here."
+    console.print(verdict, markup=False)
+    urgent = [finding for finding in findings if finding.fatal] or findings
+    if commands := [match[1] for finding in urgent if (match := COMMAND.search(finding.advice))]:
+        # The table breaks long lines, and a broken command cannot be copied.
+        console.print("To copy:", *commands, sep="\n  ", markup=False, soft_wrap=True)
+    return 1 if unfit else 0
+
+
+def table(findings: list[Finding]) -> Table:
+    """One row a finding. The status is a word as well as a colour."""
+    made = Table("topic", "found", "what to do", show_lines=True)
+    for finding in findings:
+        status = "fatal" if finding.fatal else finding.status
+        value = finding.value if status == "ok" else f"{status}: {finding.value}"
+        # Text and not a string: rich would read "[...]" in a path or an error as markup.
+        made.add_row(Text(finding.topic, STYLES[finding.status]), Text(value), Text(finding.advice))
+    for column in made.columns:
+        column.overflow = "fold"
+    return made

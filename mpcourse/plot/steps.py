@@ -1,0 +1,85 @@
+"""What one training step costs in time and memory."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES, color, figure, label
+
+PHASES = ("forward", "backward", "update")
+
+
+def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
+    """One bar a row, made of the step's phases. rows: name -> {"forward": s, "backward": s, "update": s}."""
+    made, (axis,) = figure(title, height=0.55 * len(rows) + 1.2)
+    for y, (_, phases) in enumerate(rows.items()):
+        left = 0.0
+        for i, phase in enumerate(PHASES):
+            width = 1e3 * phases[phase]
+            hatch = ("", "//", "..")[i]
+            axis.barh(
+                y, width, left=left, color=color(i), hatch=hatch, edgecolor="white", label=phase if y == 0 else None
+            )
+            left += width
+        axis.text(left, y, f" {left:.2g} ms", va="center", fontsize=8)
+    axis.set_yticks(range(len(rows)), list(rows))
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    label(axis, "milliseconds", "")
+    axis.legend(fontsize=8, frameon=False, loc="lower right")
+    return made
+
+
+def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
+    """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` gives them."""
+    made, (axis,) = figure(title, height=0.5 * len(rows) + 1.4)
+    left = np.zeros(len(rows))
+    for kind in KIND_COLORS:
+        width = np.array([row[kind] for row in rows.values()]) / 2**20
+        axis.barh(
+            range(len(rows)),
+            width,
+            left=left,
+            label=kind,
+            color=KIND_COLORS[kind],
+            hatch=KIND_HATCHES[kind],
+            edgecolor="white",
+        )
+        left += width
+    for y, total in enumerate(left):
+        axis.text(total, y, f" {total:.1f} MiB", va="center", fontsize=8)
+    axis.set_yticks(range(len(rows)), list(rows))
+    axis.invert_yaxis()
+    axis.margins(x=0.14)
+    label(axis, "MiB", "")
+    axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4)
+    return made
+
+
+def throughput(batch: Sequence[int], seconds: Sequence[float], fixed: float, each: float, title: str) -> Figure:
+    """Time of a step (left) and examples a second (right) against the batch size.
+
+    seconds: of a step with that batch. fixed, each: the fitted line fixed + each x batch, in seconds.
+    """
+    made, (left, right) = figure(title, columns=2)
+    size, time = np.array(batch, float), np.array(seconds, float)
+    x = np.geomspace(size[0], size[-1], 200)
+    left.loglog(size, 1e3 * time, "o", color=color(0), markersize=5, label="measured")
+    left.loglog(x, 1e3 * (fixed + each * x), "--", color=color(1), linewidth=1.5, label="fixed + each x batch")
+    right.loglog(size, size / time, "o", color=color(0), markersize=5)
+    right.loglog(x, x / (fixed + each * x), "--", color=color(1), linewidth=1.5)
+    for axis in (left, right):
+        axis.axvline(fixed / each, color="#333333", linewidth=0.8, linestyle=":")
+        axis.set_xscale("log", base=2)
+    right.annotate(
+        f"knee: batch {fixed / each:.0f}",
+        (fixed / each, right.get_ylim()[0]),
+        (4, 6),
+        textcoords="offset points",
+        fontsize=8,
+    )
+    label(left, "batch size", "one step (ms)")
+    label(right, "batch size", "examples a second")
+    left.legend(fontsize=8, frameon=False)
+    return made

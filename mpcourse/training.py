@@ -1,0 +1,105 @@
+"""Training on one device: the plain loop that every later lesson splits, pipelines or spreads over ranks."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from tqdm.auto import tqdm
+
+from mpcourse.data import Dataset, Examples
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass
+class LearningCurve:
+    """A training run as it was recorded; the lists are of one length, an entry for each record.
+
+    step: updates so far. epoch: passes over the training set so far, a fraction within one. seconds: spent on
+    training so far, evaluation not counted. train_loss: mean over the examples since the record before.
+    test_accuracy: on the whole test set, 0 to 1.
+    """
+
+    step: list[int] = field(default_factory=list)
+    epoch: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    train_loss: list[float] = field(default_factory=list)
+    test_accuracy: list[float] = field(default_factory=list)
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def batches(examples: Examples, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+    """One epoch in random order: (images, labels) of `batch_size` examples each, the last of what is left."""
+    order = torch.randperm(len(examples), generator=generator)
+    for chosen in order.split(batch_size):
+        yield examples.images[chosen], examples.labels[chosen]
+
+
+def train(
+    model: nn.Module,
+    data: Dataset,
+    optimizer: torch.optim.Optimizer,
+    epochs: int,
+    batch_size: int,
+    seed: int = 0,
+    loss: Loss = F.cross_entropy,
+    record_every: int | None = None,
+    progress: bool = True,
+) -> LearningCurve:
+    """Train `model` in place; the learning curve.
+
+    batch_size: examples an update, at most the size of the training set. seed: of the order of examples.
+    record_every: updates between two records (None: one record an epoch; the end is always recorded).
+    progress: show a bar, in a notebook or a terminal. Raises ValueError for numbers that make no sense.
+    """
+    if epochs < 0 or not 1 <= batch_size <= len(data.train) or (record_every is not None and record_every < 1):
+        raise ValueError(
+            f"train needs epochs >= 0, a batch size from 1 to {len(data.train)} and record_every >= 1: "
+            f"got epochs={epochs}, batch_size={batch_size}, record_every={record_every}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    steps_per_epoch = -(-len(data.train) // batch_size)
+    every = record_every or steps_per_epoch
+    curve = LearningCurve()
+    step, seconds, summed, seen = 0, 0.0, 0.0, 0
+    with tqdm(total=epochs * steps_per_epoch, unit="step", leave=False, disable=None if progress else True) as bar:
+        for epoch in range(epochs):
+            for i, (images, labels) in enumerate(batches(data.train, batch_size, generator), start=1):
+                start = time.perf_counter()
+                optimizer.zero_grad()
+                value = loss(model(images), labels)  # forward
+                value.backward()  # backward
+                optimizer.step()  # update
+                seconds += time.perf_counter() - start
+                step, summed, seen = step + 1, summed + value.item() * len(labels), seen + len(labels)
+                bar.update()
+                if step % every == 0 or step == epochs * steps_per_epoch:
+                    accuracy = evaluate(model, data.test)
+                    curve.step.append(step)
+                    curve.epoch.append(epoch + i / steps_per_epoch)
+                    curve.seconds.append(seconds)
+                    curve.train_loss.append(summed / seen)
+                    curve.test_accuracy.append(accuracy)
+                    summed, seen = 0.0, 0
+                    bar.set_postfix(loss=f"{curve.train_loss[-1]:.3f}", accuracy=f"{accuracy:.3f}")
+    return curve
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, examples: Examples, batch_size: int = 1000) -> float:
+    """Share of `examples` that `model` classifies rightly, 0 to 1. The model's training mode is put back."""
+    training = model.training
+    model.eval()
+    try:
+        right = sum(
+            int((model(images).argmax(1) == labels).sum())
+            for images, labels in zip(examples.images.split(batch_size), examples.labels.split(batch_size), strict=True)
+        )
+    finally:
+        model.train(training)
+    return right / len(examples)

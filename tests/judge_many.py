@@ -1,0 +1,32 @@
+"""Verdicts on many answers that need one rank only, in one process: torch is imported once, not once an answer.
+
+python judge_many.py EXERCISE FILE... prints a JSON list of verdicts, made by the very code that ranks run.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from mpi4py import MPI
+
+from mpcourse.check.manifest import load_course
+from mpcourse.check.rank import Job, run
+from mpcourse.check.verdict import judge
+from mpcourse.check.watch import Ending
+
+
+def main() -> None:
+    exercise = load_course().find(sys.argv[1])
+    verdicts = []
+    for name in sys.argv[2:]:
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(exercise.name, name, exercise.functions, exercise.check, folder, exercise.seconds)
+            report = run(job, MPI.COMM_WORLD)
+            ending = Ending("reported", 1, reports={0: report})
+            verdicts.append(judge(exercise.name, exercise.functions, Path(name), ending, Path(folder)).as_dict())
+    print(json.dumps(verdicts), file=sys.__stdout__)
+
+
+if __name__ == "__main__":
+    main()

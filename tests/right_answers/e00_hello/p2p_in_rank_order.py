@@ -1,0 +1,11 @@
+# right: blocking send and recv, rank by rank
+"""Exercise e00: every rank says hello, rank 0 collects."""
+
+
+def greet(comm):
+    """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
+    greeting = f"rank {comm.rank} of {comm.size}"
+    if comm.rank > 0:
+        comm.send(greeting, dest=0, tag=7)
+        return None
+    return [greeting] + [comm.recv(source=r, tag=7) for r in range(1, comm.size)]

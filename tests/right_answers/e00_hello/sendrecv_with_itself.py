@@ -1,0 +1,14 @@
+# right: rank 0 also sends to itself, with sendrecv
+"""Exercise e00: every rank says hello, rank 0 collects."""
+
+
+def greet(comm):
+    """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
+    greeting = f"rank {comm.rank} of {comm.size}"
+    if comm.rank != 0:
+        comm.send(greeting, dest=0)
+        return None
+    greetings = [comm.sendrecv(greeting, dest=0, source=0)]
+    for r in range(1, comm.size):
+        greetings.append(comm.recv(source=r))
+    return greetings

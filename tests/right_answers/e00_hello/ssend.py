@@ -1,0 +1,13 @@
+# right: synchronous sends
+"""Exercise e00: every rank says hello, rank 0 collects."""
+
+
+def greet(comm):
+    """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
+    greeting = f"rank {comm.rank} of {comm.size}"
+    if comm.rank != 0:
+        return comm.ssend(greeting, dest=0)
+    greetings = [greeting]
+    for r in range(1, comm.size):
+        greetings.append(comm.recv(source=r))
+    return greetings

@@ -1,0 +1,82 @@
+"""Every plausible wrong answer is named as what it is, and every right one passes, however unusual it is.
+
+The first line of a wrong answer says what the verdict must say: `# says: <phrase>`.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpcourse.check import watch
+from mpcourse.check.manifest import load_course
+from mpcourse.check.supervisor import check
+
+ROOT = Path(__file__).resolve().parents[1]
+COURSE = load_course(ROOT)
+ALONE = [e for e in COURSE.exercises if e.sizes == [1]]  # judged in one process, for they import torch
+TOGETHER = [e for e in COURSE.exercises if e.sizes != [1]]
+
+
+def answers(folder, exercises):
+    return [
+        pytest.param(exercise, file, id=f"{exercise.short}-{file.stem}")
+        for exercise in exercises
+        for file in sorted((ROOT / "tests" / folder / exercise.name).glob("*.py"))
+    ]
+
+
+def said(verdict):
+    return "\n".join([verdict["headline"], *verdict["details"], verdict["why"]])
+
+
+def phrase_of(file):
+    first = file.read_text().splitlines()[0]
+    assert first.startswith("# says: "), f"{file} must begin with `# says: <what the verdict must say>`"
+    return first.removeprefix("# says: ")
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """Verdicts on all answers of one-rank exercises, by file; each exercise's are made in one process."""
+    verdicts = {}
+    for exercise in ALONE:
+        files = [p.values[1] for folder in ("wrong_answers", "right_answers") for p in answers(folder, [exercise])]
+        command = [sys.executable, str(ROOT / "tests" / "judge_many.py"), exercise.name, *map(str, files)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        verdicts |= dict(zip(files, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return verdicts
+
+
+@pytest.mark.parametrize("exercise, file", answers("wrong_answers", ALONE))
+def test_a_wrong_answer_of_one_rank_is_named(exercise, file, judged):
+    verdict = judged[file]
+    assert not verdict["passed"]
+    assert phrase_of(file) in said(verdict)
+
+
+@pytest.mark.parametrize("exercise, file", answers("right_answers", ALONE))
+def test_a_right_answer_of_one_rank_passes(exercise, file, judged):
+    assert judged[file]["passed"], said(judged[file])
+
+
+@pytest.mark.parametrize("exercise, file", answers("wrong_answers", TOGETHER))
+def test_a_wrong_answer_is_named(exercise, file, monkeypatch):
+    monkeypatch.setattr(watch, "BLOCKED", 0.7)
+    verdict = check(exercise, file).as_dict()
+    assert not verdict["passed"]
+    assert phrase_of(file) in said(verdict)
+
+
+@pytest.mark.parametrize("exercise, file", answers("right_answers", TOGETHER))
+def test_a_right_answer_passes(exercise, file):
+    verdict = check(exercise, file, [3]).as_dict()  # the least number of ranks at which order and roots can differ
+    assert verdict["passed"], said(verdict)
+
+
+@pytest.mark.parametrize("exercise", COURSE.exercises, ids=lambda e: e.short)
+def test_each_exercise_has_at_least_six_wrong_answers(exercise):
+    assert len(answers("wrong_answers", [exercise])) >= 6

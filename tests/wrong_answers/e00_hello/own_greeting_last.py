@@ -1,0 +1,14 @@
+# says: order of ranks
+# thinks: Rank 0 first receives all the others, and puts its own greeting at the end.
+"""Exercise e00: every rank says hello, rank 0 collects."""
+
+
+def greet(comm):
+    """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
+    greeting = f"rank {comm.rank} of {comm.size}"
+    if comm.rank != 0:
+        comm.send(greeting, dest=0)
+        return None
+    greetings = [comm.recv(source=r) for r in range(1, comm.size)]
+    greetings.append(greeting)
+    return greetings

