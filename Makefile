@@ -15,8 +15,9 @@ comma := ,
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 export PATH := $(abspath $(BIN)):$(PATH)
-# The notebooks that are compared to the committed ones must not hold a progress bar's last state.
-TEST_ENV := TQDM_DISABLE=1 JUPYTER_PLATFORM_DIRS=1
+# Notebooks that are compared to the committed ones must not hold a progress bar's last state. And where Python does
+# not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix.
+TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lab test unit notebooks lint lessons exercises clean

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from jupytext.config import load_jupytext_configuration_file
 from nbclient import NotebookClient
 
 LESSONS = Path(__file__).resolve().parent
@@ -37,8 +38,21 @@ def read_source(path: Path) -> nbformat.NotebookNode:
     return book
 
 
+def canonical(path: Path) -> str:
+    """The text as jupytext itself writes it for this notebook.
+
+    JupyterLab refuses to open a pair whose text differs from that, be it by a blank line.
+    """
+    config = load_jupytext_configuration_file(str(LESSONS.parent / "jupytext.toml"))
+    book = read_source(path)
+    names = ("notebook_metadata_filter", "cell_metadata_filter")
+    book.metadata["jupytext"] = {name: getattr(config, name) for name in names}
+    return jupytext.writes(book, fmt="py:percent", config=config)
+
+
 def build(path: Path) -> float:
     """Run the lesson whose text is at `path` and write its notebook; the seconds that it ran."""
+    path.write_text(canonical(path))
     book = read_source(path)
     start = time.perf_counter()
     client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", record_timing=False, store_widget_state=False)

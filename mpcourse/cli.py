@@ -27,7 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, frame: sys.exit(128 + number))
     try:
-        options = _parser().parse_args(arguments)
+        parser = _parser()
+        options, rest = parser.parse_known_args(arguments)
+        if options.run is _lab:
+            options.arguments = rest  # JupyterLab's own options
+        elif rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
         sys.exit(options.run(options))
     except UserError as error:
         print(f"mpcourse: {error}", file=sys.stderr)
@@ -72,8 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     nextup.add_argument("--json", action="store_true", help="as JSON")
     watch = command("watch", _watch, "Check an exercise again each time its file is saved.", "e00, e01_memory, ...")
     watch.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
-    lab = command("lab", _lab, "Open JupyterLab on the lessons.")
-    lab.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to `jupyter lab`")
+    command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
 

@@ -29,6 +29,7 @@ def open_lab(arguments: Sequence[str]) -> int:
     if not _has_browser():
         command.append("--no-browser")  # JupyterLab then prints the address
     environment = dict(os.environ) | {"PATH": rank_environment()["PATH"]}
+    environment.pop("PYTHONUNBUFFERED", None)  # it makes the printed lines of ranks mix
     sys.stdout.flush()
     os.execve(jupyter, [*command, *arguments], environment)
 

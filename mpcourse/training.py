@@ -1,5 +1,6 @@
 """Training on one device: the plain loop that every later lesson splits, pipelines or spreads over ranks."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -55,7 +56,8 @@ def train(
 
     batch_size: examples an update, at most the size of the training set. seed: of the order of examples.
     record_every: updates between two records (None: one record an epoch; the end is always recorded).
-    progress: show a bar, in a notebook or a terminal. Raises ValueError for numbers that make no sense.
+    progress: show a bar, in a notebook or a terminal ($TQDM_DISABLE switches all off).
+    Raises ValueError for numbers that make no sense.
     """
     if epochs < 0 or not 1 <= batch_size <= len(data.train) or (record_every is not None and record_every < 1):
         raise ValueError(
@@ -67,7 +69,8 @@ def train(
     every = record_every or steps_per_epoch
     curve = LearningCurve()
     step, seconds, summed, seen = 0, 0.0, 0.0, 0
-    with tqdm(total=epochs * steps_per_epoch, unit="step", leave=False, disable=None if progress else True) as bar:
+    quiet = not progress or bool(os.environ.get("TQDM_DISABLE"))  # which tqdm itself heeds in terminals only
+    with tqdm(total=epochs * steps_per_epoch, unit="step", leave=False, disable=quiet) as bar:
         for epoch in range(epochs):
             for i, (images, labels) in enumerate(batches(data.train, batch_size, generator), start=1):
                 start = time.perf_counter()

@@ -60,3 +60,22 @@ def small_course(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setenv("MPCOURSE_ROOT", str(folder))
     return folder
+
+
+@pytest.fixture
+def mpirun(tmp_path):
+    """Run a Python file under the real mpirun; a deadline ends it."""
+    from mpcourse.launch import mpirun_command, rank_environment
+
+    def run(size, *command, timeout=60):
+        return subprocess.run(
+            mpirun_command(size, [sys.executable, *map(str, command)]),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=rank_environment(),
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+        )
+
+    return run

@@ -349,6 +349,22 @@ def test_the_final_name_never_holds_part_of_a_file(monkeypatch, cache_folder):
     assert sizes == [64 + 300 * 785, 64 + 10 * 785]
 
 
+def test_a_writer_that_comes_between_anothers_write_and_move_harms_neither(monkeypatch, cache_folder):
+    replace, mine, yours = os.replace, np.full(9, 1, dtype=np.uint8), np.full(9, 2, dtype=np.uint8)
+
+    def meanwhile(source, target):
+        monkeypatch.setattr(os, "replace", replace)
+        assert cache.remember("array.bin", "2", 9, lambda: yours) is yours
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cache.remember("array.bin", "1", 9, lambda: mine) is mine
+    assert cache.remember("array.bin", "1", 9, lambda: yours).tolist() == mine.tolist()
+    assert [file.name for file in cache_folder.iterdir()] == ["array.bin"]
+
+
 def test_processes_that_write_one_file_at_once_do_not_disturb_each_other(cache_folder):
     code = (
         "import numpy as np, sys, time\n"

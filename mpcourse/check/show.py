@@ -49,7 +49,7 @@ def show_verdict(verdict: Verdict) -> None:
 
 
 def _block(out: Console, text: str, style: str = "", indent: int = 2) -> None:
-    out.print(Padding(Text(text, style), (0, 0, 0, indent)))
+    out.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
 
 
 def show_list(course: Course, progress: Progress) -> None:

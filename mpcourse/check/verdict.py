@@ -55,7 +55,7 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
         first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
         alike = sorted(r.rank for r in failed if r.kind == first.kind and r is not first)
         _tell_report(verdict, first, functions, code, file)
-        if alike:
+        if alike and first.kind not in ("stub", "missing"):
             verdict.details.append(f"{ranks(alike)} failed too.")
     elif ending.kind == "flood":
         number = ending.flooding or 0

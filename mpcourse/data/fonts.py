@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 # Of matplotlib's faces, those with ordinary digits. Left out: DejaVuSansMono, whose dotted 0 reads as an 8 when it is
-# small and bent; cmmi10, whose old-style 1 is a capital I; and faces that hold symbols in place of digits.
+# small and bent; cmmi10, whose old-style 1 is a capital I; cmti10, which older matplotlibs lack; and faces of symbols.
 FACES = (
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique",
     "DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic",
     "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta",
-    "cmb10", "cmr10", "cmss10", "cmti10", "cmtt10",
+    "cmb10", "cmr10", "cmss10", "cmtt10",
 )  # fmt: skip
 SIDE = 56  # twice the side of the images made from them
 TALL = 40  # every digit is this tall, whatever its face

@@ -71,8 +71,8 @@ def _make(count: int, seed: int, split: str) -> np.ndarray:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The bits cannot then depend on the number of threads, and ranks that all render at first use do not fight for
-    the cores (4 ranks on 2 cores: 5 s, and 20 s with two threads each)."""
+    """Torch works on one thread inside, so that no bit can depend on their number, and so that ranks which all render
+    at first use do not fight for the cores: 4 ranks of two threads on 2 cores took over eight times as long."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Status = Literal["ok", "note", "problem"]
@@ -20,6 +21,14 @@ class Finding:
     status: Status = "ok"
     advice: str = ""
     fatal: bool = False
+
+
+def shown(path: str) -> str:
+    """A path as a person would type it: relative to the clone, else to the home folder, where it can be."""
+    for folder, prefix in ((Path(__file__).parents[2], ""), (Path.home(), "~/")):
+        if Path(path).is_relative_to(folder):
+            return prefix + str(Path(path).relative_to(folder))
+    return path
 
 
 def fatal(topic: str, value: str, advice: str) -> Finding:

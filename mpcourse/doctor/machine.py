@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from mpcourse.doctor import cgroup
-from mpcourse.doctor.finding import Finding, fatal
+from mpcourse.doctor.finding import Finding, fatal, shown
 from mpcourse.doctor.subprocesses import Unanswered
 
 OLDEST_PYTHON = (3, 11)
@@ -35,7 +35,7 @@ print(json.dumps(facts))
 def python() -> Finding:
     """The interpreter that runs this, and whether it lives in a virtual environment."""
     inside = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
-    value = f"{platform.python_version()}, {sys.executable}"
+    value = f"{platform.python_version()}, {shown(sys.executable)}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         return fatal("Python", value, "the course needs 3.11 or newer: `make setup PYTHON=python3.11`")
     if not inside:

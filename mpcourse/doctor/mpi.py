@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse import launch
-from mpcourse.doctor.finding import Finding, fatal
+from mpcourse.doctor.finding import Finding, fatal, shown
 from mpcourse.doctor.subprocesses import Unanswered, run
 from mpcourse.errors import UserError
 
@@ -52,7 +52,7 @@ def mpirun(found: "Future[launch.Mpirun]") -> Finding:
     except UserError as error:
         value, _, advice = str(error).rpartition(": ")
         return fatal("mpirun", value, advice)
-    value = f"{named(launcher.implementation, launcher.version)}, {launcher.path}"
+    value = f"{named(launcher.implementation, launcher.version)}, {shown(launcher.path)}"
     typed = shutil.which("mpirun")
     if typed is None or os.path.realpath(typed) != os.path.realpath(launcher.path):
         other = f"in this shell `mpirun` is {typed or 'not found'}"

@@ -32,5 +32,6 @@ def learning_curves(
     left.set_yscale("log")
     if accuracy_from is not None:
         right.set_ylim(accuracy_from, 100)
-    right.legend(fontsize=8, frameon=False, loc="lower right")
+    if len(groups) > 1:
+        right.legend(fontsize=8, frameon=False, loc="lower right")
     return made

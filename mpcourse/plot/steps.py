@@ -27,7 +27,7 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     axis.invert_yaxis()
     axis.margins(x=0.12)
     label(axis, "milliseconds", "")
-    axis.legend(fontsize=8, frameon=False, loc="lower right")
+    made.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=3)
     return made
 
 
@@ -53,7 +53,7 @@ def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
     axis.invert_yaxis()
     axis.margins(x=0.14)
     label(axis, "MiB", "")
-    axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4)
+    made.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=4)
     return made
 
 

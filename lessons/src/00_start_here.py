@@ -1,0 +1,235 @@
+# %% [markdown]
+# # 00 Start here
+#
+# **Is my machine ready, and how does this course work?** About 20 minutes.
+#
+# You will train networks on several GPUs and several machines, by hand, on the laptop in front of you. This lesson
+# makes sure that two processes on it can talk, and shows how an exercise checks itself.
+#
+# Run the cells from top to bottom with Shift+Enter.
+
+# %% [markdown]
+# ## Is the machine ready?
+#
+# One command looks at everything the course needs. A `!` in front runs it as in a terminal.
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse doctor
+
+# %% [markdown]
+# A *problem* comes with the command that cures it. A *note* can wait. Here is the same as a yes or no.
+
+# %%
+import json
+
+# answer = !mpcourse doctor --json
+doctor = json.loads("\n".join(answer))
+assert doctor["ok"], "the course cannot run here yet: see the table above"
+[finding["topic"] for finding in doctor["findings"]]
+
+# %% [markdown]
+# ## Two ranks
+#
+# `mpirun -np 2` starts a program twice. Each copy is a **rank**, a process of its own. A rank learns two things when
+# it starts: its number, and how many ranks there are. It learns them from MPI, through a **communicator**.
+#
+# The cell below writes a program into `scratch/`, a folder for your experiments.
+
+# %%
+from pathlib import Path
+
+Path("scratch").mkdir(exist_ok=True)
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/who.py
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+print(f"I am rank {comm.rank} of {comm.size}")
+
+# %% [markdown]
+# Ranks run side by side, so their lines come in any order. We sort them.
+
+# %%
+# lines = !mpirun -np 2 python scratch/who.py
+assert sorted(lines) == ["I am rank 0 of 2", "I am rank 1 of 2"]
+sorted(lines)
+
+# %% [markdown]
+# ## They share nothing
+#
+# This is the one idea that everything rests on. The program is the same, the variables are not. Rank 0 sets `x`,
+# and rank 1 does not see it.
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/shared.py
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+x = 0
+if comm.rank == 0:
+    x = 42
+print(f"rank {comm.rank}: x = {x}")
+
+# %%
+# lines = !mpirun -np 2 python scratch/shared.py
+assert sorted(lines) == ["rank 0: x = 42", "rank 1: x = 0"]
+sorted(lines)
+
+# %% [markdown]
+# What one rank knows and another needs must be **sent**. `send` and `recv` are one pair: each send needs one receive.
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/sent.py
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+x = 0
+if comm.rank == 0:
+    x = 42
+    comm.send(x, dest=1)
+elif comm.rank == 1:
+    x = comm.recv(source=0)
+print(f"rank {comm.rank}: x = {x}")
+
+# %%
+# lines = !mpirun -np 2 python scratch/sent.py
+assert sorted(lines) == ["rank 0: x = 42", "rank 1: x = 42"]
+sorted(lines)
+
+# %% [markdown]
+# ## What does a message cost?
+#
+# Measure it. Rank 0 sends an array to rank 1, and rank 1 sends it back. Half of the round trip is the time of one
+# message. The upper-case `Send` and `Recv` move arrays as they are; the lower-case ones pickle any Python object.
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/pingpong.py
+import json
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+other = 1 - comm.rank
+rows = []
+for n in [8 * 4**k for k in range(11)]:  # 8 bytes to 8 MiB
+    message = np.random.default_rng(comm.rank).random(n // 8)
+    seconds = []
+    for _ in range(50):
+        start = time.perf_counter()
+        if comm.rank == 0:
+            comm.Send(message, dest=other)
+            comm.Recv(message, source=other)
+        else:
+            comm.Recv(message, source=other)
+            comm.Send(message, dest=other)
+        seconds.append((time.perf_counter() - start) / 2)
+    rows.append((n, min(seconds)))  # what else the machine does can only add to the time
+if comm.rank == 0:
+    print(json.dumps(rows))
+
+# %%
+# lines = !mpirun -np 2 python scratch/pingpong.py
+sizes, seconds = zip(*json.loads(lines[-1]))
+per_byte = [second / size for size, second in zip(sizes, seconds)]
+assert per_byte[0] > 100 * per_byte[-1]
+assert seconds[-1] > seconds[0]
+
+# %% tags=["nbval-ignore-output"]
+# %config InlineBackend.print_figure_kwargs = {"dpi": 110}
+from mpcourse import plot
+
+plot.message_cost(sizes, seconds, "A small message costs its start, a large one its bytes")
+None
+
+# %% [markdown]
+# Two numbers describe the picture. **Alpha** is the time that any message takes, even an empty one. **Beta** is the
+# time for each further byte. The time of a message of n bytes is about alpha + beta n.
+#
+# A byte that travels with eight million others costs less than a hundredth of one that travels with seven. So it pays
+# to send one large message rather than many small ones. Half of the course is about that.
+#
+# The line is a model, and a rough one: MPI changes its way of sending as messages grow, and each way has an alpha and
+# a beta of its own. Lesson 05 looks closer.
+
+# %% [markdown]
+# ## How an exercise works
+#
+# Exercises are files in `exercises/`. Open one, replace its `raise NotImplementedError` by your answer, and check it:
+#
+# | command | what it does |
+# |---|---|
+# | `mpcourse check e00` | checks your answer with 1, 2, 3 and 4 ranks |
+# | `mpirun -np 2 python exercises/e00_hello.py` | the same check, on the ranks that you started |
+# | `mpcourse hint e00` | a hint; each call shows one more |
+# | `mpcourse watch e00` | checks again whenever you save |
+# | `mpcourse reset e00` | puts the file back as it was, and keeps your text aside |
+# | `mpcourse solution e00` | the solution, once you have passed |
+# | `mpcourse list`, `mpcourse next` | what there is, what comes next |
+#
+# They work in a notebook with `!`, and in a terminal (*File, New, Terminal*) without it.
+
+# %%
+# table = !mpcourse list --json
+[(row["exercise"], row["title"]) for row in json.loads("\n".join(table))]
+
+
+# %% [markdown]
+# ## A wrong answer
+#
+# The first exercise: every rank says hello, and rank 0 collects the greetings. `comm.gather` does that. Here is a
+# mistake that everybody makes once. It looks reasonable: only rank 0 wants the list, so only rank 0 calls `gather`.
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/only_rank_0.py
+def greet(comm):
+    if comm.rank == 0:
+        return comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
+    return None
+
+
+# %% [markdown]
+# Under plain `mpirun` this program would hang for ever, and say nothing. The checker ends it and says who waits for
+# whom.
+
+# %%
+# !mpcourse check e00 --file scratch/only_rank_0.py
+
+# %% [markdown]
+# That is a **deadlock**: every rank waits for something that no rank will do. `gather` is a *collective* call. Rank 0
+# collects, but the others must call it too: for them it is the sending.
+#
+# Nothing that you write can hang the checker. An endless loop, an exception on one rank, `sys.exit` in the wrong
+# place: each gets a verdict with the rank and the line, and all processes are ended.
+
+# %%
+# verdict = !mpcourse check e00 --file scratch/only_rank_0.py --json
+(verdict,) = json.loads("\n".join(verdict))
+assert (verdict["kind"], verdict["rank"], verdict["line"]) == ("deadlock", 0, 3)
+verdict["why"]
+
+# %% [markdown]
+# ## Your turn
+#
+# Open `exercises/e00_hello.py` in JupyterLab (in the file browser, one folder up), write `greet`, save, and run this
+# cell. It takes about ten minutes. The answer is one line, if you find the right method of `comm`.
+
+# %% tags=["nbval-ignore-output"]
+# !mpirun -np 2 python ../exercises/e00_hello.py
+
+# %% [markdown]
+# It passes with two ranks? Then see whether it also does with one, three and four: `!mpcourse check e00`.
+
+# %% [markdown]
+# ## What production systems call it
+#
+# | here | there |
+# |---|---|
+# | `mpirun -np 2 python train.py` | `torchrun --nproc-per-node 2 train.py`, `srun -n 2` |
+# | rank, size | `RANK`, `WORLD_SIZE`; `torch.distributed.get_rank()` |
+# | communicator | process group |
+# | `comm.gather(x, root=0)` | `torch.distributed.gather_object(x, ...)` |
+#
+# Next: [01 One device](01_one_device.ipynb), the training step that all later lessons split.

@@ -1,0 +1,246 @@
+"""The command line: what it prints, what it keeps, and its one-line errors."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def course(small_course, cli):
+    """The small course, its exercise written as a stub; progress in the test's own folder."""
+    assert cli("reset", "e90").returncode == 0
+    return small_course
+
+
+def solve(course):
+    shutil.copy(course / "solutions" / "e90_mean.py", course / "exercises" / "e90_mean.py")
+
+
+def one_line_error(done, *phrases):
+    """`done` ended with status 2 and said one line, without a traceback."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("mpcourse: "), done.stderr
+    for phrase in phrases:
+        assert phrase in lines[0]
+
+
+def test_list_shows_what_is_done(cli, course):
+    assert "0 of 1 done" in cli("list").stdout
+    solve(course)
+    assert cli("check", "e90").returncode == 0
+    shown = cli("list").stdout
+    assert "1 of 1 done" in shown and "done" in shown and "e90_mean" in shown
+    (row,) = json.loads(cli("list", "--json").stdout)
+    assert row["exercise"] == "e90_mean" and row["passed"] and row["tries"] == 1
+
+
+def test_check_without_a_name_takes_the_next_exercise(cli, course):
+    done = cli("check")
+    assert done.returncode == 1 and "e90_mean: not written yet" in done.stdout
+    solve(course)
+    assert cli("check").returncode == 0
+    assert "all exercises have passed" in cli("check").stdout
+
+
+def test_progress_survives_a_reset(cli, course):
+    solve(course)
+    cli("check", "e90")
+    done = cli("reset", "e90")
+    assert done.returncode == 0 and "Your text is in" in done.stdout
+    assert json.loads(cli("list", "--json").stdout)[0]["passed"]
+    assert json.loads(cli("next", "--json").stdout)["exercise"] is None
+
+
+def test_next_names_lesson_file_and_command(cli):
+    shown = cli("next").stdout
+    assert (
+        "lessons/00_start_here.ipynb" in shown and "exercises/e00_hello.py" in shown and "mpcourse check e00" in shown
+    )
+
+
+def test_hints_come_one_by_one_and_stay(cli):
+    first, second, third, fourth = (cli("hint", "e00", "--json") for _ in range(4))
+    counts = [len(json.loads(done.stdout)["hints"]) for done in (first, second, third, fourth)]
+    assert counts == [1, 2, 3, 3]
+    assert "--spoil" in cli("hint", "e00").stdout
+
+
+def test_the_solution_is_shown_after_passing_or_on_demand(cli, course):
+    one_line_error(cli("solution", "e90"), "has not passed yet", "--spoil")
+    shown = cli("solution", "e90", "--spoil").stdout
+    assert "comm.allreduce" in shown and "# solution:" not in shown
+    solve(course)
+    cli("check", "e90")
+    assert "comm.allreduce" in cli("solution", "e90").stdout
+
+
+def test_json_and_junit_are_for_teachers(cli, course, tmp_path):
+    done = cli("check", "--all", "--json", "--junit", tmp_path / "report.xml")
+    (verdict,) = json.loads(done.stdout)
+    assert done.returncode == 1 and verdict["passed"] is False and verdict["kind"] == "not written yet"
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert suite.get("tests") == suite.get("failures") == "1"
+    assert suite.find("testcase/failure").get("type") == "not written yet"
+
+
+def test_checking_another_file_leaves_progress_alone(cli, course):
+    done = cli("check", "e90", "--file", course / "solutions" / "e90_mean.py")
+    assert done.returncode == 0
+    assert not json.loads(cli("list", "--json").stdout)[0]["passed"]
+
+
+def test_watch_checks_again_on_save_and_ends_when_it_passes(course, tmp_path):
+    environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home")}
+    watching = subprocess.Popen(
+        [sys.executable, "-u", "-m", "mpcourse.cli", "watch", "e90"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        seen = ""
+        while "not written yet" not in seen:
+            line = watching.stdout.readline()
+            assert line, "watch ended too early"
+            seen += line
+        solve(course)
+        rest, _ = watching.communicate(timeout=20)
+    finally:
+        watching.kill()
+    assert watching.returncode == 0 and "e90_mean passed" in rest
+
+
+def test_watch_is_ended_by_ctrl_c_without_a_traceback(course, tmp_path):
+    environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-u", "-m", "mpcourse.cli", "watch", "e90"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    while "not written yet" not in watching.stdout.readline():
+        pass
+    time.sleep(0.5)
+    watching.send_signal(signal.SIGINT)
+    rest, _ = watching.communicate(timeout=10)
+    assert watching.returncode == 130 and "Traceback" not in rest
+
+
+def test_an_unknown_exercise_suggests_a_near_one(cli):
+    one_line_error(cli("check", "nosuch"), "no exercise 'nosuch'", "mpcourse list")
+    one_line_error(cli("check", "e00_helo"), "did you mean e00_hello?")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "999"])
+def test_an_impossible_number_of_ranks_is_refused(cli, number):
+    one_line_error(cli("check", "e00", "-np", number), f"-np {number}", "between 1 and 32")
+
+
+@pytest.mark.parametrize("arguments", [["check", "e00", "-np", "two"], ["nosuch"], [], ["hint"], ["list", "--nosuch"]])
+def test_a_wrong_command_line_is_one_line(cli, arguments):
+    one_line_error(cli(*arguments), "--help")
+
+
+def test_no_mpirun_is_one_line(cli, tmp_path):
+    one_line_error(cli("check", "e00", env={"MPCOURSE_MPIRUN": str(tmp_path / "mpirun")}), "MPCOURSE_MPIRUN", "unset")
+
+
+def test_no_mpirun_anywhere_is_one_line(tmp_path, monkeypatch, capsys):
+    from mpcourse import cli as command_line
+
+    monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(["check", "e00"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "mpirun was not found" in said and "make setup" in said
+
+
+def test_a_foreign_mpirun_is_named_as_a_mismatch(cli, tmp_path):
+    fake = tmp_path / "mpirun"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5.0.11" && exit\n'
+        'while [ "$1" != -np ]; do shift; done\nshift 2\n"$@" &\n"$@" &\nwait\n'
+    )
+    fake.chmod(0o755)
+    done = cli("check", "e00", "-np", "2", env={"MPCOURSE_MPIRUN": str(fake)})
+    one_line_error(done, "2 ranks, but each says that it is one of 1", "mpcourse doctor")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    for command in (["check", "e00"], ["hint", "e00"]):
+        one_line_error(cli(*command, env={"MPCOURSE_HOME": str(tmp_path / "file" / "x")}), "MPCOURSE_HOME")
+
+
+def test_a_read_only_clone_is_one_line(tmp_path):
+    """As an ordinary user, for nothing is read-only to root."""
+    if os.geteuid() == 0 and not shutil.which("setpriv"):
+        pytest.skip("setpriv is not installed")
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "exercises", clone / "exercises")
+    for path in (tmp_path, *tmp_path.parents):
+        if path.owner() == "root" and os.geteuid() == 0 and not path.stat().st_mode & 0o001:
+            path.chmod(path.stat().st_mode | 0o011)
+    (clone / "exercises").chmod(0o555)
+    clone.chmod(0o555)
+    drop = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if subprocess.run([*drop, sys.executable, "-c", "import mpcourse"], capture_output=True, cwd="/").returncode:
+        pytest.skip("this Python cannot be run by another user")
+    environment = {k: v for k, v in os.environ.items() if k != "MPCOURSE_HOME"} | {"MPCOURSE_ROOT": str(clone)}
+    done = subprocess.run(
+        [*drop, sys.executable, "-m", "mpcourse.cli", "check", "e00"], capture_output=True, text=True, env=environment
+    )
+    one_line_error(done, "Permission denied", "MPCOURSE_HOME")
+
+
+def test_a_missing_exercise_file_says_how_to_get_it_back(cli, course):
+    (course / "exercises" / "e90_mean.py").unlink()
+    one_line_error(cli("check", "e90"), "mpcourse reset e90_mean")
+
+
+def test_damaged_progress_is_named_and_not_overwritten(cli, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "progress.json").write_text("{")
+    one_line_error(cli("check", "e00"), "progress.json is damaged")
+    assert (home / "progress.json").read_text() == "{"
+
+
+def test_a_busy_port_is_one_line(cli):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        one_line_error(cli("lab", f"--port={port}"), f"port {port} is in use", "LAB_ARGS=--port=")
+        one_line_error(cli("lab", "--port", port), f"port {port} is in use")
+
+
+@pytest.mark.parametrize("port", ["abc", "70000", "-1"])
+def test_a_port_that_is_none_is_one_line(cli, port):
+    one_line_error(cli("lab", f"--port={port}"), "a port is a number")
+
+
+def test_no_course_here_is_one_line(cli, tmp_path):
+    one_line_error(cli("list", env={"MPCOURSE_ROOT": str(tmp_path)}), "no exercises/manifest.toml")
+
+
+def test_importing_the_library_starts_neither_mpi_nor_matplotlib():
+    code = (
+        "import sys, mpcourse, mpcourse.models, mpcourse.training, mpcourse.data, mpcourse.memory, mpcourse.check\n"
+        "print([m for m in ('mpi4py.MPI', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_an_old_python_is_refused_with_the_command_that_cures_it(tmp_path):
+    code = "import sys; sys.version_info = (3, 9, 1); import mpcourse"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 1 and "Python 3.11 or newer" in done.stderr and "make setup PYTHON=" in done.stderr

@@ -1,0 +1,78 @@
+"""JupyterLab as `make lab` opens it: on the first lesson, with mpirun and mpcourse at hand."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A running JupyterLab without a browser, started as from a shell in which nothing was activated."""
+    environment = {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    log = tmp_path / "lab.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=ROOT,
+        )
+    try:
+        deadline, address = time.monotonic() + 60, None
+        while not address:
+            assert time.monotonic() < deadline and server.poll() is None, log.read_text()
+            address = re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)\S*\?token=(\w+)", log.read_text())
+            time.sleep(0.1)
+        yield address[1], address[2], log
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def ask(lab, path, data=None):
+    address, token, _ = lab
+    request = urllib.request.Request(
+        f"{address}{path}",
+        headers={"Authorization": f"token {token}"},
+        data=None if data is None else json.dumps(data).encode(),
+    )
+    with urllib.request.urlopen(request, timeout=20) as response:
+        body = response.read()
+    return json.loads(body) if body[:1] in (b"{", b"[") else body.decode()
+
+
+def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kernels(lab):
+    names = [entry["name"] for entry in ask(lab, "/api/contents/lessons")["content"]]
+    assert "00_start_here.ipynb" in names
+    assert "/lab/tree/lessons/00_start_here.ipynb" in lab[2].read_text()
+    kernel = ask(lab, "/api/kernels", {"name": "python3", "path": "lessons"})
+    from jupyter_client import BlockingKernelClient
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    runtime = str(lab[2].parent / ".local" / "share" / "jupyter" / "runtime")
+    assert runtime != jupyter_runtime_dir()
+    client = BlockingKernelClient(connection_file=f"{runtime}/kernel-{kernel['id']}.json")
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=30)
+        said = []
+        client.execute_interactive(
+            "program = 'from mpi4py import MPI; print(MPI.COMM_WORLD.size)'\n"
+            "lines = !mpirun -np 2 python -c '{program}' && mpcourse --version\n"
+            "print(lines)",
+            timeout=30,
+            output_hook=lambda message: said.append(message["content"].get("text", "")),
+        )
+    finally:
+        client.stop_channels()
+    assert "'2', '2', 'mpcourse " in "".join(said), said
