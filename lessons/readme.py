@@ -1,0 +1,71 @@
+"""Bring README.md in step: the table of lessons from the manifest, and the picture of a real verdict.
+
+Run by `make lessons`.
+"""
+
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+from mpcourse.check.manifest import Course, load_course
+from mpcourse.check.show import print_verdict
+from mpcourse.check.supervisor import check
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "lessons" / "figures" / "verdict.svg"
+SHOWN = ROOT / "tests" / "wrong_answers" / "e00_hello" / "receive_before_send_on_both_sides.py"
+BEGIN, END = "<!-- lessons: made by `make lessons` -->", "<!-- end of lessons -->"
+DARK = TerminalTheme(
+    (32, 36, 44),
+    (220, 223, 228),
+    [(40, 44, 52), (240, 113, 120), (152, 195, 121), (229, 192, 123), (97, 175, 239), (198, 120, 221), (86, 182, 194)]
+    + [(220, 223, 228)],
+)
+
+
+def lesson_table(course: Course) -> str:
+    """The README's table: a row for each lesson, in order."""
+    rows = ["| lesson | question | exercises | minutes |", "|---|---|---|---|"]
+    for lesson in course.lessons:
+        exercises = [e for e in course.exercises if e.lesson == lesson.id]
+        names = "<br>".join(f"`{e.name}` {e.title}" for e in exercises)
+        minutes = lesson.minutes + sum(e.minutes for e in exercises)
+        title = f"[{lesson.id[:2]} {lesson.title}](lessons/{lesson.id}.ipynb)"
+        rows.append(f"| {title} | {lesson.question} | {names} | {minutes} |")
+    return "\n".join(rows)
+
+
+def with_table(readme: str, course: Course) -> str:
+    """The README's text with the table of this course between its markers."""
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    made, found = pattern.subn(lambda _: f"{BEGIN}\n{lesson_table(course)}\n{END}", readme)
+    if found != 1:
+        raise ValueError(f"README.md must hold {BEGIN} and {END} once")
+    return made
+
+
+def draw_verdict(course: Course) -> str:
+    """An SVG of a terminal in which a wrong answer is checked. The verdict is a real one."""
+    verdict = check(course.find("e00"), SHOWN, [2])
+    out = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, highlight=False)
+    out.print(Text.assemble(("$ ", "green"), "mpcourse check e00"))
+    print_verdict(verdict, out)
+    svg = out.export_svg(title="a deadlock, named", theme=DARK, unique_id="verdict")
+    # A picture in a README may not fetch fonts from elsewhere: the reader's own fixed-width one will do.
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    return svg.replace("Fira Code", "DejaVu Sans Mono").replace(
+        "<!-- Generated with Rich https://www.textualize.io -->", ""
+    )
+
+
+if __name__ == "__main__":
+    course = load_course(ROOT)
+    readme = ROOT / "README.md"
+    readme.write_text(with_table(readme.read_text(), course))
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(draw_verdict(course))
+    print("README.md and its picture are in step")
