@@ -1,4 +1,4 @@
-"""The command line: `mpcourse doctor | list | check | hint | reset | solution | next | watch | lab`."""
+"""The command line: `mpcourse doctor | list | check | hint | reset | solution | next | watch | bench | lab`."""
 
 import argparse
 import json
@@ -77,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
     nextup.add_argument("--json", action="store_true", help="as JSON")
     watch = command("watch", _watch, "Check an exercise again each time its file is saved.", "e00, e01_memory, ...")
     watch.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
+    bench = command("bench", _bench, "Measure, and compare with what is promised.")
+    bench.add_argument("name", choices=["course"], help="course: what a learner waits for")
+    bench.add_argument("--runs", type=int, default=5, metavar="N", help="of each measurement; the median counts")
+    bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -243,6 +247,14 @@ def _watch(options: argparse.Namespace) -> int:
             if verdict.passed:
                 return 0
         time.sleep(0.2)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from mpcourse.bench import BENCHMARKS, show
+
+    if options.runs < 1:
+        raise UserError(f"--runs {options.runs}: at least one run is needed")
+    return show(list(BENCHMARKS[options.name](options.runs)), options.json)
 
 
 def _lab(options: argparse.Namespace) -> int:

