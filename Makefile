@@ -18,6 +18,10 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # Notebooks that are compared to the committed ones must not hold a progress bar's last state. And where Python does
 # not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix.
 TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED=
+# Open MPI refuses to run as root and to start more ranks than cores, unless told. mpcourse.launch says the same.
+export OMPI_ALLOW_RUN_AS_ROOT ?= 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
+export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lab test unit notebooks lint lessons exercises clean

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mpcourse.check.manifest import load_course
 from mpcourse.errors import UserError
-from mpcourse.launch import rank_environment
+from mpcourse.launch import mpi_environment
 
 
 def open_lab(arguments: Sequence[str]) -> int:
@@ -28,7 +28,7 @@ def open_lab(arguments: Sequence[str]) -> int:
         command.append("--allow-root")
     if not _has_browser():
         command.append("--no-browser")  # JupyterLab then prints the address
-    environment = dict(os.environ) | {"PATH": rank_environment()["PATH"]}
+    environment = mpi_environment()
     environment.pop("PYTHONUNBUFFERED", None)  # it makes the printed lines of ranks mix
     sys.stdout.flush()
     os.execve(jupyter, [*command, *arguments], environment)

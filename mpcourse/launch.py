@@ -81,23 +81,29 @@ def check_ranks(size: int) -> int:
 
 
 def mpirun_command(size: int, command: list[str]) -> list[str]:
-    """The command line that starts `size` ranks of `command` on this machine, more than its cores if need be."""
-    launcher = mpirun()
-    # Open MPI counts slots and by default refuses more ranks than cores; MPICH does not count.
-    flags = ["--oversubscribe"] if launcher.implementation == "Open MPI" else []
-    return [launcher.path, *flags, "-np", str(check_ranks(size)), *command]
+    """The command line that starts `size` ranks of `command` on this machine; run it in `rank_environment()`."""
+    return [mpirun().path, "-np", str(check_ranks(size)), *command]
 
 
-def rank_environment(threads: int = 1) -> dict[str, str]:
-    """This process's environment, made fit for ranks: one thread each unless the user said otherwise, root allowed."""
+# Open MPI counts slots and refuses more ranks than cores, unless told; versions 5 and 4 each by a variable of its own.
+OVERSUBSCRIBE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def mpi_environment() -> dict[str, str]:
+    """This process's environment, made so that a plain `mpirun -np 4 python ...` works in it."""
     environment = dict(os.environ)
-    environment.setdefault("OMP_NUM_THREADS", str(threads))
     # Open MPI refuses to start as root without these two; a container's only user often is root.
     environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+    environment = OVERSUBSCRIBE | environment
     # `python` in a command is this Python, and its mpirun comes first, though nothing was activated.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     return environment
+
+
+def rank_environment(threads: int = 1) -> dict[str, str]:
+    """The same for ranks that the course starts itself: also one thread each, unless the user said otherwise."""
+    return {"OMP_NUM_THREADS": str(threads)} | mpi_environment()
 
 
 def launched_size() -> int:

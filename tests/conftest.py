@@ -57,18 +57,19 @@ def small_course(tmp_path, monkeypatch):
     """A copy of tests/course that a test may change. Its path; the ranks of a check find its cases."""
     folder = tmp_path / "course"
     shutil.copytree(ROOT / "tests" / "course", folder)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     monkeypatch.setenv("MPCOURSE_ROOT", str(folder))
     return folder
 
 
 @pytest.fixture
 def mpirun(tmp_path):
-    """Run a Python file under the real mpirun; a deadline ends it."""
+    """Run a Python file under the real mpirun; a deadline ends it. Its output is without colours."""
+    from mpcourse.check.verdict import clean
     from mpcourse.launch import mpirun_command, rank_environment
 
     def run(size, *command, timeout=60):
-        return subprocess.run(
+        done = subprocess.run(
             mpirun_command(size, [sys.executable, *map(str, command)]),
             capture_output=True,
             text=True,
@@ -77,5 +78,7 @@ def mpirun(tmp_path):
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
         )
+        done.stdout = clean(done.stdout)  # Open MPI lets ranks believe that they write to a terminal
+        return done
 
     return run

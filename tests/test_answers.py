@@ -13,6 +13,7 @@ import pytest
 from mpcourse.check import watch
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
+from mpcourse.launch import mpirun
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = load_course(ROOT)
@@ -65,6 +66,8 @@ def test_a_right_answer_of_one_rank_passes(exercise, file, judged):
 
 @pytest.mark.parametrize("exercise, file", answers("wrong_answers", TOGETHER))
 def test_a_wrong_answer_is_named(exercise, file, monkeypatch):
+    if "# needs: MPICH" in file.read_text() and mpirun().implementation != "MPICH":
+        pytest.skip("this MPI buffers a message to oneself, so the answer works here")
     monkeypatch.setattr(watch, "BLOCKED", 0.7)
     verdict = check(exercise, file).as_dict()
     assert not verdict["passed"]

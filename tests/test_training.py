@@ -114,9 +114,10 @@ def test_a_tensor_that_two_operations_save_is_counted_once():
 
 def test_tied_weights_are_counted_once_and_frozen_ones_have_no_gradient():
     tied = torch.nn.Linear(5, 5)
-    frozen = torch.nn.Linear(5, 3).requires_grad_(False)
+    frozen = torch.nn.Linear(5, 5).requires_grad_(False)
+    frozen.weight = torch.nn.Parameter(tied.weight.detach(), requires_grad=False)  # another parameter, the same memory
     model = torch.nn.Sequential(tied, torch.nn.ReLU(), tied, frozen)
     images, labels = torch.randn(2, 5), torch.tensor([0, 2])
     measured = measure_step(model, images, labels, torch.optim.SGD(tied.parameters(), lr=0.1, momentum=0.9))
-    assert measured.parameters == 4 * (30 + 18)
+    assert measured.parameters == 4 * (25 + 5 + 5)
     assert measured.gradients == measured.optimizer == 4 * 30

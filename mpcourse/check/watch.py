@@ -78,8 +78,8 @@ class Watch:
                 return self._ending("died", entries)
         if self.begun is None:
             return self._ending("not started", entries) if now - self.start > STARTUP else None
-        unfinished = [e for i, e in entries.items() if i not in self.reports]
-        if all(e.stage in ("waiting", "returned") for e in unfinished):
+        stages = {e.stage for i, e in entries.items() if i not in self.reports}
+        if "waiting" in stages and stages <= {"waiting", "returned"}:
             if now - self.changed > BLOCKED:
                 return self._ending("deadlock", entries)
         elif now - self.changed > STILL:

@@ -1,5 +1,7 @@
 """Whether this mpirun starts more ranks than there are cores: Open MPI counts, MPICH does not."""
 
+import os
+
 from mpcourse import launch
 from mpcourse.doctor.finding import Finding
 from mpcourse.doctor.machine import usable_cores
@@ -13,7 +15,11 @@ def slots(launcher: launch.Mpirun, started: Start) -> Finding:
         return Finding("slots", "not examined: two ranks did not end", "problem", "first mend `match` and `round trip`")
     size = min(max(4, usable_cores() + 1), launch.MAX_RANKS)
     tried = f"{size} ranks on {usable_cores()} core{'s' if usable_cores() > 1 else ''}"
-    done = run([launcher.path, "-np", str(size), "true"], DEADLINE, launch.rank_environment())
+    # As the user's own commands would find it: without what the course sets for its own.
+    environment = {
+        k: v for k, v in launch.rank_environment().items() if k not in launch.OVERSUBSCRIBE or k in os.environ
+    }
+    done = run([launcher.path, "-np", str(size), "true"], DEADLINE, environment)
     if done.status == 0:
         return Finding("slots", f"starts {tried}")
     if "not enough slots" in done.output:
@@ -22,7 +28,7 @@ def slots(launcher: launch.Mpirun, started: Start) -> Finding:
             if launcher.version.startswith(("1", "2", "3", "4"))
             else "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"
         )
-        advice = f"`export {variable}`, or `mpirun --oversubscribe -np {size} ...`; `mpcourse` gives the flag itself"
+        advice = f"`export {variable}`, or `mpirun --oversubscribe -np {size} ...`; `mpcourse` sets it itself"
         return Finding("slots", f"refuses {tried}", "note", advice)
     why = "no end within the deadline" if done.status is None else f"exit status {done.status}: {done.reason}"
     return Finding("slots", f"`mpirun -np {size} true` failed: {why}", "problem", "try `mpirun -np 2 hostname` first")

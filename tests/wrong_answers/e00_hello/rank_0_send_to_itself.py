@@ -1,4 +1,5 @@
 # says: sends to itself
+# needs: MPICH
 # thinks: A blocking send to oneself is safe (it is only as long as MPI buffers small messages).
 """Exercise e00: every rank says hello, rank 0 collects."""
 
