@@ -9,6 +9,11 @@ The check builds that network, trains it for one step, and measures what torch r
 Check it with `mpcourse check e01`. Stuck? `mpcourse hint e01`.
 """
 
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
 
 def training_bytes(widths, batch, optimizer):
     """Bytes that one training step holds, by kind.
@@ -25,9 +30,3 @@ def training_bytes(widths, batch, optimizer):
                        labels, and one 4-byte number (the sum of the class weights).
     """
     raise NotImplementedError("e01_memory: return the bytes of one training step, by kind")
-
-
-if __name__ == "__main__":
-    from mpcourse.check import check_this_file
-
-    check_this_file(__file__)

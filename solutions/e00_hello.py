@@ -9,6 +9,11 @@ no memory: the only way from one to the other is a message through the communica
 Check it with `mpcourse check e00`, or run it yourself under mpirun as above. Stuck? `mpcourse hint e00`.
 """
 
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
 
 def greet(comm):
     """Collect one greeting from every rank on rank 0.
@@ -20,9 +25,3 @@ def greet(comm):
     # solution: return the list of all ranks' greetings on rank 0, and None on the others
     return comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
     # end of solution
-
-
-if __name__ == "__main__":
-    from mpcourse.check import check_this_file
-
-    check_this_file(__file__)

@@ -9,6 +9,11 @@ The check builds that network, trains it for one step, and measures what torch r
 Check it with `mpcourse check e01`. Stuck? `mpcourse hint e01`.
 """
 
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
 
 def training_bytes(widths, batch, optimizer):
     """Bytes that one training step holds, by kind.
@@ -39,9 +44,3 @@ def training_bytes(widths, batch, optimizer):
         "activations": inputs + loss,
     }
     # end of solution
-
-
-if __name__ == "__main__":
-    from mpcourse.check import check_this_file
-
-    check_this_file(__file__)
