@@ -1,5 +1,6 @@
 """What all tests share: the command line in a subprocess with a deadline, and the proof that nothing is left behind."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,6 +14,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MARK = uuid.uuid4().hex
 os.environ["MPCOURSE_TEST_RUN"] = MARK  # every process that a test starts inherits it
+
+
+def load_script(path):
+    """A Python file outside of any package, imported."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ def solve(course):
     shutil.copy(course / "solutions" / "e90_mean.py", course / "exercises" / "e90_mean.py")
 
 
-def one_line_error(done, *phrases):
+def assert_one_line_error(done, *phrases):
     """`done` ended with status 2 and said one line, without a traceback."""
     assert done.returncode == 2, done.stdout + done.stderr
     lines = done.stderr.strip().splitlines()
@@ -77,7 +77,7 @@ def test_hints_come_one_by_one_and_stay(cli):
 
 
 def test_the_solution_is_shown_after_passing_or_on_demand(cli, course):
-    one_line_error(cli("solution", "e90"), "has not passed yet", "--spoil")
+    assert_one_line_error(cli("solution", "e90"), "has not passed yet", "--spoil")
     shown = cli("solution", "e90", "--spoil").stdout
     assert "comm.allreduce" in shown and "# solution:" not in shown
     solve(course)
@@ -131,22 +131,24 @@ def test_watch_is_ended_by_ctrl_c_without_a_traceback(course, tmp_path):
 
 
 def test_an_unknown_exercise_suggests_a_near_one(cli):
-    one_line_error(cli("check", "nosuch"), "no exercise 'nosuch'", "mpcourse list")
-    one_line_error(cli("check", "e00_helo"), "did you mean e00_hello?")
+    assert_one_line_error(cli("check", "nosuch"), "no exercise 'nosuch'", "mpcourse list")
+    assert_one_line_error(cli("check", "e00_helo"), "did you mean e00_hello?")
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "999"])
 def test_an_impossible_number_of_ranks_is_refused(cli, number):
-    one_line_error(cli("check", "e00", "-np", number), f"-np {number}", "between 1 and 32")
+    assert_one_line_error(cli("check", "e00", "-np", number), f"-np {number}", "between 1 and 32")
 
 
 @pytest.mark.parametrize("arguments", [["check", "e00", "-np", "two"], ["nosuch"], [], ["hint"], ["list", "--nosuch"]])
 def test_a_wrong_command_line_is_one_line(cli, arguments):
-    one_line_error(cli(*arguments), "--help")
+    assert_one_line_error(cli(*arguments), "--help")
 
 
 def test_no_mpirun_is_one_line(cli, tmp_path):
-    one_line_error(cli("check", "e00", env={"MPCOURSE_MPIRUN": str(tmp_path / "mpirun")}), "MPCOURSE_MPIRUN", "unset")
+    assert_one_line_error(
+        cli("check", "e00", env={"MPCOURSE_MPIRUN": str(tmp_path / "mpirun")}), "MPCOURSE_MPIRUN", "unset"
+    )
 
 
 def test_no_mpirun_anywhere_is_one_line(tmp_path, monkeypatch, capsys):
@@ -170,13 +172,13 @@ def test_a_foreign_mpirun_is_named_as_a_mismatch(cli, tmp_path):
     )
     fake.chmod(0o755)
     done = cli("check", "e00", "-np", "2", env={"MPCOURSE_MPIRUN": str(fake)})
-    one_line_error(done, "2 ranks, but each says that it is one of 1", "mpcourse doctor")
+    assert_one_line_error(done, "2 ranks, but each says that it is one of 1", "mpcourse doctor")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(cli, tmp_path):
     (tmp_path / "file").write_text("")
     for command in (["check", "e00"], ["hint", "e00"]):
-        one_line_error(cli(*command, env={"MPCOURSE_HOME": str(tmp_path / "file" / "x")}), "MPCOURSE_HOME")
+        assert_one_line_error(cli(*command, env={"MPCOURSE_HOME": str(tmp_path / "file" / "x")}), "MPCOURSE_HOME")
 
 
 def test_a_read_only_clone_is_one_line(tmp_path):
@@ -197,19 +199,19 @@ def test_a_read_only_clone_is_one_line(tmp_path):
     done = subprocess.run(
         [*drop, sys.executable, "-m", "mpcourse.cli", "check", "e00"], capture_output=True, text=True, env=environment
     )
-    one_line_error(done, "Permission denied", "MPCOURSE_HOME")
+    assert_one_line_error(done, "Permission denied", "MPCOURSE_HOME")
 
 
 def test_a_missing_exercise_file_says_how_to_get_it_back(cli, course):
     (course / "exercises" / "e90_mean.py").unlink()
-    one_line_error(cli("check", "e90"), "mpcourse reset e90_mean")
+    assert_one_line_error(cli("check", "e90"), "mpcourse reset e90_mean")
 
 
 def test_damaged_progress_is_named_and_not_overwritten(cli, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     (home / "progress.json").write_text("{")
-    one_line_error(cli("check", "e00"), "progress.json is damaged")
+    assert_one_line_error(cli("check", "e00"), "progress.json is damaged")
     assert (home / "progress.json").read_text() == "{"
 
 
@@ -218,17 +220,17 @@ def test_a_busy_port_is_one_line(cli):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        one_line_error(cli("lab", f"--port={port}"), f"port {port} is in use", "LAB_ARGS=--port=")
-        one_line_error(cli("lab", "--port", port), f"port {port} is in use")
+        assert_one_line_error(cli("lab", f"--port={port}"), f"port {port} is in use", "LAB_ARGS=--port=")
+        assert_one_line_error(cli("lab", "--port", port), f"port {port} is in use")
 
 
 @pytest.mark.parametrize("port", ["abc", "70000", "-1"])
 def test_a_port_that_is_none_is_one_line(cli, port):
-    one_line_error(cli("lab", f"--port={port}"), "a port is a number")
+    assert_one_line_error(cli("lab", f"--port={port}"), "a port is a number")
 
 
 def test_no_course_here_is_one_line(cli, tmp_path):
-    one_line_error(cli("list", env={"MPCOURSE_ROOT": str(tmp_path)}), "no exercises/manifest.toml")
+    assert_one_line_error(cli("list", env={"MPCOURSE_ROOT": str(tmp_path)}), "no exercises/manifest.toml")
 
 
 def test_importing_the_library_starts_neither_mpi_nor_matplotlib():
@@ -255,4 +257,4 @@ def test_bench_says_what_it_measured_where_and_whether_the_promise_was_kept(cli)
 
 
 def test_bench_without_runs_is_one_line(cli):
-    one_line_error(cli("bench", "course", "--runs", "0"), "at least one run")
+    assert_one_line_error(cli("bench", "course", "--runs", "0"), "at least one run")

@@ -1,14 +1,13 @@
 """Lessons: text and notebook in step, executed, and held to the rules of the house. What they say is run by nbval."""
 
 import ast
-import importlib.util
 import re
 
 import nbformat
 import pytest
 
 from mpcourse.check.manifest import load_course
-from tests.conftest import ROOT
+from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)
 EACH = pytest.mark.parametrize("name", [lesson.id for lesson in COURSE.lessons])
@@ -17,10 +16,7 @@ LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 
 @pytest.fixture(scope="module")
 def build():
-    spec = importlib.util.spec_from_file_location("build", ROOT / "lessons" / "build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "lessons" / "build.py")
 
 
 def notebook(name):

@@ -1,23 +1,19 @@
 """README: its table is the manifest's, its picture a real one, its commands exist."""
 
-import importlib.util
 import re
 
 import pytest
 
 from mpcourse.check.manifest import load_course
 from mpcourse.cli import _parser
-from tests.conftest import ROOT
+from tests.conftest import ROOT, load_script
 
 README = (ROOT / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def readme():
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "lessons" / "readme.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "lessons" / "readme.py")
 
 
 def test_the_table_is_the_manifests(readme):

@@ -1,6 +1,6 @@
 """What one training step costs in time and memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,52 +8,42 @@ from matplotlib.figure import Figure
 from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES, color, figure, label
 
 PHASES = ("forward", "backward", "update")
+PHASE_STYLES = {phase: (color(i), ("", "//", "..")[i]) for i, phase in enumerate(PHASES)}
+KIND_STYLES = {kind: (KIND_COLORS[kind], KIND_HATCHES[kind]) for kind in KIND_COLORS}
 
 
 def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     """One bar a row, made of the step's phases. rows: name -> {"forward": s, "backward": s, "update": s}."""
-    made, (axis,) = figure(title, height=0.55 * len(rows) + 1.2)
-    for y, (_, phases) in enumerate(rows.items()):
-        left = 0.0
-        for i, phase in enumerate(PHASES):
-            width = 1e3 * phases[phase]
-            hatch = ("", "//", "..")[i]
-            axis.barh(
-                y, width, left=left, color=color(i), hatch=hatch, edgecolor="white", label=phase if y == 0 else None
-            )
-            left += width
-        axis.text(left, y, f" {left:.2g} ms", va="center", fontsize=8)
-    axis.set_yticks(range(len(rows)), list(rows))
-    axis.invert_yaxis()
-    axis.margins(x=0.12)
-    label(axis, "milliseconds", "")
-    made.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=3)
-    return made
+    return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 
 def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
     """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` gives them."""
+    return _stacked_bars(rows, KIND_STYLES, 2**-20, "MiB", lambda total: f"{total:.1f} MiB", title)
+
+
+def _stacked_bars(
+    rows: Mapping[str, Mapping[str, float]],
+    styles: Mapping[str, tuple[str, str]],
+    scale: float,
+    unit: str,
+    told: Callable[[float], str],
+    title: str,
+) -> Figure:
+    """styles: part -> colour and hatch, in the order of stacking. told: the total of a row, as it is written beside."""
     made, (axis,) = figure(title, height=0.5 * len(rows) + 1.4)
     left = np.zeros(len(rows))
-    for kind in KIND_COLORS:
-        width = np.array([row[kind] for row in rows.values()]) / 2**20
-        axis.barh(
-            range(len(rows)),
-            width,
-            left=left,
-            label=kind,
-            color=KIND_COLORS[kind],
-            hatch=KIND_HATCHES[kind],
-            edgecolor="white",
-        )
+    for part, (fill, hatch) in styles.items():
+        width = scale * np.array([row[part] for row in rows.values()])
+        axis.barh(range(len(rows)), width, left=left, label=part, color=fill, hatch=hatch, edgecolor="white")
         left += width
     for y, total in enumerate(left):
-        axis.text(total, y, f" {total:.1f} MiB", va="center", fontsize=8)
+        axis.text(total, y, f" {told(total)}", va="center", fontsize=8)
     axis.set_yticks(range(len(rows)), list(rows))
     axis.invert_yaxis()
     axis.margins(x=0.14)
-    label(axis, "MiB", "")
-    made.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=4)
+    label(axis, unit, "")
+    made.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=len(styles))
     return made
 
 
