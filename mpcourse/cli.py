@@ -126,8 +126,14 @@ def _check(options: argparse.Namespace) -> int:
             print("all exercises have passed; name one to check it again")
             return 0
         chosen = [upcoming]
+    if len(chosen) == len(options.exercises) == 1 and options.exercises[0].endswith(".py") and not options.file:
+        given = Path(options.exercises[0])
+        if given.resolve() != course.exercise_file(chosen[0]).resolve():
+            options.file = given  # the path of another file than the exercise's own
     if options.file and len(chosen) != 1:
         raise UserError("--file is one answer: name the one exercise that it answers")
+    if options.file and not options.file.is_file():
+        raise UserError(f"{options.file} is not a file: give the path of an answer, or none for your own exercise")
     if not options.file:
         progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
     sizes = None if options.np is None else [options.np]
@@ -136,7 +142,7 @@ def _check(options: argparse.Namespace) -> int:
         verdict = check(exercise, options.file or course.exercise_file(exercise), sizes)
         verdicts.append(verdict)
         if not options.file:
-            progress.note_check(exercise, verdict.passed)
+            progress.note_check(exercise, verdict.passed, verdict.written)
         if not options.json:
             show_verdict(verdict)
     if options.json:
@@ -240,7 +246,7 @@ def _watch(options: argparse.Namespace) -> int:
         if stamp is not None and stamp != seen:
             seen = stamp
             verdict = check(exercise, file, None if options.np is None else [options.np])
-            Progress(course).note_check(exercise, verdict.passed)
+            Progress(course).note_check(exercise, verdict.passed, verdict.written)
             print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
             show_verdict(verdict)
             sys.stdout.flush()

@@ -258,3 +258,20 @@ def test_bench_says_what_it_measured_where_and_whether_the_promise_was_kept(cli)
 
 def test_bench_without_runs_is_one_line(cli):
     assert_one_line_error(cli("bench", "course", "--runs", "0"), "at least one run")
+
+
+def test_a_path_checks_that_very_file(cli, course):
+    done = cli("check", course / "solutions" / "e90_mean.py")
+    assert done.returncode == 0 and "e90_mean passed" in done.stdout  # while the exercise itself is a stub
+    assert_one_line_error(cli("check", course / "nowhere" / "e90_mean.py"), "is not a file")
+
+
+def test_a_file_that_is_not_there_does_not_suggest_a_reset(cli):
+    done = cli("check", "e00", "--file", "nosuch.py")
+    assert_one_line_error(done, "nosuch.py is not a file")
+    assert "reset" not in done.stderr
+
+
+def test_an_unwritten_exercise_counts_no_try(cli, course):
+    assert cli("check", "e90").returncode == 1
+    assert json.loads(cli("list", "--json").stdout)[0]["tries"] == 0

@@ -90,6 +90,15 @@ def test_an_exercise_that_checks_itself_ends_an_endless_loop_too(tmp_path, mpiru
     assert "e00_hello: no progress with 2 ranks" in done.stdout and "rank 1" in done.stdout
 
 
+def test_an_exercise_that_checks_itself_stops_a_flood_and_does_not_show_it(tmp_path, mpirun):
+    file = tmp_path / "e00_hello.py"
+    solution = COURSE.solution_file(COURSE.find("e00")).read_text()
+    file.write_text(solution.replace("return comm.gather", "while comm.rank: print('x' * 99)\n    return comm.gather"))
+    done = mpirun(2, file)
+    assert done.returncode == 1
+    assert "e00_hello: output flood with 2 ranks" in done.stdout and len(done.stdout) < 5000
+
+
 def test_an_exercise_that_checks_itself_ends_a_hang_outside_of_any_function_too(tmp_path, mpirun):
     file = tmp_path / "e00_hello.py"
     solution = COURSE.solution_file(COURSE.find("e00")).read_text()

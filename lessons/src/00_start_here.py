@@ -169,7 +169,8 @@ None
 # | `mpcourse solution e00` | the solution, once you have passed |
 # | `mpcourse list`, `mpcourse next` | what there is, what comes next |
 #
-# They work in a notebook with `!`, and in a terminal (*File, New, Terminal*) without it.
+# They work in a terminal in the course's folder, and in a notebook with `!` in front. A notebook lives in `lessons/`:
+# there the file is `../exercises/e00_hello.py`.
 
 # %%
 # table = !mpcourse list --json
@@ -198,8 +199,8 @@ def greet(comm):
 # !mpcourse check e00 --file scratch/only_rank_0.py
 
 # %% [markdown]
-# That is a **deadlock**: every rank waits for something that no rank will do. `gather` is a *collective* call. Rank 0
-# collects, but the others must call it too: for them it is the sending.
+# That is a **deadlock**: no rank can go on, for what is waited for will never come. `gather` is a *collective* call.
+# Rank 0 collects, but the others must call it too: for them it is the sending.
 #
 # Nothing that you write can hang the checker. An endless loop, an exception on one rank, `sys.exit` in the wrong
 # place: each gets a verdict with the rank and the line, and all processes are ended.

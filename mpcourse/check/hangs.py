@@ -32,7 +32,7 @@ def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
         first = waiting[0] if waiting else 0
         return Told(
             "deadlock",
-            "every rank waits for something that no rank will do",
+            "no rank can go on: what is waited for will never come",
             ending.entries[first].rank,
             ending.lines.get(first),
             details,

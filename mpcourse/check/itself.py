@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from mpcourse.errors import UserError
 from mpcourse.launch import launched_size
@@ -34,7 +34,7 @@ def check_this_file(file: str) -> NoReturn:
 
 def _check(file: Path) -> int:
     from mpcourse.check.manifest import load_course
-    from mpcourse.check.rank import Job, run
+    from mpcourse.check.rank import Job, redirect, run
 
     course = load_course()
     exercise = course.find(file.name)
@@ -50,11 +50,14 @@ def _check(file: Path) -> int:
         raise UserError("an exercise checks itself on one machine: start all ranks on one host")
     folder = Path(world.bcast(tempfile.mkdtemp(prefix="mpcourse-") if world.rank == 0 else None))
     job = Job(exercise.name, str(file), exercise.functions, exercise.check, str(folder), exercise.seconds)
-    verdicts: list[Any] = []
     if world.rank == 0:
-        watcher = threading.Thread(target=_watch, args=(exercise, file, folder, world.size, verdicts), daemon=True)
+        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+        watcher = threading.Thread(target=_watch, args=(exercise, file, folder, world.size, terminal), daemon=True)
         watcher.start()
     number = world.rank
+    # What ranks print goes into files, as under the supervisor: a flood is seen there, and does not bury the verdict.
+    redirect(sys.stdout, folder / f"rank{number}.out")
+    redirect(sys.stderr, folder / f"rank{number}.out")
     report = run(job, world)
     sys.stdout.flush()
     report.write(folder, number)
@@ -68,9 +71,9 @@ def _check(file: Path) -> int:
     return 0
 
 
-def _watch(exercise: Any, file: Path, folder: Path, size: int, verdicts: list[Any]) -> None:
+def _watch(exercise: Any, file: Path, folder: Path, size: int, terminal: IO[str]) -> None:
     """On rank 0, beside its main thread: wait for the end, print the verdict, and leave at once if it is a failure."""
-    from mpcourse.check.show import show_verdict
+    from mpcourse.check.show import console, print_verdict
     from mpcourse.check.verdict import judge
     from mpcourse.check.watch import Watch
 
@@ -79,8 +82,8 @@ def _watch(exercise: Any, file: Path, folder: Path, size: int, verdicts: list[An
         time.sleep(POLL)
     verdict = judge(exercise.name, exercise.functions, file, ending, folder)
     verdict.sizes = [size] if verdict.passed else []
-    show_verdict(verdict)
+    print_verdict(verdict, console(terminal))
+    terminal.flush()
     if not verdict.passed:
-        sys.stdout.flush()
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)

@@ -30,7 +30,7 @@ def end_all(mark: str, seconds: float = 5.0) -> list[int]:
     ended: list[int] = []
     deadline = time.monotonic() + seconds
     while (processes := marked(mark)) and time.monotonic() < deadline:
-        for process in processes:
+        for process in reversed(processes):  # ranks before their launcher, whose loss they would complain of
             try:
                 process.kill()
                 ended.append(process.pid)

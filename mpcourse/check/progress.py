@@ -49,10 +49,10 @@ class Progress:
         """The first exercise that has not passed yet, in the course's order."""
         return next((e for e in course.exercises if not self.passed(e)), None)
 
-    def note_check(self, exercise: Exercise, passed: bool) -> None:
-        """Count an attempt, and keep the moment of the first pass."""
+    def note_check(self, exercise: Exercise, passed: bool, written: bool = True) -> None:
+        """Count an attempt, unless nothing was written yet, and keep the moment of the first pass."""
         record = self.of(exercise)
-        record.attempts += 1
+        record.attempts += written
         if passed and record.passed_at is None:
             record.passed_at = datetime.now().astimezone().isoformat(timespec="seconds")
         self.save()

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -134,7 +135,7 @@ def _line(error: BaseException, file: str) -> int | None:
     return lines[-1] if lines else None
 
 
-def _redirect(stream: Any, path: Path) -> None:
+def redirect(stream: Any, path: Path) -> None:
     stream.flush()
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, stream.fileno())
@@ -152,13 +153,16 @@ def main() -> None:
     folder, world = Path(job.folder), MPI.COMM_WORLD
     number = world.rank
     (folder / f"size{number}").write_text(str(world.size))
-    _redirect(sys.stdout, folder / f"rank{number}.out")
-    _redirect(sys.stderr, folder / f"rank{number}.out")
+    redirect(sys.stdout, folder / f"rank{number}.out")
+    redirect(sys.stderr, folder / f"rank{number}.out")
     report = run(job, world)
     sys.stdout.flush()
     report.write(folder, number)
     if report.kind != "passed":
-        os._exit(1)  # the other ranks may wait for this one for ever: the launcher ends them
+        time.sleep(
+            2
+        )  # the supervisor ends this rank; leaving sooner makes the launcher kill ranks that have yet to report
+        os._exit(1)
     world.Barrier()
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import IO
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -15,10 +16,10 @@ from mpcourse.check.progress import Progress
 from mpcourse.check.verdict import Verdict
 
 
-def console() -> Console:
-    """Colour only where standard output is a terminal; never narrower than a verdict needs to be read."""
-    made = Console(file=sys.stdout, highlight=False)
-    return made if made.is_terminal else Console(file=sys.stdout, highlight=False, width=100)
+def console(file: IO[str] | None = None) -> Console:
+    """Writes to `file`, or standard output: in colour only on a terminal, elsewhere wide enough for a verdict."""
+    made = Console(file=file or sys.stdout, highlight=False)
+    return made if made.is_terminal else Console(file=file or sys.stdout, highlight=False, width=100)
 
 
 def show_verdict(verdict: Verdict) -> None:

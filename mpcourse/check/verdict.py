@@ -37,6 +37,11 @@ class Verdict:
     def passed(self) -> bool:
         return self.kind == "passed"
 
+    @property
+    def written(self) -> bool:
+        """Whether there was an answer to judge, rather than the stub."""
+        return self.kind != "not written yet"
+
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
         return {"passed": self.passed, **asdict(self), "seconds": round(self.seconds, 3)}

@@ -60,7 +60,7 @@ class Watch:
             self.begun = now
         if any(r.kind != "passed" for r in self.reports.values()):
             self.failed = self.failed or now
-            if now - self.failed > GRACE or not alive:
+            if now - self.failed > GRACE or not alive or len(self.reports) == self.size:
                 return self._ending("reported", entries)
             return None
         if len(self.reports) == self.size:

@@ -97,6 +97,7 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
     return method
 
 
+WatchedComm.__name__ = WatchedComm.__qualname__ = "Intracomm"  # what a learner reads in an AttributeError
 for _name, _arguments in _BLOCKING.items():
     setattr(WatchedComm, _name, _watch(_name, _arguments, "waiting"))
 for _name in _MAKES_COMM:

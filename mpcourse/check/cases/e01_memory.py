@@ -53,7 +53,7 @@ def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
     again = answer.call("training_bytes", list(widths), batch, optimizer)
     if not isinstance(got, Mapping):
         why = "Return one dict with these keys. Printing it, or returning the bare numbers, loses the names."
-    elif first_difference(again, got, "") is not None:
+    elif repr(again) != repr(got):  # not ==, for NaN differs from itself
         why = "The same call gives another result each time: a variable outside the function keeps the earlier one's."
     else:
         why = _why(got, truth, widths, batch, optimizer)
