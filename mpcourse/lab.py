@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -28,6 +29,7 @@ def open_lab(arguments: Sequence[str]) -> int:
         command.append("--allow-root")
     if not _has_browser():
         command.append("--no-browser")  # JupyterLab then prints the address
+    command += _terminal_options(mpi_environment()["PATH"].partition(os.pathsep)[0])
     environment = mpi_environment()
     environment.pop("PYTHONUNBUFFERED", None)  # it makes the printed lines of ranks mix
     sys.stdout.flush()
@@ -54,6 +56,22 @@ def _check_port(arguments: Sequence[str]) -> None:
                 f"port {port} is in use, perhaps by a JupyterLab that is still open: "
                 f"choose another with `make lab LAB_ARGS=--port={port + 1 if port < 65535 else 8888}`"
             ) from None
+
+
+def _terminal_options(programs: str) -> list[str]:
+    """Options by which JupyterLab's terminals find this environment's programs, those of the folder `programs`.
+
+    By default a terminal is a login shell, and start-up files may put another Python first on PATH.
+    """
+    bash = shutil.which("bash")
+    if not bash:
+        return []
+    start = Path(sys.prefix) / "mpcourse.bashrc"
+    try:
+        start.write_text(f'[ -f ~/.bashrc ] && . ~/.bashrc\nexport PATH={shlex.quote(programs)}:"$PATH"\n')
+    except OSError:
+        return []  # somebody else's environment: the terminals are then as Jupyter makes them
+    return [f"--ServerApp.terminado_settings={ {'shell_command': [bash, '--init-file', str(start)]} }"]
 
 
 def _has_browser() -> bool:

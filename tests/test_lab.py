@@ -76,3 +76,22 @@ def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kern
     finally:
         client.stop_channels()
     assert "'2', '2', 'mpcourse " in "".join(said), said
+
+
+def test_a_terminal_finds_the_course_though_start_up_files_reset_the_path(lab):
+    import websocket
+
+    (lab[2].parent / ".bashrc").write_text("export PATH=/usr/bin:/bin\n")
+    name = ask(lab, "/api/terminals", {})["name"]
+    address = lab[0].replace("http", "ws")
+    socket = websocket.create_connection(f"{address}/terminals/websocket/{name}?token={lab[1]}", timeout=20)
+    try:
+        socket.send(json.dumps(["stdin", "mpcourse --version; which mpirun python; echo d''one\r"]))
+        seen, deadline = "", time.monotonic() + 20
+        while "\ndone" not in seen and time.monotonic() < deadline:
+            kind, *content = json.loads(socket.recv())
+            seen += content[0] if kind == "stdout" else ""
+    finally:
+        socket.close()
+    programs = os.path.dirname(sys.executable)
+    assert "mpcourse 0." in seen and f"{programs}/mpirun" in seen and f"{programs}/python" in seen
