@@ -99,15 +99,6 @@ def test_an_exercise_that_checks_itself_stops_a_flood_and_does_not_show_it(tmp_p
     assert "e00_hello: output flood with 2 ranks" in done.stdout and len(done.stdout) < 5000
 
 
-def test_an_exercise_that_checks_itself_ends_a_hang_outside_of_any_function_too(tmp_path, mpirun):
-    file = tmp_path / "e00_hello.py"
-    solution = COURSE.solution_file(COURSE.find("e00")).read_text()
-    file.write_text(solution.replace("def greet", "from mpi4py import MPI\n\nMPI.COMM_WORLD.recv()\n\n\ndef greet"))
-    done = mpirun(2, file)
-    assert done.returncode == 1
-    assert "e00_hello: no progress with 2 ranks" in done.stdout and "MPI.COMM_WORLD.recv()" in done.stdout
-
-
 def test_a_stub_names_its_task_and_keeps_the_rest():
     solution = "def f(x):\n    # solution: double x\n    y = 2 * x\n    return y\n    # end of solution\n\n\nprint(1)\n"
     stub = make_stub("e99_f", solution)
