@@ -16,6 +16,7 @@ MAX_RANKS = 32  # a laptop's limit: each rank that imports torch takes about 250
 # The variable by which a launcher tells a process how many ranks there are. It is there before MPI starts, and it
 # tells the truth even when the MPI behind mpi4py is another one than the launcher's.
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 @dataclass(frozen=True)
@@ -108,4 +109,13 @@ def rank_environment(threads: int = 1) -> dict[str, str]:
 
 def launched_size() -> int:
     """Number of ranks that the launcher says it started (1 where there is no launcher), without asking MPI."""
-    return next((int(os.environ[name]) for name in SIZE_VARIABLES if os.environ.get(name, "").isdigit()), 1)
+    return _told(SIZE_VARIABLES, 1)
+
+
+def launched_rank() -> int:
+    """This process's rank as the launcher says it (0 where there is no launcher), without asking MPI."""
+    return _told(RANK_VARIABLES, 0)
+
+
+def _told(names: tuple[str, ...], otherwise: int) -> int:
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), otherwise)

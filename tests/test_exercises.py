@@ -2,6 +2,7 @@
 
 import tomllib
 
+import psutil
 import pytest
 
 from mpcourse.check.manifest import load_course
@@ -71,32 +72,56 @@ def test_names_are_unique_even_in_short():
     assert len(set(shorts)) == len(shorts)
 
 
-def test_an_exercise_that_checks_itself_ends_a_deadlock_too(tmp_path, mpirun):
-    file = tmp_path / "e00_hello.py"
+@pytest.fixture
+def checks_itself(tmp_path, monkeypatch, mpirun):
+    """Run e00's solution, with one piece of it replaced, under mpirun; nothing may be left of it afterwards."""
+    file, temporary = tmp_path / "e00_hello.py", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     solution = COURSE.solution_file(COURSE.find("e00")).read_text()
-    file.write_text(solution.replace("return comm.gather", "return comm.rank or comm.gather"))
-    done = mpirun(2, file)
+
+    def run(old, new):
+        assert old in solution
+        file.write_text(solution.replace(old, new))
+        done = mpirun(2, file)
+        assert not list(temporary.glob("mpcourse-*"))
+        assert not [p for p in psutil.process_iter(["cmdline"]) if str(file) in " ".join(p.info["cmdline"] or ())]
+        return done
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("line", "head", "phrase"),
+    [
+        ("if comm.rank: return", "deadlock", "rank 0 waits in gather(root=0)"),
+        ("while comm.rank: pass", "no progress", "rank 1"),
+        ("while comm.rank: print('x' * 99)", "output flood", "rank 1 printed more than 1 MB"),
+        ("comm.rank and os._exit(0)", "vanished", "rank 1"),
+        ("comm.rank or os._exit(0)", "vanished", "rank 0"),
+        ("comm.rank or os.kill(os.getpid(), 11)", "vanished", "rank 0"),
+        ("comm.rank and comm.Abort(0)", "early exit", "rank 1 called comm.Abort(0)"),
+        ("comm.rank or MPI.COMM_WORLD.Abort(3)", "early exit", "rank 0 called comm.Abort(3)"),
+    ],
+)
+def test_an_exercise_that_checks_itself_explains_and_ends(checks_itself, line, head, phrase):
+    before = f"    import os\n    from mpi4py import MPI\n    {line}\n"
+    done = checks_itself("    return comm.gather", f"{before}    return comm.gather")
+    assert done.returncode == 1, done.stderr
+    assert f"e00_hello: {head} with 2 ranks" in done.stdout and phrase in done.stdout
+    assert len(done.stdout) < 5000
+
+
+def test_an_exercise_that_checks_itself_explains_a_hang_outside_of_any_function_too(checks_itself):
+    done = checks_itself("def greet", "from mpi4py import MPI\n\nMPI.COMM_WORLD.recv()\n\n\ndef greet")
     assert done.returncode == 1
-    assert "e00_hello: deadlock with 2 ranks" in done.stdout
-    assert "rank 0 waits in gather(root=0)" in done.stdout
+    assert "e00_hello: deadlock with 2 ranks" in done.stdout and "MPI.COMM_WORLD.recv()" in done.stdout
 
 
-def test_an_exercise_that_checks_itself_ends_an_endless_loop_too(tmp_path, mpirun):
-    file = tmp_path / "e00_hello.py"
-    solution = COURSE.solution_file(COURSE.find("e00")).read_text()
-    file.write_text(solution.replace("return comm.gather", "while comm.rank: pass\n    return comm.gather"))
-    done = mpirun(2, file)
-    assert done.returncode == 1
-    assert "e00_hello: no progress with 2 ranks" in done.stdout and "rank 1" in done.stdout
-
-
-def test_an_exercise_that_checks_itself_stops_a_flood_and_does_not_show_it(tmp_path, mpirun):
-    file = tmp_path / "e00_hello.py"
-    solution = COURSE.solution_file(COURSE.find("e00")).read_text()
-    file.write_text(solution.replace("return comm.gather", "while comm.rank: print('x' * 99)\n    return comm.gather"))
-    done = mpirun(2, file)
-    assert done.returncode == 1
-    assert "e00_hello: output flood with 2 ranks" in done.stdout and len(done.stdout) < 5000
+def test_an_exercise_that_checks_itself_wants_to_be_first(checks_itself):
+    done = checks_itself("from mpcourse.check", "from mpi4py import MPI\nfrom mpcourse.check")
+    assert done.returncode == 2
+    assert "move the import below it" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_stub_names_its_task_and_keeps_the_rest():

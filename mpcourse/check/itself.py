@@ -1,89 +1,135 @@
-"""`mpirun -np 2 python exercises/eNN_name.py`: an exercise that checks itself on the ranks it was started with."""
+"""`mpirun -np 2 python exercises/eNN_name.py`: an exercise that checks itself on the ranks it was started with.
 
+Each process that mpirun started starts one more, which is the rank: it takes over the launcher's connection with the
+environment and the open file descriptors. The first has no MPI in it and runs none of the learner's code. So it sees
+the rank block, crash or leave, ends it, and leaves in order itself: the launcher never has anything to clean up.
+"""
+
+import json
 import os
+import select
 import shutil
+import signal
+import subprocess
 import sys
-import tempfile
-import threading
 import time
+import uuid
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from mpcourse.errors import UserError
-from mpcourse.launch import launched_size
+from mpcourse.launch import launched_rank, launched_size, rank_environment
 
 POLL = 0.02  # seconds
+PATIENCE = 5.0  # seconds for other processes to take note of the end
 
 
 def check_this_file(file: str) -> NoReturn:
     """Check the exercise in `file` and end this process: status 0 if it passed, 1 if not, 2 if it could not be checked.
 
-    Every rank that mpirun started calls this. Rank 0 prints the verdict. A thread of rank 0 watches the files in
-    which ranks report, so that a blocked rank, its own main thread included, does not go unseen.
+    Every process that mpirun started calls this, before any MPI. The one with rank 0 prints the verdict.
     """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that nothing is left behind
     try:
         status = _check(Path(file).resolve())
     except UserError as error:
-        print(f"mpcourse: {error}", file=sys.stderr, flush=True)
+        if launched_rank() == 0:
+            print(f"mpcourse: {error}", file=sys.stderr, flush=True)
         status = 2
+    except KeyboardInterrupt:
+        status = 130
     sys.stdout.flush()
-    if status:
-        os._exit(status)  # other ranks may be blocked for ever: leaving at once makes the launcher end them
-    sys.exit(0)
+    sys.exit(status)
 
 
 def _check(file: Path) -> int:
     from mpcourse.check.manifest import load_course
-    from mpcourse.check.rank import Job, redirect, run
+    from mpcourse.check.processes import MARK, end_all
+    from mpcourse.check.rank import Job
 
-    course = load_course()
-    exercise = course.find(file.name)
-    from mpi4py import MPI
+    exercise = load_course().find(file.name)
+    if "mpi4py.MPI" in sys.modules:
+        raise UserError(f"{file.name} imports mpi4py above its call of check_this_file: move the import below it")
+    job = Job(exercise.name, str(file), exercise.functions, exercise.check, "", exercise.seconds)
+    mark = uuid.uuid4().hex
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    rank = subprocess.Popen(
+        [sys.executable, "-P", "-m", "mpcourse.check.rank", json.dumps(asdict(job)), str(writing)],
+        stdin=subprocess.DEVNULL,
+        env={**rank_environment(), MARK: mark},
+        close_fds=False,  # the launcher's connection is among them
+    )
+    os.close(writing)
+    folder = None
+    try:
+        number, size, folder = _introduced(reading)
+        status = _judge(exercise, file, folder, size, rank) if number == 0 else _follow(folder, number, rank)
+        if status == 0:
+            _wait(lambda: rank.poll() is not None)  # MPI ends in peace
+        return status
+    finally:
+        end_all(mark)
+        rank.wait()
+        if folder and number == 0:
+            _wait(lambda: len(list(folder.glob("left*"))) == size - 1)
+            shutil.rmtree(folder, ignore_errors=True)
+        elif folder:
+            (folder / f"left{number}").touch()
+            _wait(lambda: not folder.exists())  # the first process to leave with a failure makes the launcher kill all
 
-    world = MPI.COMM_WORLD
-    if world.size != launched_size():
+
+def _introduced(reading: int) -> tuple[int, int, Path]:
+    """What the rank says of itself before it runs the learner's code: its number, how many there are, their folder."""
+    from mpcourse.check.watch import STARTUP
+
+    with open(reading) as file:
+        said = file.read() if select.select([file], [], [], STARTUP)[0] else ""
+    if not said:
+        raise UserError("the ranks did not start: run `mpcourse doctor`")
+    answer = json.loads(said)
+    if answer["size"] != launched_size():
         raise UserError(
-            f"mpirun started {launched_size()} ranks, but each says that it is one of {world.size}: mpirun and mpi4py "
-            "belong to different MPIs; `mpcourse doctor` names them and the cure"
+            f"mpirun started {launched_size()} ranks, but each says that it is one of {answer['size']}: mpirun and "
+            "mpi4py belong to different MPIs; `mpcourse doctor` names them and the cure"
         )
-    if len(set(world.allgather(MPI.Get_processor_name()))) > 1:
+    if answer["hosts"] > 1:
         raise UserError("an exercise checks itself on one machine: start all ranks on one host")
-    folder = Path(world.bcast(tempfile.mkdtemp(prefix="mpcourse-") if world.rank == 0 else None))
-    job = Job(exercise.name, str(file), exercise.functions, exercise.check, str(folder), exercise.seconds)
-    if world.rank == 0:
-        terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-        watcher = threading.Thread(target=_watch, args=(exercise, file, folder, world.size, terminal), daemon=True)
-        watcher.start()
-    number = world.rank
-    # What ranks print goes into files, as under the supervisor: a flood is seen there, and does not bury the verdict.
-    redirect(sys.stdout, folder / f"rank{number}.out")
-    redirect(sys.stderr, folder / f"rank{number}.out")
-    report = run(job, world)
-    sys.stdout.flush()
-    report.write(folder, number)
-    if number == 0:
-        watcher.join()  # a failure ends the process in there
-    elif report.kind != "passed":
-        time.sleep(30)  # rank 0 has the word, and ends this rank with its own end
-    world.Barrier()
-    if number == 0:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    return answer["rank"], answer["size"], Path(answer["folder"])
 
 
-def _watch(exercise: Any, file: Path, folder: Path, size: int, terminal: IO[str]) -> None:
-    """On rank 0, beside its main thread: wait for the end, print the verdict, and leave at once if it is a failure."""
-    from mpcourse.check.show import console, print_verdict
+def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.Popen) -> int:
+    """Beside rank 0: wait for the end, print the verdict, and let the others know."""
+    from mpcourse.check.show import show_verdict
     from mpcourse.check.verdict import judge
     from mpcourse.check.watch import Watch
 
     watch = Watch(folder, size, str(file), exercise.seconds)
     while not (ending := watch.look()):
+        rank.poll()  # reaps it, so that others see that it has ended
         time.sleep(POLL)
     verdict = judge(exercise.name, exercise.functions, file, ending, folder)
     verdict.sizes = [size] if verdict.passed else []
-    print_verdict(verdict, console(terminal))
-    terminal.flush()
-    if not verdict.passed:
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
+    show_verdict(verdict)
+    sys.stdout.flush()
+    status = 0 if verdict.passed else 1
+    (folder / "part").write_text(str(status))
+    (folder / "part").replace(folder / "judged")
+    return status
+
+
+def _follow(folder: Path, number: int, rank: subprocess.Popen) -> int:
+    """Beside another rank: wait for the word. If it never comes, rank 0's process was killed, and so should all be."""
+    while folder.exists():
+        if (folder / "judged").exists():
+            return int((folder / "judged").read_text())
+        rank.poll()
+        time.sleep(POLL)
+    return 1
+
+
+def _wait(condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(POLL)

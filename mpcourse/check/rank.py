@@ -1,18 +1,20 @@
 """One rank of a check: run the learner's code, and write down what became of it.
 
-Started by the supervisor as `mpirun -np N python -m mpcourse.check.rank JOB`, and used by an exercise that checks
-itself. Ranks report through files in a folder, not through MPI: that works while MPI itself is blocked.
+Started as `mpirun -np N python -m mpcourse.check.rank JOB` by the supervisor, or by each process of an exercise that
+checks itself. Ranks report through files in a folder, not through MPI: that works while MPI itself is blocked.
 """
 
+import ctypes
 import faulthandler
 import importlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,7 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.watched import Aborted, WatchedComm
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
@@ -70,6 +72,8 @@ def run(job: Job, world: Any) -> Report:
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)  # answers even inside a blocked MPI call
     logbook = Logbook(folder, number, number)
     comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
+    # Whoever does not use the communicator that is given is watched too.
+    MPI.COMM_WORLD = WatchedComm.wrap(world, logbook, job.file)  # type: ignore[misc]
     answer = None
 
     def returned() -> None:
@@ -96,7 +100,8 @@ def run(job: Job, world: Any) -> Report:
     except NotImplementedError as error:
         report = Report("stub", logbook.rank, _line(error, job.file), message=str(error))
     except SystemExit as error:
-        report = Report("exit", logbook.rank, _line(error, job.file), message=f"sys.exit({error.code!r})")
+        message = str(error) if isinstance(error, Aborted) else f"sys.exit({error.code!r})"
+        report = Report("exit", logbook.rank, _line(error, job.file), message=message)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         line = _line(error, job.file)
         message = _in_one_line(error)
@@ -144,14 +149,28 @@ def redirect(stream: Any, path: Path) -> None:
 
 
 def main() -> None:
-    """Entry point of a supervised rank."""
+    """Entry point of a rank: of the supervisor's, or of one process of an exercise that checks itself (see itself.py).
+
+    The first argument is the job. Where its folder is empty, the ranks agree on one, and each writes what it found,
+    as JSON, to the file descriptor in the second argument.
+    """
     job = Job(**json.loads(sys.argv[1]))
-    # The last resort: if the supervisor is killed, no rank outlives its limit by much. Works in C, without the GIL.
+    end_with_parent()
+    # The last resort: if whoever watches is killed, no rank outlives its limit by much. Works in C, without the GIL.
     faulthandler.dump_traceback_later(job.seconds + 10, exit=True, file=open(os.devnull, "w"))
     from mpi4py import MPI
 
-    folder, world = Path(job.folder), MPI.COMM_WORLD
+    world = MPI.COMM_WORLD
     number = world.rank
+    if not job.folder:
+        hosts = len(set(world.allgather(MPI.Get_processor_name())))
+        made = tempfile.mkdtemp(prefix="mpcourse-") if number == 0 and hosts == 1 else ""
+        job = replace(job, folder=world.bcast(made))
+        with open(int(sys.argv[2]), "w") as parent:
+            json.dump({"folder": job.folder, "rank": number, "size": world.size, "hosts": hosts}, parent)
+        if hosts > 1:
+            return
+    folder = Path(job.folder)
     (folder / f"size{number}").write_text(str(world.size))
     redirect(sys.stdout, folder / f"rank{number}.out")
     redirect(sys.stderr, folder / f"rank{number}.out")
@@ -159,11 +178,19 @@ def main() -> None:
     sys.stdout.flush()
     report.write(folder, number)
     if report.kind != "passed":
-        time.sleep(
-            2
-        )  # the supervisor ends this rank; leaving sooner makes the launcher kill ranks that have yet to report
+        # Whoever watches ends this rank. If it left sooner, the launcher would kill ranks that have yet to report.
+        time.sleep(2)
         os._exit(1)
     world.Barrier()
+
+
+def end_with_parent() -> None:
+    """Make the kernel kill this process when its parent ends, which Linux offers and others do not."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)  # it ended before the kernel knew
 
 
 if __name__ == "__main__":

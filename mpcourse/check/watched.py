@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from mpi4py import MPI
 
@@ -44,8 +44,12 @@ COLLECTIVES = frozenset(
 ) | frozenset(_MAKES_COMM)
 
 
+class Aborted(SystemExit):
+    """The learner's code called Abort. A real Abort makes the launcher kill every rank, the check's too."""
+
+
 class WatchedComm(MPI.Intracomm):
-    """mpi4py's communicator, unchanged in what it does. `begun` counts this rank's calls through it."""
+    """mpi4py's communicator, unchanged in what it does but for Abort. `begun` counts this rank's calls through it."""
 
     logbook: Logbook
     file: str
@@ -57,6 +61,9 @@ class WatchedComm(MPI.Intracomm):
         watched = cls(comm)
         watched.logbook, watched.file, watched.begun = logbook, file, 0
         return watched
+
+    def Abort(self, errorcode: int = 0) -> NoReturn:
+        raise Aborted(f"comm.Abort({errorcode!r})")
 
 
 def _told(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
