@@ -162,10 +162,21 @@ def test_threads_follow_omp_num_threads(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     unset = machine.threads()
     assert (unset.status, "all 4 cores" in unset.value) == ("note", True)
-    assert "export OMP_NUM_THREADS=1" in unset.advice
+    assert "`export OMP_NUM_THREADS=1`" in unset.advice and "`%env OMP_NUM_THREADS=1`" in unset.advice
     for value, status in {"1": "ok", "2": "ok", "3": "note", "2,1": "ok", "many": "problem", "0": "problem"}.items():
         monkeypatch.setenv("OMP_NUM_THREADS", value)
         assert machine.threads().status == status, value
+
+
+def test_in_a_notebook_what_is_to_be_copied_is_percent_env(monkeypatch, capsys):
+    advice = "`export A=1 B='2 3'`: two variables; else `export C=1`"
+    monkeypatch.setattr(table, "examine", lambda: [Finding("threads", "", "note", advice)])
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    report()
+    assert capsys.readouterr().out.endswith("To copy:\n  export A=1 B='2 3'\n")
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    report()
+    assert capsys.readouterr().out.endswith("To copy:\n  %env A=1\n  %env B=2 3\n")
 
 
 def test_open_mpi_refuses_root_until_both_variables_are_set(monkeypatch):

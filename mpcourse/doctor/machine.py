@@ -76,7 +76,10 @@ def cores(answer: "Future[dict[str, Any]]") -> Finding:
 def threads() -> Finding:
     """OMP_NUM_THREADS, the threads that torch uses in each rank, against the cores that two ranks share."""
     usable, asked = usable_cores(), os.environ.get("OMP_NUM_THREADS", "")
-    cure = "`export OMP_NUM_THREADS=1`: threads of each rank's torch; `mpcourse` sets 1 for the ranks it starts itself"
+    cure = (
+        "`export OMP_NUM_THREADS=1`, in a notebook `%env OMP_NUM_THREADS=1`: threads of each rank's torch; "
+        "`mpcourse` sets 1 for the ranks it starts itself"
+    )
     if not asked:
         if usable == 1:
             return Finding("threads", "OMP_NUM_THREADS is not set; one core, so one thread a rank")

@@ -1,6 +1,8 @@
 """The findings as a table for people, or as JSON for programs."""
 
+import os
 import re
+import shlex
 from dataclasses import asdict
 from json import dumps
 
@@ -32,8 +34,20 @@ def report(json: bool = False) -> int:
     urgent = [finding for finding in findings if finding.fatal] or findings
     if commands := [match[1] for finding in urgent if (match := COMMAND.search(finding.advice))]:
         # The table breaks long lines, and a broken command cannot be copied.
-        console.print("To copy:", *commands, sep="\n  ", markup=False, soft_wrap=True)
+        lines = [line for command in commands for line in _typed(command)]
+        console.print("To copy:", *lines, sep="\n  ", markup=False, soft_wrap=True)
     return 1 if unfit else 0
+
+
+def _typed(command: str) -> list[str]:
+    """A command as it is to be typed where the report is read.
+
+    What `!export` sets in a notebook ends with that line's own shell: there it is %env, a variable a line.
+    """
+    in_notebook = "JPY_PARENT_PID" in os.environ  # Jupyter starts its kernels with it
+    if in_notebook and command.startswith("export "):
+        return [f"%env {setting}" for setting in shlex.split(command)[1:]]
+    return [command]
 
 
 def table(findings: list[Finding]) -> Table:
