@@ -32,6 +32,10 @@ def open_lab(arguments: Sequence[str]) -> int:
     command += _terminal_options(mpi_environment()["PATH"].partition(os.pathsep)[0])
     environment = mpi_environment()
     environment.pop("PYTHONUNBUFFERED", None)  # it makes the printed lines of ranks mix
+    # JupyterLab would ask at its first start whether it may fetch news, and tell of versions newer than the pinned one.
+    # No option of its own ends that; a page_config.json on this path does.
+    settings = [str(Path(__file__).with_name("jupyter")), environment.get("JUPYTER_CONFIG_PATH", "")]
+    environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
     sys.stdout.flush()
     os.execve(jupyter, [*command, *arguments], environment)
 

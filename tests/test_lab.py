@@ -16,7 +16,10 @@ from tests.conftest import ROOT
 @pytest.fixture
 def lab(tmp_path):
     """A running JupyterLab without a browser, started as from a shell in which nothing was activated."""
-    environment = {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    own = tmp_path / "own" / "labconfig"
+    own.mkdir(parents=True)
+    (own / "page_config.json").write_text('{"disabledExtensions": {"example-extension": true}}')
+    environment = {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JUPYTER_CONFIG_PATH": str(own.parent)}
     log = tmp_path / "lab.log"
     with log.open("w") as output:
         server = subprocess.Popen(
@@ -95,3 +98,10 @@ def test_a_terminal_finds_the_course_though_start_up_files_reset_the_path(lab):
         socket.close()
     programs = os.path.dirname(sys.executable)
     assert "mpcourse 0." in seen and f"{programs}/mpirun" in seen and f"{programs}/python" in seen
+
+
+def test_lab_does_not_ask_about_news_and_keeps_the_users_own_settings(lab):
+    page = ask(lab, "/lab")
+    config = json.loads(re.search(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    assert "@jupyterlab/apputils-extension:announcements" in config["disabledExtensions"]
+    assert "example-extension" in config["disabledExtensions"]
