@@ -33,7 +33,7 @@ def lesson_table(course: Course) -> str:
     for lesson in course.lessons:
         exercises = [e for e in course.exercises if e.lesson == lesson.id]
         names = "<br>".join(f"`{e.name}` {e.title}" for e in exercises)
-        minutes = lesson.minutes + sum(e.minutes for e in exercises)
+        minutes = f"{lesson.minutes} + {sum(e.minutes for e in exercises)}"
         title = f"[{lesson.id[:2]} {lesson.title}](lessons/{lesson.id}.ipynb)"
         rows.append(f"| {title} | {lesson.question} | {names} | {minutes} |")
     return "\n".join(rows)

@@ -1,7 +1,13 @@
-"""Lessons: text and notebook in step, executed, and held to the rules of the house. What they say is run by nbval."""
+"""Lessons: text and notebook in step, executed, and held to the rules of the house. What they say is run by nbval.
+
+A lesson that a learner has saved in JupyterLab is judged as it was committed: see `judged` in lessons/build.py.
+"""
 
 import ast
 import re
+import shutil
+import subprocess
+import sys
 
 import nbformat
 import pytest
@@ -14,48 +20,70 @@ EACH = pytest.mark.parametrize("name", [lesson.id for lesson in COURSE.lessons])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 
 
-@pytest.fixture(scope="module")
-def build():
-    return load_script(ROOT / "lessons" / "build.py")
+BUILD = load_script(ROOT / "lessons" / "build.py")
+
+
+def text(name):
+    return BUILD.judged(name)[0]
 
 
 def notebook(name):
-    return nbformat.read(ROOT / "lessons" / f"{name}.ipynb", as_version=4)
+    return nbformat.reads(BUILD.judged(name)[1], as_version=4)
 
 
-def source(name):
-    return ROOT / "lessons" / "src" / f"{name}.py"
+@pytest.fixture
+def source(tmp_path):
+    """The judged text of a lesson as a file, for functions that read one."""
+
+    def write(name):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text(name))
+        return path
+
+    return write
 
 
 def test_every_text_has_its_notebook_and_its_place_in_the_manifest():
-    texts = {path.stem for path in (ROOT / "lessons" / "src").glob("*.py")}
-    books = {path.stem for path in (ROOT / "lessons").glob("*.ipynb")}
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "lessons"], capture_output=True, text=True).stdout
+    # A learner's own notebooks are not in git. Where there is no git, all files count.
+    paths = [ROOT / line for line in listed.splitlines()] or [*(ROOT / "lessons").rglob("*.*")]
+    texts = {path.stem for path in paths if path.parent.name == "src"}
+    books = {path.stem for path in paths if path.suffix == ".ipynb"}
     assert texts == books == {lesson.id for lesson in COURSE.lessons}
 
 
 @EACH
-def test_the_notebook_holds_what_the_text_says(name, build):
+def test_the_notebook_holds_what_the_text_says(name, source):
     def held(book):
         return [(cell.id, cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in book.cells]
 
-    assert held(notebook(name)) == held(build.read_source(source(name))), "run `make lessons` and commit the result"
+    assert held(notebook(name)) == held(BUILD.read_source(source(name))), "run `make lessons` and commit the result"
 
 
 @EACH
-def test_the_text_is_as_jupytext_writes_it(name, build):
+def test_the_text_is_as_jupytext_writes_it(name, source):
     """Else JupyterLab takes the two for different, and may refuse to open them."""
-    assert source(name).read_text() == build.canonical(source(name)), "run `make lessons` and commit the result"
+    assert text(name) == BUILD.canonical(source(name)), "run `make lessons` and commit the result"
 
 
 @EACH
-def test_reading_the_text_twice_gives_the_same_notebook(name, build):
-    first, second = (nbformat.writes(build.read_source(source(name))) for _ in range(2))
+def test_reading_the_text_twice_gives_the_same_notebook(name, source):
+    first, second = (nbformat.writes(BUILD.read_source(source(name))) for _ in range(2))
     assert first == second
 
 
 @EACH
-def test_the_notebooks_metadata_is_the_builders_own(name, build):
-    assert dict(notebook(name).metadata) == nbformat.from_dict(build.METADATA)
+def test_the_notebooks_metadata_is_the_builders_own(name):
+    assert dict(notebook(name).metadata) == nbformat.from_dict(BUILD.METADATA), "run `make lessons` and commit it"
+
+
+@EACH
+def test_the_text_passes_ruff(name):
+    """Here and not in `make lint`, which would judge what a learner wrote into a lesson."""
+    path = f"lessons/src/{name}.py"
+    command = [sys.executable, "-m", "ruff", "check", "--stdin-filename", path, "-"]
+    checked = subprocess.run(command, input=text(name), capture_output=True, text=True, cwd=ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @EACH
@@ -74,9 +102,9 @@ def test_a_lesson_shows_a_figure_and_asserts_what_it_claims(name):
 
 @EACH
 def test_no_output_holds_a_path_or_a_progress_bar(name):
-    text = nbformat.writes(notebook(name))
-    assert not re.search(r"/(root|home|tmp|work|Users)/", text)
-    assert "it/s]" not in text and "step/s]" not in text
+    book = nbformat.writes(notebook(name))
+    assert not re.search(r"/(root|home|tmp|work|Users)/", book)
+    assert "it/s]" not in book and "step/s]" not in book
 
 
 @EACH
@@ -109,35 +137,112 @@ def test_cells_that_leave_their_output_open_are_followed_by_claims_elsewhere(nam
 @EACH
 def test_the_prose_keeps_to_the_house_style(name):
     prose = "\n".join(cell.source for cell in notebook(name).cells if cell.cell_type == "markdown")
-    text = re.sub(r"```.*?```|`[^`]*`|!\[", "", prose, flags=re.DOTALL)
-    assert "!" not in text, "no exclamation marks"
-    assert not re.search(r"\b(simply|obviously|just|easy|easily|powerful|awesome)\b", text)
+    words = re.sub(r"```.*?```|`[^`]*`|!\[", "", prose, flags=re.DOTALL)
+    assert "!" not in words, "no exclamation marks"
+    assert not re.search(r"\b(simply|obviously|just|easy|easily|powerful|awesome)\b", words)
+
+
+@EACH
+def test_the_lesson_asks_its_question_and_says_what_time_it_and_its_exercises_take(name):
     lesson = next(lesson for lesson in COURSE.lessons if lesson.id == name)
-    assert lesson.question in prose and f"About {lesson.minutes} minutes" in prose
+    minutes = [exercise.minutes for exercise in COURSE.exercises if exercise.lesson == name]
+    exercises = "exercise" if len(minutes) == 1 else "exercises"
+    first = notebook(name).cells[0].source
+    assert f"**{lesson.question}**" in first
+    assert f"About {lesson.minutes} minutes, and {sum(minutes)} for its {exercises}." in first
 
 
-def test_editing_the_text_in_jupyterlab_keeps_the_notebook(tmp_path):
-    """Through jupytext's contents manager, as JupyterLab saves: the pair is found by jupytext.toml alone."""
-    import shutil
+@EACH
+def test_the_lesson_closes_with_what_comes_next(name):
+    assert re.search(r"^Next", notebook(name).cells[-1].source, re.MULTILINE)
 
+
+def test_lesson_00_leaves_its_exercise_to_the_learner():
+    assert "gather(" not in text(COURSE.lessons[0].id)
+
+
+@pytest.fixture
+def jupyterlab(tmp_path):
+    """A folder with the first lesson in it, committed, and jupytext's contents manager, by which JupyterLab saves.
+
+    A pair is found by jupytext.toml alone.
+    """
     from jupyter_server.services.contents.largefilemanager import LargeFileManager
     from jupytext.sync_contentsmanager import build_sync_jupytext_contents_manager_class
 
-    shutil.copytree(ROOT / "lessons", tmp_path / "lessons", ignore=shutil.ignore_patterns("scratch"))
+    first = COURSE.lessons[0].id
+    (tmp_path / "lessons" / "src").mkdir(parents=True)
+    text, book = BUILD.judged(first)
+    (tmp_path / "lessons" / "src" / f"{first}.py").write_text(text)
+    (tmp_path / "lessons" / f"{first}.ipynb").write_text(book)
     shutil.copy(ROOT / "jupytext.toml", tmp_path)
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for arguments in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "one")):
+        subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
     manager = build_sync_jupytext_contents_manager_class(LargeFileManager)()
     manager.root_dir = str(tmp_path)
+    return manager
+
+
+def test_editing_the_text_in_jupyterlab_keeps_the_notebook(jupyterlab, tmp_path):
     first = COURSE.lessons[0].id
-
-    book = manager.get(f"lessons/{first}.ipynb")
+    book = jupyterlab.get(f"lessons/{first}.ipynb")
     book["content"]["cells"][0]["source"] += "\nA line from the notebook."
-    manager.save(book, f"lessons/{first}.ipynb")
-    text = tmp_path / "lessons" / "src" / f"{first}.py"
-    assert "# A line from the notebook." in text.read_text()
+    jupyterlab.save(book, f"lessons/{first}.ipynb")
+    saved = tmp_path / "lessons" / "src" / f"{first}.py"
+    assert "# A line from the notebook." in saved.read_text()
 
-    model = manager.get(f"lessons/src/{first}.py", type="notebook", content=True)
+    model = jupyterlab.get(f"lessons/src/{first}.py", type="notebook", content=True)
     model["content"]["cells"][0]["source"] += "\nA line from the text."
-    manager.save(model, f"lessons/src/{first}.py")
+    jupyterlab.save(model, f"lessons/src/{first}.py")
     saved = nbformat.read(tmp_path / "lessons" / f"{first}.ipynb", as_version=4)
     assert "A line from the text." in saved.cells[0].source
     assert any(cell.get("outputs") for cell in saved.cells), "outputs are kept"
+
+
+@pytest.mark.parametrize("adds_a_cell", [False, True])
+def test_a_lesson_saved_in_jupyterlab_is_judged_as_it_was_committed(jupyterlab, tmp_path, monkeypatch, adds_a_cell):
+    first = COURSE.lessons[0].id
+    monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
+    committed = BUILD.judged(first)
+    model = jupyterlab.get(f"lessons/{first}.ipynb")
+    if adds_a_cell:
+        model["content"]["cells"].append(nbformat.v4.new_code_cell("x ="))
+    jupyterlab.save(model, f"lessons/{first}.ipynb")
+    saved = tmp_path / "lessons" / f"{first}.ipynb"
+    assert saved.read_text() != committed[1]
+    assert BUILD.judged(first) == committed
+
+
+def test_a_lesson_that_was_saved_and_committed_is_judged_as_it_stands(jupyterlab, tmp_path, monkeypatch):
+    """What a maintainer forgot to rebuild must not pass."""
+    first = COURSE.lessons[0].id
+    monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
+    jupyterlab.save(jupyterlab.get(f"lessons/{first}.ipynb"), f"lessons/{first}.ipynb")
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run(["git", "-C", tmp_path, *author, "commit", "-q", "-a", "-m", "two"], check=True)
+    assert nbformat.reads(BUILD.judged(first)[1], as_version=4).metadata != BUILD.METADATA
+
+
+def test_a_change_that_make_lessons_built_or_has_yet_to_build_is_judged_before_it_is_committed(
+    jupyterlab, tmp_path, monkeypatch
+):
+    first = COURSE.lessons[0].id
+    monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
+    source, book = tmp_path / "lessons" / "src" / f"{first}.py", tmp_path / "lessons" / f"{first}.ipynb"
+    source.write_text(source.read_text() + "#\n# One more line.\n")
+    assert BUILD.judged(first) == (source.read_text(), book.read_text())
+    book.write_text(book.read_text().replace("Start here", "Start there"))
+    assert "Start there" in BUILD.judged(first)[1]
+
+
+def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_path):
+    folder = tmp_path / "build"
+    folder.mkdir()
+    (folder / "09_of_old.ipynb").write_text("{}")
+    BUILD.copy_judged(folder)
+    assert {path.stem for path in folder.iterdir()} == {lesson.id for lesson in COURSE.lessons}
+    for path in folder.iterdir():
+        assert path.read_text() == BUILD.judged(path.stem)[1]
+    makefile = (ROOT / "Makefile").read_text()
+    assert "lessons/build.py --judged build\n" in makefile and "--nbval build/*.ipynb\n" in makefile

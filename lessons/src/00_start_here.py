@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 00 Start here
 #
-# **Is my machine ready, and how does this course work?** About 20 minutes.
+# **Is my machine ready, and how does this course work?** About 20 minutes, and 10 for its exercise.
 #
 # You will train networks on several GPUs and several machines, by hand, on the laptop in front of you. This lesson
 # makes sure that two processes on it can talk, and shows how an exercise checks itself.
@@ -146,7 +146,11 @@ None
 
 # %% [markdown]
 # Two numbers describe the picture. **Alpha** is the time that any message takes, even an empty one. **Beta** is the
-# time for each further byte. The time of a message of n bytes is about alpha + beta n.
+# time for each further byte, and 1 / beta the bandwidth, in bytes a second. The time of a message of n bytes is about
+# alpha + beta n.
+#
+# The bandwidth is not quite the one that `mpcourse doctor` gives: the doctor divides 4 MB by the time of such a message
+# alone, and the line is fitted to all sizes.
 #
 # A byte that travels with eight million others costs less than a hundredth of one that travels with seven. So it pays
 # to send one large message rather than many small ones. Half of the course is about that.
@@ -161,7 +165,7 @@ None
 #
 # | command | what it does |
 # |---|---|
-# | `mpcourse check e00` | checks your answer with 1, 2, 3 and 4 ranks |
+# | `mpcourse check e00` | checks your answer with 2, 1, 3 and 4 ranks |
 # | `mpirun -np 2 python exercises/e00_hello.py` | the same check, on the ranks that you started |
 # | `mpcourse hint e00` | a hint; each call shows one more |
 # | `mpcourse watch e00` | checks again whenever you save |
@@ -180,15 +184,16 @@ None
 # %% [markdown]
 # ## A wrong answer
 #
-# The first exercise: every rank says hello, and rank 0 collects the greetings. `comm.gather` does that. Here is a
-# mistake that everybody makes once. It looks reasonable: only rank 0 wants the list, so only rank 0 calls `gather`.
+# The first exercise: every rank says hello, and rank 0 collects the greetings. Here is a mistake that everybody makes
+# once. It looks polite: two ranks greet each other, and each first listens to what the other has to say.
 
 # %% tags=["nbval-ignore-output"]
-# %%writefile scratch/only_rank_0.py
+# %%writefile scratch/both_listen.py
 def greet(comm):
-    if comm.rank == 0:
-        return comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
-    return None
+    mine, other = f"rank {comm.rank} of {comm.size}", 1 - comm.rank
+    theirs = comm.recv(source=other)
+    comm.send(mine, dest=other)
+    return [mine, theirs] if comm.rank == 0 else None
 
 
 # %% [markdown]
@@ -196,26 +201,27 @@ def greet(comm):
 # whom.
 
 # %%
-# !mpcourse check e00 --file scratch/only_rank_0.py
+# !mpcourse check e00 --file scratch/both_listen.py
 
 # %% [markdown]
-# That is a **deadlock**: no rank can go on, for what is waited for will never come. `gather` is a *collective* call.
-# Rank 0 collects, but the others must call it too: for them it is the sending.
+# That is a **deadlock**: no rank can go on, for what is waited for will never come. Each rank would send as soon as it
+# has heard something, and neither hears anything.
 #
 # Nothing that you write can hang the checker. An endless loop, an exception on one rank, `sys.exit` in the wrong
 # place: each gets a verdict with the rank and the line, and all processes are ended.
 
 # %%
-# verdict = !mpcourse check e00 --file scratch/only_rank_0.py --json
+# verdict = !mpcourse check e00 --file scratch/both_listen.py --json
 (verdict,) = json.loads("\n".join(verdict))
-assert (verdict["kind"], verdict["rank"], verdict["line"]) == ("deadlock", 0, 3)
+assert (verdict["kind"], verdict["line"]) == ("deadlock", 3)
 verdict["why"]
 
 # %% [markdown]
 # ## Your turn
 #
 # Open `exercises/e00_hello.py` in JupyterLab (in the file browser, one folder up), write `greet`, save, and run this
-# cell. It takes about ten minutes. The answer is one line, if you find the right method of `comm`.
+# cell. It takes about 10 minutes. `send` and `recv` are enough, for any number of ranks. Who finds the right method of
+# `comm` needs one line: try `dir(comm)`, or `!mpcourse hint e00`.
 
 # %% tags=["nbval-ignore-output"]
 # !mpirun -np 2 python ../exercises/e00_hello.py
@@ -231,6 +237,6 @@ verdict["why"]
 # | `mpirun -np 2 python train.py` | `torchrun --nproc-per-node 2 train.py`, `srun -n 2` |
 # | rank, size | `RANK`, `WORLD_SIZE`; `torch.distributed.get_rank()` |
 # | communicator | process group |
-# | `comm.gather(x, root=0)` | `torch.distributed.gather_object(x, ...)` |
+# | `comm.Send(array, dest=1)` | `torch.distributed.send(tensor, dst=1)` |
 #
 # Next: [01 One device](01_one_device.ipynb), the training step that all later lessons split.

@@ -22,7 +22,12 @@ def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> 
     axis.axhline(1e6 * alpha, color=INK, linewidth=0.7, linestyle=":")
     for text, point, shift, side in (
         (f"alpha = {1e6 * alpha:.2g} µs", (size[0], 1e6 * alpha), (0, 5), "left"),
-        (f"1 / beta = {1e-9 / beta:.2g} GB/s", (size[-1], 1e6 * (alpha + beta * size[-1])), (-8, -3), "right"),
+        (
+            f"beta = {1e9 * beta:.2g} ns a byte, 1 / beta = {1e-9 / beta:.2g} GB/s",
+            (size[-1], 1e6 * (alpha + beta * size[-1])),
+            (-12, -3),
+            "right",
+        ),
     ):
         axis.annotate(text, point, shift, textcoords="offset points", fontsize=8, ha=side)
     label(axis, "message size n (bytes)", "one way (µs)")

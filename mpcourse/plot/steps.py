@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES, color, figure, label
+from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, color, figure, label
 
 PHASES = ("forward", "backward", "update")
 PHASE_STYLES = {phase: (color(i), ("", "//", "..")[i]) for i, phase in enumerate(PHASES)}
@@ -50,7 +50,8 @@ def _stacked_bars(
 def throughput(batch: Sequence[int], seconds: Sequence[float], fixed: float, each: float, title: str) -> Figure:
     """Time of a step (left) and examples a second (right) against the batch size.
 
-    seconds: of a step with that batch. fixed, each: the fitted line fixed + each x batch, in seconds.
+    seconds: of a step with that batch. fixed, each: the fitted line fixed + each x batch, in seconds. The knee, where
+    the two parts are equal, is marked in both.
     """
     made, (left, right) = figure(title, columns=2)
     size, time = np.array(batch, float), np.array(seconds, float)
@@ -60,16 +61,15 @@ def throughput(batch: Sequence[int], seconds: Sequence[float], fixed: float, eac
     right.loglog(size, size / time, "o", color=color(0), markersize=5)
     right.loglog(x, x / (fixed + each * x), "--", color=color(1), linewidth=1.5)
     for axis in (left, right):
-        axis.axvline(fixed / each, color="#333333", linewidth=0.8, linestyle=":")
+        axis.axvline(fixed / each, color=INK, linewidth=0.8, linestyle=":")
         axis.set_xscale("log", base=2)
-    right.annotate(
-        f"knee: batch {fixed / each:.0f}",
-        (fixed / each, right.get_ylim()[0]),
-        (4, 6),
-        textcoords="offset points",
-        fontsize=8,
-    )
+    # Where the panel has room and the curve is not.
+    knee, early = fixed / each, fixed / each < np.sqrt(size[0] * size[-1])
+    for axis, top in ((left, not early), (right, False)):
+        at, shift = (knee, axis.get_ylim()[top]), (4 if early else -4, -10 if top else 6)
+        side = "left" if early else "right"
+        axis.annotate(f"knee: batch {knee:.0f}", at, shift, textcoords="offset points", fontsize=8, ha=side)
     label(left, "batch size", "one step (ms)")
     label(right, "batch size", "examples a second")
-    left.legend(fontsize=8, frameon=False)
+    left.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.92))
     return made
