@@ -1,6 +1,7 @@
 """README: its table is the manifest's, its picture a real one, its commands exist."""
 
 import re
+import subprocess
 
 import pytest
 
@@ -46,3 +47,31 @@ def test_every_command_that_it_names_exists():
     targets = set(re.findall(r"`make (\w+)", README)) | set(re.findall(r"^make (\w+)", README, re.MULTILINE))
     makefile = (ROOT / "Makefile").read_text()
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets), targets
+
+
+def test_its_way_to_update_keeps_answers_and_a_learners_lesson(tmp_path):
+    lesson, exercise = "lessons/00_start_here.ipynb", "exercises/e00_hello.py"
+    course, clone = tmp_path / "course", tmp_path / "clone"
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+    def git(folder, *arguments):
+        subprocess.run(["git", "-C", folder, *author, *arguments], check=True, capture_output=True)
+
+    def write(folder, lesson_says, stub_says, answer):
+        for name, text in ((lesson, lesson_says), (exercise, f"{stub_says}\n\n\n\n\n{answer}")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{text}\n")
+
+    write(course, "first", "a stub", "raise")
+    git(course, "init", "-q")
+    git(course, "add", ".")
+    git(course, "commit", "-q", "-m", "one")
+    git(tmp_path, "clone", "-q", course, clone)
+    write(course, "second", "a better stub", "raise")
+    git(course, "commit", "-q", "-a", "-m", "two")
+    write(clone, "as the learner left it", "a stub", "return 1")
+    commands = re.search(r"To update:\n\n```\n(.*?)```", README, re.DOTALL)[1]
+    subprocess.run(["sh", "-e", "-c", commands], cwd=clone, check=True, capture_output=True)
+    assert (clone / lesson).read_text() == "second\n"
+    assert (clone / exercise).read_text() == "a better stub\n\n\n\n\nreturn 1\n"
+    assert (clone / "lessons" / "mine_00.ipynb").read_text() == "as the learner left it\n"
