@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.arguments = rest  # JupyterLab's own options
         elif rest:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        elif options.run is None:  # no command
+            parser.print_help(sys.stderr)
+            sys.exit(2)
         sys.exit(options.run(options))
     except UserError as error:
         print(f"mpcourse: {error}", file=sys.stderr)
@@ -47,8 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="mpcourse", description="Distributed deep-learning training by hand.", allow_abbrev=False)
+    parser.set_defaults(run=None)
     parser.add_argument("--version", action="version", version=f"mpcourse {__version__}")
-    commands = parser.add_subparsers(metavar="command", required=True)
+    commands = parser.add_subparsers(metavar="command")
 
     def command(name: str, run: object, text: str, exercise: str | None = None) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -114,7 +118,7 @@ def _list(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from mpcourse.check.manifest import load_course
     from mpcourse.check.progress import Progress
-    from mpcourse.check.show import junit, show_verdict
+    from mpcourse.check.show import junit, show_next, show_verdict
     from mpcourse.check.supervisor import check
 
     course = load_course()
@@ -136,6 +140,8 @@ def _check(options: argparse.Namespace) -> int:
         raise UserError(f"{options.file} is not a file: give the path of an answer, or none for your own exercise")
     if not options.file:
         progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
+    if options.junit:
+        _check_writable(options.junit)
     sizes = None if options.np is None else [options.np]
     verdicts = []
     for exercise in chosen:
@@ -145,14 +151,25 @@ def _check(options: argparse.Namespace) -> int:
             progress.note_check(exercise, verdict.passed, verdict.written)
         if not options.json:
             show_verdict(verdict)
+    passed = all(v.passed for v in verdicts)
     if options.json:
         print(json.dumps([v.as_dict() for v in verdicts], indent=1))
+    elif passed and not options.file:
+        show_next(course, progress, chosen)
     if options.junit:
-        try:
-            options.junit.write_text(junit(verdicts), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{options.junit} cannot be written ({error.strerror}): name another file") from None
-    return 0 if all(v.passed for v in verdicts) else 1
+        options.junit.write_text(junit(verdicts), encoding="utf-8")
+    return 0 if passed else 1
+
+
+def _check_writable(path: Path) -> None:
+    """Raise UserError if `path` cannot be written; leaves it as it was."""
+    new = not path.exists()
+    try:
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}): name another file") from None
 
 
 def _hint(options: argparse.Namespace) -> int:
@@ -229,7 +246,7 @@ def _next(options: argparse.Namespace) -> int:
 def _watch(options: argparse.Namespace) -> int:
     from mpcourse.check.manifest import load_course
     from mpcourse.check.progress import Progress
-    from mpcourse.check.show import show_verdict
+    from mpcourse.check.show import show_next, show_verdict
     from mpcourse.check.supervisor import check
 
     course = load_course()
@@ -246,12 +263,14 @@ def _watch(options: argparse.Namespace) -> int:
         if stamp is not None and stamp != seen:
             seen = stamp
             verdict = check(exercise, file, None if options.np is None else [options.np])
-            Progress(course).note_check(exercise, verdict.passed, verdict.written)
+            progress = Progress(course)
+            progress.note_check(exercise, verdict.passed, verdict.written)
             print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
             show_verdict(verdict)
-            sys.stdout.flush()
             if verdict.passed:
+                show_next(course, progress, [exercise])
                 return 0
+            sys.stdout.flush()
         time.sleep(0.2)
 
 

@@ -6,6 +6,7 @@ The first line of a wrong answer says what the verdict must say: `# says: <phras
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from mpcourse.launch import mpirun
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = load_course(ROOT)
+pytestmark = pytest.mark.timeout(300)  # the first test of a kind waits for the verdicts on all answers
 ALONE = [e for e in COURSE.exercises if e.sizes == [1]]  # judged in one process, for they import torch
 TOGETHER = [e for e in COURSE.exercises if e.sizes != [1]]
 
@@ -64,20 +66,43 @@ def test_a_right_answer_of_one_rank_passes(exercise, file, judged):
     assert judged[file]["passed"], said(judged[file])
 
 
+@pytest.fixture(scope="module")
+def checked(request):
+    """Verdicts on the answers that `test` asks for, by file. Two checks run at once, for they mostly wait."""
+
+    def check_all(test, sizes=None):
+        items = [i for i in request.session.items if getattr(i, "originalname", "") == test]
+        asked = [i.callspec.params for i in items]
+        with ThreadPoolExecutor(2) as pool:
+            verdicts = list(pool.map(lambda a: check(a["exercise"], a["file"], sizes).as_dict(), asked))
+        return dict(zip([a["file"] for a in asked], verdicts, strict=True))
+
+    return check_all
+
+
+@pytest.fixture(scope="module")
+def wrong(checked):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "BLOCKED", 0.7)
+        return checked("test_a_wrong_answer_is_named")
+
+
+@pytest.fixture(scope="module")
+def right(checked):
+    return checked("test_a_right_answer_passes", [3])  # the least number at which order and roots can differ
+
+
 @pytest.mark.parametrize("exercise, file", answers("wrong_answers", TOGETHER))
-def test_a_wrong_answer_is_named(exercise, file, monkeypatch):
+def test_a_wrong_answer_is_named(exercise, file, wrong):
     if "# needs: MPICH" in file.read_text() and mpirun().implementation != "MPICH":
         pytest.skip("this MPI buffers a message to oneself, so the answer works here")
-    monkeypatch.setattr(watch, "BLOCKED", 0.7)
-    verdict = check(exercise, file).as_dict()
-    assert not verdict["passed"]
-    assert phrase_of(file) in said(verdict)
+    assert not wrong[file]["passed"]
+    assert phrase_of(file) in said(wrong[file])
 
 
 @pytest.mark.parametrize("exercise, file", answers("right_answers", TOGETHER))
-def test_a_right_answer_passes(exercise, file):
-    verdict = check(exercise, file, [3]).as_dict()  # the least number of ranks at which order and roots can differ
-    assert verdict["passed"], said(verdict)
+def test_a_right_answer_passes(exercise, file, right):
+    assert right[file]["passed"], said(right[file])
 
 
 @pytest.mark.parametrize("exercise", COURSE.exercises, ids=lambda e: e.short)

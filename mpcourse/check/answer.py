@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import copy
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from mpcourse.check.source import read_source
 from mpcourse.check.wrong import Wrong, short, to_numpy
 
 # Every line of the learner's code is followed by a comparison of the guarded arguments. That finds the very line
@@ -36,12 +36,12 @@ class Answer:
     @classmethod
     def load(cls, path: Path, returned: Callable[[], None] = lambda: None) -> "Answer":
         """Import the file at `path` under a name of its own. Whatever its code raises passes through."""
-        spec = importlib.util.spec_from_file_location(f"answer_{path.stem}", path)
-        assert spec is not None and spec.loader is not None  # holds for every path that ends in .py
-        module = importlib.util.module_from_spec(spec)
+        module = ModuleType(f"answer_{path.stem}")
+        module.__file__ = str(path)
         sys.path.insert(0, str(path.parent))  # as `python exercises/eNN.py` has it
-        sys.modules[spec.name] = module  # dataclasses and pickling look classes up there
-        spec.loader.exec_module(module)
+        sys.modules[module.__name__] = module  # dataclasses and pickling look classes up there
+        # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
+        exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
         return cls(path, module, returned)
 
     def missing(self, names: list[str]) -> str | None:
@@ -50,7 +50,7 @@ class Answer:
 
     def mentions(self, name: str) -> bool:
         """Whether the file's own code, outside its `__main__` block, uses `name` as a variable or an attribute."""
-        tree = ast.parse(self.path.read_text(encoding="utf-8"))
+        tree = ast.parse(read_source(self.path))
         body = [node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))]
         nodes = [node for top in body for node in ast.walk(top)]
         return any(getattr(node, "attr", None) == name or getattr(node, "id", None) == name for node in nodes)

@@ -41,6 +41,7 @@ def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
     first = running[0] if running else min(ending.entries, default=0)
     rank, line = ending.entries[first].rank, ending.lines.get(first)
     place = code(line) or "an unknown line"
+    details = [_where(ending, i, code) for i in sorted(ending.entries) if i != first]  # the headline tells the first
     if ending.kind == "still":
         headline = f"rank {rank} has not come further for {STILL:.0f} s; it is at {place}"
         why = "An endless loop, or a wait for something that never comes. What must happen for this line to be left?"
@@ -75,15 +76,19 @@ def _why_blocked(entries: dict[int, Entry]) -> str:
             f"{' and '.join(collective)} are collective calls: every rank of the communicator must make the same ones, "
             "in the same order."
         )
-    if len({_number(e, "root") for rank, e in waiting.items() if names[rank] in collective}) > 1:
-        return f"Every rank must name the same root in {collective[0]}: it says who collects, not who calls."
+    roots = {rank: root for rank, e in waiting.items() if (root := _number(e, "root")) is not None}
+    if len(set(roots.values())) > 1:
+        named = ", ".join(f"rank {rank} names {root}" for rank, root in sorted(roots.items()))
+        return f"Every rank must name the same root in {collective[0]}: it says who collects, not who calls. {named}."
     if collective and (returned or len(set(names.values())) > 1):
         missing = sorted(returned) or sorted(r for r in waiting if names[r] != collective[0])
         noun = "rank" if len(missing) == 1 else "ranks"
-        return (
+        why = (
             f"{collective[0]} is a collective call: every rank of the communicator must call it, and "
             f"{noun} {', '.join(map(str, missing))} did not."
         )
+        root = next(iter(roots.values()), 0)
+        return why + (f" Its root is rank {root}, for it says root={root}; without that it is rank 0." if root else "")
     if waiting and not returned and all(name in RECEIVES for name in names.values()):
         return "Every rank receives before anyone sends. One side must send first, or use sendrecv."
     if waiting and not returned and all(name in SENDS for name in names.values()):

@@ -58,10 +58,12 @@ class Course:
         return self.root / "solutions" / f"{exercise.name}.py"
 
     def find(self, asked: str) -> Exercise:
-        """The exercise that `asked` names: "e01_memory", "e01", a unique beginning, or the path of its file."""
+        """The exercise that `asked` names: "e01_memory", "e01", a unique beginning, or the path of a file of it."""
         name = Path(asked).stem if asked.endswith(".py") else asked.strip()
         exact = [e for e in self.exercises if e.name == name]
         found = exact or [e for e in self.exercises if name and e.name.startswith(name)]
+        if not found and asked.endswith(".py"):  # a copy under a longer name, such as e00_hello_mine.py
+            found = sorted((e for e in self.exercises if name.startswith(e.name)), key=lambda e: len(e.name))[-1:]
         if len(found) == 1:
             return found[0]
         if found:
@@ -69,6 +71,8 @@ class Course:
         names = [e.name for e in self.exercises] + [e.short for e in self.exercises]
         near = difflib.get_close_matches(name, names, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
+        if asked.endswith(".py"):
+            meant += "a file's name begins with its exercise's; "
         raise UserError(f"there is no exercise {asked!r}: {meant}`mpcourse list` shows all")
 
 

@@ -63,7 +63,7 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.watched import Aborted, WatchedComm
+    from mpcourse.check.watched import Aborted, WatchedComm, meant, note_exit
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
@@ -74,6 +74,7 @@ def run(job: Job, world: Any) -> Report:
     comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
     # Whoever does not use the communicator that is given is watched too.
     MPI.COMM_WORLD = WatchedComm.wrap(world, logbook, job.file)  # type: ignore[misc]
+    note_exit(logbook, job.file)
     answer = None
 
     def returned() -> None:
@@ -107,7 +108,7 @@ def run(job: Job, world: Any) -> Report:
         message = _in_one_line(error)
         trace = traceback.format_exception(error)
         report = Report("raised" if line else "checker", logbook.rank, line, message=message, trace=trace)
-        report.got = answer.doing if answer else ""
+        report.got, report.why = answer.doing if answer else "", meant(error)
     logbook.write("returned", logbook.rank)
     if report.kind == "passed":
         report = _left_over(comm, world, report)

@@ -29,14 +29,16 @@ def show_verdict(verdict: Verdict) -> None:
 
 def print_verdict(verdict: Verdict, out: Console) -> None:
     """One line if it passed, else what happened, where, and why that is so."""
+    file = (f" ({verdict.file})", "dim")
     if verdict.passed:
         sizes = ", ".join(map(str, verdict.sizes))
         noun = "rank" if sizes == "1" else "ranks"
-        out.print(Text.assemble((f"{verdict.exercise} passed", "bold green"), f" with {sizes} {noun}"), soft_wrap=True)
+        head = (f"{verdict.exercise} passed", "bold green")
+        out.print(Text.assemble(head, f" with {sizes} {noun}", file), soft_wrap=True)
     else:
         noun = "rank" if verdict.np == 1 else "ranks"
         head = (f"{verdict.exercise}: {verdict.kind}", "bold red")
-        out.print(Text.assemble(head, f" with {verdict.np} {noun}"), soft_wrap=True)
+        out.print(Text.assemble(head, f" with {verdict.np} {noun}", file), soft_wrap=True)
         _block(out, verdict.headline)
         for line in verdict.details:
             _block(out, line)
@@ -55,6 +57,15 @@ def print_verdict(verdict: Verdict, out: Console) -> None:
 
 def _block(out: Console, text: str, style: str = "", indent: int = 2) -> None:
     out.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
+
+
+def show_next(course: Course, progress: Progress, passed: Sequence[Exercise]) -> None:
+    """Print what can be done after `passed`: compare with the solution, and go on."""
+    out = console()
+    compare = ", ".join(f"mpcourse solution {exercise.short}" for exercise in passed)
+    _block(out, f"compare with: {compare}", "dim")
+    upcoming = progress.next(course)
+    _block(out, f"next: {upcoming.name}, see `mpcourse next`" if upcoming else "all exercises have passed", "dim")
 
 
 def show_list(course: Course, progress: Progress) -> None:

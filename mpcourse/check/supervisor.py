@@ -14,6 +14,7 @@ from pathlib import Path
 from mpcourse.check.manifest import Exercise
 from mpcourse.check.processes import MARK, end_all
 from mpcourse.check.rank import Job
+from mpcourse.check.source import read_source, shown_path
 from mpcourse.check.verdict import Verdict, clean, judge
 from mpcourse.check.watch import Ending, Watch
 from mpcourse.errors import UserError
@@ -46,25 +47,19 @@ def check(exercise: Exercise, file: Path, sizes: Sequence[int] | None = None) ->
 def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
     """A verdict that needs no run: the file is not Python. None where it is. Raises UserError without a file."""
     try:
-        source = file.read_bytes()
+        compile(read_source(file), str(file), "exec", dont_inherit=True)
     except OSError as error:
         raise UserError(
             f"{file} cannot be read ({error.strerror}): `mpcourse reset {exercise.name}` makes it anew"
         ) from None
-    try:
-        compile(source, str(file), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        code = (error.text or "").strip()
-        return Verdict(
-            exercise.name,
-            "syntax error",
-            size,
-            f"{error.msg} at line {error.lineno}" + (f": `{code}`" if code else ""),
-            line=error.lineno,
-            why="Python could not read the file, so no rank started.",
-        )
-    except ValueError as error:
-        return Verdict(exercise.name, "syntax error", size, f"{error}", why="The file is not text in UTF-8.")
+    except (SyntaxError, ValueError) as error:  # ValueError: it holds null bytes
+        line, code = getattr(error, "lineno", None), (getattr(error, "text", None) or "").strip()
+        headline = getattr(error, "msg", str(error)) + (f" at line {line}" if line else "")
+        headline += f": `{code}`" if code else ""
+        why = "Python could not read the file, so no rank started."
+        if "bytes" in headline:
+            why += " Save it as UTF-8 text."
+        return Verdict(exercise.name, "syntax error", size, headline, line=line, why=why, file=shown_path(file))
     return None
 
 
@@ -88,9 +83,10 @@ def _run(exercise: Exercise, file: Path, size: int) -> Verdict:
             )
             try:
                 ending = _watch(launcher, Watch(folder, size, str(file), exercise.seconds))
-                if all(r.kind == "passed" for r in ending.reports.values()) and ending.kind == "reported":
+                passed = ending.kind == "reported" and all(r.kind == "passed" for r in ending.reports.values())
+                if passed or ending.kind == "died":  # let MPI finalize in peace, or the launcher say who it was
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        launcher.wait(timeout=2)  # let MPI finalize in peace
+                        launcher.wait(timeout=2 if passed else 0.5)
             finally:
                 end_all(mark)
                 launcher.wait()

@@ -7,6 +7,8 @@ from typing import Any
 
 from mpcourse.check import hangs
 from mpcourse.check.rank import Report
+from mpcourse.check.source import raises_not_implemented, shown_path, source_lines
+from mpcourse.check.vanished import vanished
 from mpcourse.check.watch import Ending
 
 SHOWN_LINES = 12  # of what each rank printed
@@ -19,6 +21,7 @@ class Verdict:
     kind: "passed", or what went wrong, in one or two words. np: the number of ranks at which it was decided.
     rank, line: where, if known. headline: what happened. details: further lines. why: the likely misconception.
     printed: what ranks printed, as (rank, text). sizes: the numbers of ranks that passed. seconds: wall time.
+    file: the path of the answer.
     """
 
     exercise: str
@@ -32,6 +35,7 @@ class Verdict:
     printed: list[tuple[int, str]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    file: str = ""
 
     @property
     def passed(self) -> bool:
@@ -49,12 +53,12 @@ class Verdict:
 
 def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: Path) -> Verdict:
     """The verdict on one run of `ending.size` ranks, whose files lie in `folder`."""
-    source = _source_lines(file)
+    source = source_lines(file)
 
     def code(line: int | None) -> str:
         return f"line {line}: `{source[line - 1].strip()}`" if line and line <= len(source) else ""
 
-    verdict = Verdict(name, "passed", ending.size, f"passed at {count(ending.size, 'rank')}")
+    verdict = Verdict(name, "passed", ending.size, f"passed at {count(ending.size, 'rank')}", file=shown_path(file))
     failed = [r for r in ending.reports.values() if r.kind != "passed"]
     if ending.kind == "reported" and failed:
         first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
@@ -69,11 +73,12 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
         verdict.headline = f"rank {number} printed more than 1 MB and was stopped {at(code(line))}"
         verdict.why = "A loop that prints has no end, or prints once an element instead of once."
     elif ending.kind == "died":
-        number = _vanished(ending)
-        line = ending.lines.get(number)
-        verdict.kind, verdict.rank, verdict.line = "vanished", number, line
-        verdict.headline = f"a rank ended without a word, probably rank {number} {at(code(line))}"
-        verdict.why = "os._exit, comm.Abort, a signal or a crash inside a library ends a rank without an exception."
+        gone = vanished(ending, folder)
+        line = ending.lines.get(gone.rank)
+        verdict.kind, verdict.rank, verdict.line, verdict.why = "vanished", gone.rank, line, gone.why
+        verdict.headline = f"rank {gone.rank} {gone.did} {at(code(line)) if gone.there else ''}".rstrip()
+        if line and not gone.there:
+            verdict.details = [f"its last call through the communicator: {code(line)}"]
     elif ending.kind == "not started":
         verdict.kind, verdict.headline = "not started", "the ranks did not start within a minute"
         verdict.why = "Something is wrong with the machine rather than the answer: run `mpcourse doctor`."
@@ -85,13 +90,6 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
     return verdict
 
 
-def _vanished(ending: Ending) -> int:
-    """The rank that most likely ended first. When one ends the launcher soon kills the rest, so several may be gone."""
-    absent = [i for i in range(ending.size) if i not in ending.reports]
-    running = [i for i in ending.gone if i in ending.entries and ending.entries[i].stage == "running"]
-    return [*running, *ending.gone, *absent][0]
-
-
 # The report that tells most comes first when ranks fail in different ways.
 _ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "left over", "passed")
 
@@ -99,15 +97,26 @@ _ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "left over", 
 def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: Any, file: Path) -> None:
     verdict.rank, verdict.line, verdict.why = report.rank, report.line, report.why
     where = at(code(report.line))
-    if report.kind == "stub":
+    stub = raises_not_implemented(file, report.line) if report.kind == "stub" else None
+    if stub:
+        function, other = stub
         verdict.kind, verdict.headline = "not written yet", report.message or "NotImplementedError"
+        verdict.why = f"{verdict.file} is as it was at line {report.line}. Is it saved?"
+        if other:
+            verdict.why = (
+                f"There is code in {function}, but the raise is still there at line {report.line} of {verdict.file}: "
+                "delete that line once your answer is written."
+            )
+    elif report.kind == "stub":
+        message = f"NotImplementedError: {report.message}".removesuffix(": ")
+        verdict.kind, verdict.headline = "exception", f"rank {report.rank} raised {message} {where}".rstrip()
     elif report.kind == "missing":
         verdict.kind, verdict.headline = "nothing to call", f"{file.name} defines no function {report.message}"
         verdict.why = f"The check calls {', '.join(functions)}: keep the name, at the left margin of the file."
     elif report.kind == "raised":
         verdict.kind, verdict.headline = "exception", f"rank {report.rank} raised {report.message} {where}"
         verdict.details = [f"in the call {report.got}"] if report.got else []
-        verdict.why = _why_raised(report.message)
+        verdict.why = report.why or _why_raised(report.message)
     elif report.kind == "exit":
         verdict.kind, verdict.headline = "early exit", f"rank {report.rank} called {report.message} {where}"
         verdict.why = "The other ranks go on and wait for this one. Return from the function instead."
@@ -130,7 +139,8 @@ _RAISED = (
     ),
     (r"truncat|TRUNCATE", "The message is longer than the buffer that receives it."),
     (
-        r"TypeError: [A-Z]\w+\(\) takes at least|expected a (buffer|bytes-like)|object is not a buffer",
+        r"TypeError: [A-Z]\w+\(\) takes (at least|exactly)|cannot map .* to MPI datatype|"
+        r"message: expecting|a (buffer|bytes-like object) is required|object is not a buffer",
         "Upper-case methods (Send, Gather) move arrays into a receive buffer; the lower-case ones move any object.",
     ),
 )
@@ -155,10 +165,6 @@ def ranks(numbers: list[int]) -> str:
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def _source_lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def clean(text: str) -> str:

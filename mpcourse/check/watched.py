@@ -1,6 +1,8 @@
 """A communicator that notes each call, so that a hang can be told as "who waits where"."""
 
+import difflib
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -49,17 +51,21 @@ class Aborted(SystemExit):
 
 
 class WatchedComm(MPI.Intracomm):
-    """mpi4py's communicator, unchanged in what it does but for Abort. `begun` counts this rank's calls through it."""
+    """mpi4py's communicator, unchanged in what it does but for Abort.
+
+    begun: the number of this rank's calls through it. last: the last one, e.g. "gather(root=0)".
+    """
 
     logbook: Logbook
     file: str
     begun: int
+    last: str
 
     @classmethod
     def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
         """The same communicator, watched. `file`: the learner's, whose lines are told."""
         watched = cls(comm)
-        watched.logbook, watched.file, watched.begun = logbook, file, 0
+        watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, ""
         return watched
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
@@ -90,9 +96,8 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
 
     @functools.wraps(original)
     def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
-        self.begun += 1
-        call = (_line_in(self.file), _told(name, arguments, args, kwargs))
-        self.logbook.write(stage, self.rank, call)
+        self.begun, self.last = self.begun + 1, _told(name, arguments, args, kwargs)
+        self.logbook.write(stage, self.rank, (_line_in(self.file), self.last))
         try:
             result = original(self, *args, **kwargs)
         finally:
@@ -102,6 +107,34 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
         return result
 
     return method
+
+
+_exit = os._exit
+
+
+def note_exit(logbook: Logbook, file: str) -> None:
+    """From now on os._exit in `file` leaves its line in the logbook: it raises nothing, and ends a rank at once."""
+    own = os.getpid()
+
+    def noted(status: int) -> NoReturn:
+        if (line := _line_in(file)) and os.getpid() == own:  # not in a process that the answer forked
+            logbook.write("running", logbook.rank, (line, f"os._exit({status!r})"))
+        _exit(status)
+
+    os._exit = noted
+
+
+def meant(error: BaseException) -> str:
+    """For an AttributeError on a communicator: the name that was most likely meant, in a sentence. Else empty."""
+    if not (isinstance(error, AttributeError) and isinstance(error.obj, MPI.Comm) and error.name):
+        return ""
+    # Of gather and Gather the one that begins as what was typed: the last one of a key stays.
+    names = sorted(dir(MPI.Intracomm), reverse=error.name[0].isupper())
+    plain = {name.lower().replace("_", ""): name for name in names if not name.startswith("_")}
+    near = difflib.get_close_matches(error.name.lower().replace("_", ""), plain, n=1)
+    if not near:
+        return "`dir(comm)` lists the names that a communicator has."
+    return f"Did you mean comm.{plain[near[0]]}?"
 
 
 WatchedComm.__name__ = WatchedComm.__qualname__ = "Intracomm"  # what a learner reads in an AttributeError

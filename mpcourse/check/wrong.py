@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,11 +35,16 @@ def same(got: Any, want: Any, what: str, why: str = "", rtol: float = 0.0, atol:
     difference = first_difference(got, want, what, rtol, atol)
     if difference:
         asked, found = difference
-        if "NaN" in found and "NaN" not in asked:
-            why = (
-                why or "NaN is 0/0, infinity minus infinity, or memory that was never written (torch.empty, np.empty)."
-            )
-        raise Wrong(asked, found, why)
+        raise Wrong(asked, found, why or why_not_finite(asked, found))
+
+
+def why_not_finite(asked: str, found: str) -> str:
+    """Where NaN or infinity comes from, if a difference is about one; else empty."""
+    if "NaN" in found and "NaN" not in asked:
+        return "NaN is 0/0, infinity minus infinity, or memory that was never written (torch.empty, np.empty)."
+    if re.match(r"-?inf\b", found) and "inf" not in asked:
+        return "inf is a division by 0, or a number too large for its type."
+    return ""
 
 
 def first_difference(got: Any, want: Any, what: str, rtol: float = 0.0, atol: float = 0.0) -> tuple[str, str] | None:
@@ -76,6 +82,8 @@ def _number_difference(got: Any, want: float, what: str, rtol: float, atol: floa
     number = float(got)
     if math.isnan(number):
         return f"{what} to be {want!r}", "NaN"
+    if math.isinf(number) and not math.isinf(want):
+        return f"{what} to be {want!r}", f"{number!r}"
     if isinstance(want, numbers.Integral) and not isinstance(got, numbers.Integral):
         return f"{what} to be {want!r}, an int", _with_type(got)
     equal = got == want or abs(number - want) <= atol + rtol * abs(want)
@@ -84,7 +92,7 @@ def _number_difference(got: Any, want: float, what: str, rtol: float, atol: floa
 
 def _sequence_difference(got: Any, want: Any, what: str, rtol: float, atol: float) -> tuple[str, str] | None:
     if not isinstance(got, type(want)):
-        return f"{what} to be a {type(want).__name__}, {short(want)}", _with_type(got)
+        return f"{what} to be {short(want)}", _with_type(got)
     for i, (g, w) in enumerate(zip(got, want, strict=False)):
         if difference := first_difference(g, w, f"element {i} of {what}", rtol, atol):
             return difference

@@ -1,5 +1,6 @@
 """What e00_hello is asked."""
 
+import re
 import time
 
 from mpcourse.check.answer import Answer
@@ -33,7 +34,7 @@ def _greet(answer: Answer, comm: WatchedComm) -> None:
                 "Rank 0 made up what the others say, without a message, or it came by another way than comm.",
             )
         return
-    same(got, want, "the list on rank 0", _why(got, want, size))
+    same(got, want, "the list on rank 0", _why(got, want, size, comm.last))
 
 
 def _why_not_none(got: object, want: list[str]) -> str:
@@ -42,14 +43,19 @@ def _why_not_none(got: object, want: list[str]) -> str:
     return "The other ranks send their greeting to rank 0 and return None: rank 0 alone returns something, the list."
 
 
-def _why(got: object, want: list[str], size: int) -> str:
-    """The misconception behind a wrong result on rank 0."""
+def _why(got: object, want: list[str], size: int, last: str) -> str:
+    """The misconception behind a wrong result on rank 0, whose last call through comm was `last`."""
+    root = re.search(r"root=([1-9]\d*)", last)
+    if got is None and root:
+        return f"{last} collects on rank {root[1]}. The list is asked for on rank 0: root=0."
     if got is None:
         return "Nothing came back on rank 0. Is the list printed rather than returned, or collected on another rank?"
     if isinstance(got, str):
         if all(greeting in got for greeting in want) and size > 1:
             return "All greetings are there, but in one string: return a list of strings."
-        return "That is one string, rank 0's own: the others' must be collected. Scatter hands out, gather collects."
+        if last.lower().startswith("scatter"):
+            return "Scatter hands out, gather collects: one piece to each rank, or one piece from each."
+        return "That is one string. Rank 0 returns the list of all ranks' greetings, which the others must send to it."
     if not isinstance(got, list):
         return "Return a list of strings."
     if any(type(g).__name__ == "Request" for g in got):

@@ -11,7 +11,7 @@ import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.watched import WatchedComm
-from mpcourse.check.wrong import Wrong, first_difference
+from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
 from mpcourse.memory import StepMemory, measure_step
 from mpcourse.models import mlp
 
@@ -56,7 +56,7 @@ def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
     elif repr(again) != repr(got):  # not ==, for NaN differs from itself
         why = "The same call gives another result each time: a variable outside the function keeps the earlier one's."
     else:
-        why = _why(got, truth, widths, batch, optimizer)
+        why = why_not_finite(*difference) or _why(got, truth, widths, batch, optimizer)
         if (widths, batch) != FIRST:
             why = f"It was right for other networks: what is fixed in it? {why}"
     raise Wrong(*difference, why)
@@ -69,6 +69,8 @@ def _why(got: Mapping[str, Any], truth: StepMemory, widths: list[int], batch: in
     if key is None:
         return "Use the four keys of the docstring, no more and no less."
     value = got[key]
+    if value is None:
+        return f"There is None under {key!r}: it was never filled in, or a function without `return` gave it."
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "Every value is a number of bytes, an int: not a string, not a tensor."
     for number, why in _mistakes(key, want, widths, batch, optimizer):

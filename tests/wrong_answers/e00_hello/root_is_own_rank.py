@@ -1,4 +1,4 @@
-# says: Every rank must name the same root
+# says: not who calls. rank 0 names 0, rank 1 names 1.
 # thinks: Root is the rank that calls, so every rank names itself.
 """Exercise e00: every rank says hello, rank 0 collects."""
 

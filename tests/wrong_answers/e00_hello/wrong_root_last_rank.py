@@ -1,4 +1,4 @@
-# says: collected on another rank
+# says: gather(root=1) collects on rank 1
 # thinks: The last rank collects, because it comes when all others are done.
 """Exercise e00: every rank says hello, rank 0 collects."""
 

@@ -1,4 +1,4 @@
-# says: collected on another rank
+# says: gather(root=1) collects on rank 1
 # thinks: The root is the first rank, and the first rank is number 1.
 """Exercise e00: every rank says hello, rank 0 collects."""
 
