@@ -97,6 +97,7 @@ def test_80_columns_lose_nothing(capsys, monkeypatch):
 
 
 def test_every_command_can_be_copied_in_one_piece(capsys, monkeypatch):
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)  # where the tests themselves were started in a notebook
     long = "export " + "LONG" * 40 + "=1"
     finding = Finding("a [red]path[/]", "x", "note", f"`mpirun`: `{long}`, or `b c`")
     monkeypatch.setattr(table, "examine", lambda: [finding])
