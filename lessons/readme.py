@@ -50,7 +50,9 @@ def with_table(readme: str, course: Course) -> str:
 
 def draw_verdict(course: Course) -> str:
     """An SVG of a terminal in which a wrong answer is checked. The verdict is a real one."""
-    verdict = check(course.find("e00"), SHOWN, [2])
+    e00 = course.find("e00")
+    verdict = check(e00, SHOWN, [2])
+    verdict.file = course.exercise_file(e00).relative_to(ROOT).as_posix()  # as if it had been written there
     out = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, highlight=False)
     out.print(Text.assemble(("$ ", "green"), "mpcourse check e00"))
     print_verdict(verdict, out)

@@ -23,7 +23,7 @@ def figure(title: str, columns: int = 1, width: float = 7.0, height: float = 3.2
     made.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left")
     for axis in axes[0]:
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8, colors=INK)
+        axis.tick_params(which="both", labelsize=8, colors=INK)  # log axes also label minor ticks
         axis.grid(alpha=0.25, linewidth=0.6)
         axis.set_axisbelow(True)
     return made, list(axes[0])
