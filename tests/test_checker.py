@@ -11,16 +11,21 @@ import psutil
 import pytest
 
 from mpcourse.check import watch
+from mpcourse.check.logbook import Entry
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
+from mpcourse.check.vanished import vanished
+from mpcourse.check.watch import Ending
+from mpcourse.launch import mpirun
 
 SECONDS = 10  # the promise: a verdict within this time, whatever the answer does
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Call a rank stuck after one second instead of five, where the test is about something else than that time."""
+    """Call ranks stuck or blocked after less time than usual, where the test is about something else than that time."""
     monkeypatch.setattr(watch, "STILL", 1.0)
+    monkeypatch.setattr(watch, "BLOCKED", 0.7)
 
 
 @pytest.fixture
@@ -75,26 +80,97 @@ def test_leaving_on_one_rank_names_rank_and_line(verdict_on, code):
     assert (verdict.kind, verdict.rank, verdict.line) == ("early exit", 1, FIRST + 1)
 
 
-def test_a_rank_that_vanishes_is_named(verdict_on):
-    verdict = verdict_on(
-        "comm.Barrier()\nif comm.rank == 1:\n    time.sleep(0.3)\n    os._exit(0)\nreturn comm.allreduce(x) / comm.size"
-    )
+@pytest.mark.parametrize(
+    ("code", "did", "there"),
+    [
+        ("os._exit(3)", "called os._exit(3)", True),
+        ("__import__('ctypes').string_at(0)", "crashed (Segmentation fault)", True),
+        ("__import__('mpi4py.MPI').MPI.COMM_SELF.Abort(3)", "called Abort(3)", False),
+    ],
+)
+def test_a_rank_that_vanishes_is_named_with_what_it_did(verdict_on, code, did, there):
+    body = f"comm.Barrier()\nif comm.rank == 1:\n    {code}\nsum(range(10**8))\nreturn comm.allreduce(x) / comm.size"
+    verdict = verdict_on(body, size=3)  # the other two are in code of their own when the launcher ends them
     assert (verdict.kind, verdict.rank) == ("vanished", 1)
+    assert did in verdict.headline or (did == "called Abort(3)" and mpirun().implementation != "MPICH")
+    if there:
+        assert verdict.line == FIRST + 2 and f"line {FIRST + 2}" in verdict.headline
+    else:  # where exactly is not known, so the headline does not say
+        assert "line" not in verdict.headline and "last call" in verdict.details[0]
 
 
-def test_a_crash_names_rank_and_line(verdict_on):
+def test_a_rank_that_is_killed_while_the_others_wait_for_it_is_named(verdict_on):
+    verdict = verdict_on("if comm.rank == 1:\n    time.sleep(0.3)\n    os.kill(os.getpid(), 9)\ncomm.Barrier()", size=3)
+    assert (verdict.kind, verdict.rank) == ("vanished", 1)
+    assert "signal 9" in verdict.headline or "signal" in verdict.why
+
+
+PIDS = {0: 900, 1: 901, 2: 902}
+MPICH_SAYS = """
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 901 RUNNING AT node
+=   EXIT CODE: 9
+YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)
+"""
+OPEN_MPI_SAYS = """
+prterun noticed that process rank 1 with PID 901 on node node exited on
+signal 9 (Killed).
+"""
+OPEN_MPI_SAYS_STATUS = """
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-node-900@1,1]
+   Exit code:    3
+"""
+OPEN_MPI_SAYS_ABORT = """
+MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD
+  Proc: [[1051,1],1]
+  Errorcode: 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "did"),
+    [
+        (MPICH_SAYS, "or another rank was ended by signal 9 (Killed)"),  # MPICH itself ends others by signal 9
+        (MPICH_SAYS.replace("Killed (signal 9)", "Bus error (signal 7)"), "was ended by signal 7 (Bus error)"),
+        (OPEN_MPI_SAYS, "was ended by signal 9 (Killed)"),
+        (OPEN_MPI_SAYS_STATUS, "ended with status 3"),
+        (OPEN_MPI_SAYS_ABORT, "called Abort(3)"),
+    ],
+)
+def test_where_all_ranks_are_gone_the_launcher_is_believed(tmp_path, said, did):
+    entries = {i: Entry(5, pid, i, 7, "running", "Barrier()") for i, pid in PIDS.items()}
+    ending = Ending("died", 3, entries=entries, gone=[0, 1, 2])
+    (tmp_path / "mpirun.out").write_text(said)
+    assert (vanished(ending, tmp_path).rank, vanished(ending, tmp_path).did) == (1, did)
+
+
+def test_a_launcher_that_names_a_rank_it_killed_itself_is_not_believed(tmp_path):
+    stages = {0: "waiting", 1: "waiting", 2: "running"}
+    entries = {i: Entry(5, pid, i, 7, stages[i], "Barrier()") for i, pid in PIDS.items()}
+    (tmp_path / "mpirun.out").write_text(MPICH_SAYS)
+    assert vanished(Ending("died", 3, entries=entries, gone=[0, 1, 2]), tmp_path).rank == 2
+
+
+def test_a_process_that_the_answer_forks_may_leave_by_os_exit(verdict_on):
     verdict = verdict_on(
-        "import ctypes\nif comm.rank == 1:\n    ctypes.string_at(0)\nreturn comm.allreduce(x) / comm.size"
+        "child = os.fork()\nif not child:\n    os._exit(0)\nos.waitpid(child, 0)\nreturn comm.allreduce(x) / comm.size"
     )
-    assert (verdict.kind, verdict.rank, verdict.line) == ("vanished", 1, FIRST + 2)
+    assert verdict.kind == "passed"
 
 
-@pytest.mark.parametrize("loop", ["while True:\n        pass", "while True:\n        time.sleep(0.01)"])
-def test_an_endless_loop_on_one_rank_names_rank_and_line(verdict_on, loop):
-    verdict = verdict_on(f"if comm.rank == 1:\n    {loop}\nreturn comm.allreduce(x) / comm.size")
+def test_an_endless_loop_on_one_rank_names_rank_and_line(verdict_on):
+    verdict = verdict_on("if comm.rank == 1:\n    while True:\n        pass\nreturn comm.allreduce(x) / comm.size")
     assert (verdict.kind, verdict.rank) == ("no progress", 1)
     assert verdict.line in (FIRST + 1, FIRST + 2)
-    assert any("rank 0 waits in allreduce" in line for line in verdict.details)
+    assert [line.partition(",")[0] for line in verdict.details] == ["rank 0 waits in allreduce()"]  # rank 1 only above
+
+
+def test_an_endless_loop_that_sleeps_names_rank_and_line(verdict_on, impatient):
+    verdict = verdict_on("while comm.rank == 1:\n    time.sleep(0.01)\nreturn comm.allreduce(x) / comm.size")
+    assert (verdict.kind, verdict.rank) == ("no progress", 1) and verdict.line in (FIRST, FIRST + 1)
 
 
 def test_an_endless_loop_inside_c_code_is_ended_too(verdict_on, impatient):
@@ -123,29 +199,29 @@ def test_a_deadlock_of_two_receives_names_both_sides(verdict_on):
     assert "receives before anyone sends" in verdict.why
 
 
-def test_a_deadlock_of_two_synchronous_sends_is_named(verdict_on):
+def test_a_deadlock_of_two_synchronous_sends_is_named(verdict_on, impatient):
     verdict = verdict_on("comm.ssend(x, 1 - comm.rank)\nreturn (x + comm.recv(source=1 - comm.rank)) / 2")
     assert verdict.kind == "deadlock" and "Every rank sends" in verdict.why
 
 
-def test_a_collective_that_one_rank_skips_is_named(verdict_on):
+def test_a_collective_that_one_rank_skips_is_named(verdict_on, impatient):
     verdict = verdict_on("if comm.rank == 0:\n    return comm.allreduce(x) / comm.size\nreturn x")
     assert verdict.kind == "deadlock" or "wrong answer" == verdict.kind
     assert verdict.kind == "wrong answer" or "allreduce is a collective call" in verdict.why
 
 
-def test_different_collectives_are_named(verdict_on):
+def test_different_collectives_are_named(verdict_on, impatient):
     verdict = verdict_on("total = comm.allreduce(x) if comm.rank else comm.gather(x)\ncomm.Barrier()\nreturn total")
     assert verdict.kind in ("deadlock", "exception")  # some MPIs let the first call through and fail later
     assert verdict.rank is not None
 
 
-def test_a_receive_from_oneself_is_named(verdict_on):
+def test_a_receive_from_oneself_is_named(verdict_on, impatient):
     verdict = verdict_on("y = sum(comm.recv(source=r) for r in range(comm.size))\nreturn y", size=1)
     assert verdict.kind == "deadlock" and "receives from itself" in verdict.why
 
 
-def test_a_wait_for_a_rank_that_has_returned_is_named(verdict_on):
+def test_a_wait_for_a_rank_that_has_returned_is_named(verdict_on, impatient):
     verdict = verdict_on("if comm.rank == 0:\n    return comm.recv(source=1, tag=7)\nreturn np.arange(5.0) + 0.5")
     assert verdict.kind == "deadlock"
     assert "recv(source=1, tag=7)" in verdict.details[0]
@@ -194,6 +270,61 @@ def test_the_wrong_number_of_parameters_is_named(small_course, tmp_path):
     assert (
         verdict.kind == "wrong answer" and verdict.line == 1 and "too many positional arguments" in verdict.details[1]
     )
+
+
+RIGHT = "def mean(comm, x):\n    return comm.allreduce(x) / comm.size  # caf\u00e9\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (RIGHT.encode(), None),
+        (RIGHT.encode("utf-8-sig"), None),
+        (RIGHT.replace("\n", "\r\n").encode(), None),
+        (b"# coding: latin-1\n" + RIGHT.encode("latin-1"), None),
+        (RIGHT.encode("latin-1"), 2),
+        (b"# caf\xe9\n" + RIGHT.encode(), 1),
+        (RIGHT.encode() + b"name = 'caf\xe9'\n", 3),
+        (b"# coding: nosuch\n" + RIGHT.encode(), None),
+        (RIGHT.encode("utf-16"), 1),
+        (RIGHT.encode() + b"x = 1\0\n", None),
+    ],
+    ids=["utf-8", "bom", "crlf", "latin-1", "comment", "line-1", "string", "nosuch", "utf-16", "null"],
+)
+def test_a_file_can_be_checked_if_python_can_run_it(small_course, tmp_path, data, line):
+    file = tmp_path / "e90_mean.py"
+    file.write_bytes(data)
+    python_runs_it = subprocess.run([sys.executable, str(file)], capture_output=True).returncode == 0
+    verdict = check(load_course().exercises[0], file, [1])
+    assert verdict.passed == python_runs_it
+    if not python_runs_it:
+        assert verdict.kind == "syntax error"
+        assert line is None or verdict.line in (line, None)
+
+
+def test_a_text_saved_in_another_encoding_is_told_what_to_do(small_course, tmp_path):
+    file = tmp_path / "e90_mean.py"
+    file.write_bytes(RIGHT.encode("latin-1"))
+    verdict = check(load_course().exercises[0], file)
+    assert verdict.headline == "bytes that are not UTF-8 at line 2" and "UTF-8" in verdict.why
+
+
+def test_an_answer_changed_within_a_second_is_read_anew(verdict_on):
+    """A compiled file of before, which Python keeps beside an imported one, would pass for it."""
+    assert verdict_on("return comm.allreduce(x) / 2").passed
+    assert not verdict_on("return comm.allreduce(x) / 3").passed
+
+
+def test_the_path_of_the_answer_is_told_from_the_current_folder(small_course, tmp_path, monkeypatch):
+    monkeypatch.chdir(small_course / "exercises")
+    for name, shown in (
+        ("own.py", "own.py"),
+        ("../other.py", "../other.py"),
+        ("../../far.py", str(tmp_path / "far.py")),
+    ):
+        file = (small_course / "exercises" / name).resolve()
+        file.write_text(RIGHT + "(")
+        assert check(load_course().exercises[0], file).file == shown
 
 
 def test_a_missing_function_is_named(small_course, tmp_path):

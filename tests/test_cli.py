@@ -48,8 +48,11 @@ def test_list_shows_what_is_done(cli, course):
 def test_check_without_a_name_takes_the_next_exercise(cli, course):
     done = cli("check")
     assert done.returncode == 1 and "e90_mean: not written yet" in done.stdout
+    assert "(exercises/e90_mean.py)" in cli("check", cwd=course).stdout
     solve(course)
-    assert cli("check").returncode == 0
+    passed = cli("check")
+    assert passed.returncode == 0
+    assert "mpcourse solution e90" in passed.stdout and "all exercises have passed" in passed.stdout
     assert "all exercises have passed" in cli("check").stdout
 
 
@@ -89,9 +92,37 @@ def test_json_and_junit_are_for_teachers(cli, course, tmp_path):
     done = cli("check", "--all", "--json", "--junit", tmp_path / "report.xml")
     (verdict,) = json.loads(done.stdout)
     assert done.returncode == 1 and verdict["passed"] is False and verdict["kind"] == "not written yet"
+    assert verdict["file"].endswith("e90_mean.py")
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert suite.get("tests") == suite.get("failures") == "1"
     assert suite.find("testcase/failure").get("type") == "not written yet"
+
+
+def test_a_report_that_cannot_be_written_is_known_before_anything_is_checked(cli, course, tmp_path):
+    done = cli("check", "--all", "--junit", tmp_path / "nowhere" / "report.xml")
+    assert_one_line_error(done, "report.xml cannot be written")
+    assert done.stdout == ""
+    with_usage_error = cli("check", "e90", "--file", "nosuch.py", "--junit", tmp_path / "report.xml")
+    assert with_usage_error.returncode == 2 and not (tmp_path / "report.xml").exists()
+
+
+def test_what_has_passed_is_followed_by_what_is_next(cli, course, tmp_path):
+    manifest = course / "exercises" / "manifest.toml"
+    table = manifest.read_text()
+    manifest.write_text(table + table[table.index("[[exercise]]") :].replace("e90_mean", "e91_more"))
+    solve(course)
+    shown = cli("check", "e90").stdout
+    assert "mpcourse solution e90" in shown and "next: e91_more, see `mpcourse next`" in shown
+    assert "next:" not in cli("check", "e90", "--file", course / "solutions" / "e90_mean.py").stdout
+
+
+def test_a_copy_under_a_longer_name_is_known_as_its_exercise(cli, course, tmp_path, mpirun):
+    mine = tmp_path / "e90_mean_mine.py"
+    shutil.copy(course / "solutions" / "e90_mean.py", mine)
+    assert "e90_mean passed with 2 ranks" in cli("check", mine).stdout
+    done = mpirun(2, mine)
+    assert done.returncode == 0 and "e90_mean passed with 2 ranks" in done.stdout
+    assert_one_line_error(cli("check", tmp_path / "mine.py"), "a file's name begins with its exercise's")
 
 
 def test_checking_another_file_leaves_progress_alone(cli, course):
@@ -140,9 +171,15 @@ def test_an_impossible_number_of_ranks_is_refused(cli, number):
     assert_one_line_error(cli("check", "e00", "-np", number), f"-np {number}", "between 1 and 32")
 
 
-@pytest.mark.parametrize("arguments", [["check", "e00", "-np", "two"], ["nosuch"], [], ["hint"], ["list", "--nosuch"]])
+@pytest.mark.parametrize("arguments", [["check", "e00", "-np", "two"], ["nosuch"], ["hint"], ["list", "--nosuch"]])
 def test_a_wrong_command_line_is_one_line(cli, arguments):
     assert_one_line_error(cli(*arguments), "--help")
+
+
+def test_no_command_lists_the_commands(cli):
+    done = cli()
+    assert done.returncode == 2
+    assert all(f"  {name} " in done.stderr for name in ("doctor", "list", "check", "hint", "next", "lab"))
 
 
 def test_no_mpirun_is_one_line(cli, tmp_path):

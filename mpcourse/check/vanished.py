@@ -1,7 +1,7 @@
 """A rank that ended without a report: which one it was, and how it ended, from the traces that it left."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpcourse.check.watch import Ending
@@ -10,6 +10,8 @@ LEFT = "The other ranks go on and wait for this one. Return from the function in
 CRASHED = "A library crashed below this line, without an exception. What was it given?"
 KILLED = "A signal ended it from outside. Did the machine run out of memory?"
 UNKNOWN = "os._exit, a signal or a crash inside a library ends a rank without an exception."
+# What MPICH does to the other ranks, and may then tell of one of them.
+MPICHS_OWN = r"EXIT STRING: \w+ \(signal (9|15)\)"
 
 
 @dataclass(frozen=True)
@@ -34,25 +36,28 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
             return Vanished(i, f"called {ending.entries[i].text}", LEFT, there=True)
         if crash := re.search(r"Fatal Python error: (.+)", _text(folder / f"rank{i}.stack")):
             return Vanished(i, f"crashed ({crash[1].strip()})", CRASHED, there=True)
-    said = "\n".join(_text(path) for path in (folder / "mpirun.out", *sorted(folder.glob("rank*.out"))))
-    told = _aborted(said) or _ended(said, {e.pid: i for i, e in ending.entries.items()})
+        if abort := re.search(r"application called MPI_Abort\(.*?, (-?\d+)\)", _text(folder / f"rank{i}.out")):  # MPICH
+            return Vanished(i, f"called Abort({abort[1]})", LEFT)
+    said = _text(folder / "mpirun.out")
+    told = _aborted(said) or _ended(said, ending)
     running = [i for i in ending.gone if i in ending.entries and ending.entries[i].stage == "running"]
     if told and told.rank in (running or ending.gone or absent):
+        if len(running) > 1 and re.search(MPICHS_OWN, said):
+            return replace(told, did=f"or another rank {told.did}")
         return told
     return Vanished([*running, *ending.gone, *absent][0], "ended without a word", UNKNOWN)
 
 
 def _aborted(said: str) -> Vanished | None:
-    """MPI's own message of an Abort."""
-    if match := re.search(r"application called MPI_Abort\(.*?, (-?\d+)\) - process (\d+)", said):  # MPICH
-        return Vanished(int(match[2]), f"called Abort({match[1]})", LEFT)
-    if match := re.search(r"MPI_ABORT was invoked on rank (\d+).*?Errorcode: (-?\d+)", said, re.DOTALL):  # Open MPI
+    """Open MPI's message of an Abort, which comes from the launcher."""
+    if match := re.search(r"MPI_ABORT was invoked on rank (\d+).*?Errorcode: (-?\d+)", said, re.DOTALL):
         return Vanished(int(match[1]), f"called Abort({match[2]})", LEFT)
     return None
 
 
-def _ended(said: str, ranks: dict[int, int]) -> Vanished | None:
-    """The launcher's message of a process that ended out of order. ranks: the rank of each process id."""
+def _ended(said: str, ending: Ending) -> Vanished | None:
+    """The launcher's message of a process that ended out of order."""
+    ranks = {e.pid: i for i, e in ending.entries.items()}
     process = re.search(r"PID (\d+)", said)
     name = re.search(r"Process name: \[.*?,(\d+)\]", said)  # Open MPI, of an exit status
     rank = int(name[1]) if name else ranks.get(int(process[1])) if process else None
