@@ -21,7 +21,7 @@ def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> 
     axis.loglog(x, 1e6 * (alpha + beta * x), "--", color=color(1), linewidth=1.5, label="alpha + beta n")
     axis.axhline(1e6 * alpha, color=INK, linewidth=0.7, linestyle=":")
     for text, point, shift, side in (
-        (f"alpha = {1e6 * alpha:.2g} µs", (size[0], 1e6 * alpha), (0, 5), "left"),
+        (f"alpha = {1e6 * alpha:.2g} µs", (size[-1], 1e6 * alpha), (0, 4), "right"),  # there no point is near
         (
             f"beta = {1e9 * beta:.2g} ns a byte, 1 / beta = {1e-9 / beta:.2g} GB/s",
             (size[-1], 1e6 * (alpha + beta * size[-1])),
