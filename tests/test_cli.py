@@ -102,8 +102,8 @@ def test_a_report_that_cannot_be_written_is_known_before_anything_is_checked(cli
     done = cli("check", "--all", "--junit", tmp_path / "nowhere" / "report.xml")
     assert_one_line_error(done, "report.xml cannot be written")
     assert done.stdout == ""
-    with_usage_error = cli("check", "e90", "--file", "nosuch.py", "--junit", tmp_path / "report.xml")
-    assert with_usage_error.returncode == 2 and not (tmp_path / "report.xml").exists()
+    refused = cli("check", "e90", "-np", "0", "--junit", tmp_path / "report.xml")
+    assert refused.returncode == 2 and not (tmp_path / "report.xml").exists()
 
 
 def test_what_has_passed_is_followed_by_what_is_next(cli, course, tmp_path):
@@ -312,3 +312,12 @@ def test_a_file_that_is_not_there_does_not_suggest_a_reset(cli):
 def test_an_unwritten_exercise_counts_no_try(cli, course):
     assert cli("check", "e90").returncode == 1
     assert json.loads(cli("list", "--json").stdout)[0]["tries"] == 0
+
+
+def test_a_launcher_that_fails_is_told_with_its_error_and_not_with_its_last_line(cli, tmp_path):
+    fake = tmp_path / "mpirun"
+    fake.write_text('#!/bin/sh\n[ "$1" = --version ] || printf "Error: no slots\\nSee the manual\\n-----\\n"\nexit 1\n')
+    fake.chmod(0o755)
+    assert_one_line_error(
+        cli("check", "e00", env={"MPCOURSE_MPIRUN": str(fake)}), "(Error: no slots)", "mpcourse doctor"
+    )

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -112,7 +113,6 @@ def _check_start(folder: Path, size: int, ending: Ending) -> None:
         )
     if ending.kind == "died" and not ending.entries:
         outputs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.out"))]
-        said = clean("\n".join(outputs)).strip().splitlines()
-        raise UserError(
-            f"mpirun could not start the ranks ({said[-1] if said else 'no message'}): run `mpcourse doctor`"
-        )
+        lines = [line.strip() for line in clean("\n".join(outputs)).splitlines() if re.search(r"\w", line)]
+        said = [line for line in lines if "rror" in line] or lines or ["no message"]
+        raise UserError(f"mpirun could not start the ranks ({said[-1]}): run `mpcourse doctor`")

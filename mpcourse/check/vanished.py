@@ -50,7 +50,7 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
 
 def _aborted(said: str) -> Vanished | None:
     """Open MPI's message of an Abort, which comes from the launcher."""
-    if match := re.search(r"MPI_ABORT was invoked on rank (\d+).*?Errorcode: (-?\d+)", said, re.DOTALL):
+    if match := re.search(r"MPI_ABORT was.*?Proc: \[\[.*?\],(\d+)\].*?Errorcode: (-?\d+)", said, re.DOTALL):
         return Vanished(int(match[1]), f"called Abort({match[2]})", LEFT)
     return None
 
