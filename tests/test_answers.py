@@ -71,7 +71,7 @@ def checked(request):
     """Verdicts on the answers that `test` asks for, by file. Two checks run at once, for they mostly wait."""
 
     def check_all(test, sizes=None):
-        items = [i for i in request.session.items if getattr(i, "originalname", "") == test]
+        items = [i for i in request.session.items if i.parent is request.node and i.originalname == test]
         asked = [i.callspec.params for i in items]
         with ThreadPoolExecutor(2) as pool:
             verdicts = list(pool.map(lambda a: check(a["exercise"], a["file"], sizes).as_dict(), asked))
