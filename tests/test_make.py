@@ -16,7 +16,8 @@ def make(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
 
     def run(*arguments, path=os.environ["PATH"]):
-        environment = {**os.environ, "PATH": str(path)}
+        # `make test` itself is an outer make, whose settings are none of this one's.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")} | {"PATH": str(path)}
         program = shutil.which("make")
         return subprocess.run(
             [program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment
