@@ -1,4 +1,4 @@
-"""The networks of the lessons."""
+"""The small networks of the lessons."""
 
 from collections.abc import Sequence
 

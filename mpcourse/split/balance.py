@@ -1,0 +1,39 @@
+"""Where to cut: contiguous stages whose dearest is as cheap as can be, exactly."""
+
+import math
+from collections.abc import Sequence
+
+
+def balance(costs: Sequence[float], stages: int) -> list[int]:
+    """How many consecutive layers each stage gets, so that the largest sum of costs of a stage is as small as possible.
+
+    costs: of each layer, 0 or more, in any unit (seconds, bytes). stages: from 1 to the number of layers; each gets a
+    layer at least. Of several best answers the one that fills earlier stages first. By dynamic programming over
+    (layers, stages) in O(layers^2 stages), as for the linear partition problem (Skiena, The Algorithm Design Manual).
+    Raises ValueError for an impossible number of stages, or a cost that is negative or not finite.
+    """
+    n = len(costs)
+    if not 1 <= stages <= n:
+        raise ValueError(f"{n} layers cannot make {stages} stages: each stage needs a layer at least")
+    if bad := [c for c in costs if not (c >= 0 and math.isfinite(c))]:
+        raise ValueError(f"a cost must be 0 or more and finite: got {bad[0]}")
+    total = [0.0]
+    for cost in costs:
+        total.append(total[-1] + cost)
+    # best[i]: the dearest stage when layers i, i + 1, ... make s stages; sizes[s][i]: how many of them the first gets
+    best = [total[n] - total[i] for i in range(n + 1)]
+    sizes = [[], [n - i for i in range(n + 1)]]
+    for s in range(2, stages + 1):
+        new, chosen = [math.inf] * (n + 1), [0] * (n + 1)
+        for i in range(n - s + 1):
+            for j in range(i + 1, n - s + 2):
+                dearest = max(total[j] - total[i], best[j])
+                if dearest <= new[i]:  # of equals the last: the first stage takes as much as it can
+                    new[i], chosen[i] = dearest, j - i
+        best = new
+        sizes.append(chosen)
+    found, i = [], 0
+    for s in range(stages, 0, -1):
+        found.append(sizes[s][i])
+        i += found[-1]
+    return found

@@ -1,0 +1,25 @@
+"""A copy to another device that autograd sees: Chainer's `F.copy`, the one primitive that splitting a model needs."""
+
+from typing import Any
+
+import torch
+
+
+class _Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, device: torch.device) -> torch.Tensor:
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0].to(ctx.source), None
+
+
+def copy(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """`x` on `device`; its gradient comes back to where `x` is. `x` itself, and no copy, where it already is there.
+
+    x: any shape and dtype. Real, virtual and CPU devices. What `x.to(device)` does; here the way back is written out.
+    """
+    device = torch.device(device)
+    return x if x.device == device else _Copy.apply(x, device)

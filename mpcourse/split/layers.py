@@ -1,0 +1,69 @@
+"""Splitting a model by its layers: each device holds some of them, and what lies between crosses the cut."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn as nn
+
+from mpcourse.models.resnet import ResNet50
+from mpcourse.split.copy import copy
+
+
+class ModelParallelResNet50(ResNet50):
+    """ResNet-50 on two devices: up to layer2 on device0, from layer3 on device1.
+
+    (batch, 3, h, w) on any device -> (batch, classes) on device1. The cut of an article of 2020-03-29 on two P100s.
+    Its state dict is ResNet50's.
+    """
+
+    def __init__(self, device0: torch.device | str, device1: torch.device | str, classes: int = 1000) -> None:
+        super().__init__(classes)
+        self.device0, self.device1 = torch.device(device0), torch.device(device1)
+        for name, module in self.named_children():
+            module.to(self.device1 if name in ("layer3", "layer4", "avgpool", "fc") else self.device0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer2(self.layer1(self.stem(copy(x, self.device0))))
+        return self.head(self.layer4(self.layer3(copy(x, self.device1))))
+
+
+class Split(nn.Sequential):
+    """Stages on devices of their own; made by `split`. What enters a stage is copied to its device first."""
+
+    def __init__(self, stages: Sequence[nn.Module], devices: Sequence[torch.device]) -> None:
+        super().__init__(*(stage.to(device) for stage, device in zip(stages, devices, strict=True)))
+        self.devices = list(devices)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for stage, device in zip(self, self.devices, strict=True):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:
+    """`model` as len(sizes) stages of consecutive layers, stage i with sizes[i] layers on devices[i].
+
+    The layers are the model's own, moved. Input on any device, output on the last. Raises ValueError unless sizes are 1
+    or more, sum to the number of layers, and are as many as the devices; also where two stages share a parameter, which
+    cannot be on two devices.
+    """
+    if len(sizes) != len(devices):
+        raise ValueError(f"{len(sizes)} stages need as many devices, not {len(devices)}")
+    if min(sizes, default=0) < 1 or sum(sizes) != len(model):
+        n = len(model)
+        raise ValueError(f"sizes {list(sizes)} do not cut a model of {n} layers: each must be 1 or more, their sum {n}")
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    places = [torch.device(d) for d in devices]
+    owner: dict[int, int] = {}
+    for i, stage in enumerate(stages):
+        for name, p in stage.named_parameters():
+            other = owner.setdefault(id(p), i)
+            if places[other] != places[i]:
+                raise ValueError(
+                    f"stages {other} and {i} share the parameter {name!r}, which cannot be on {places[other]} and on "
+                    f"{places[i]}"
+                )
+    return Split(stages, places)

@@ -1,0 +1,108 @@
+"""Network in Network (Lin et al. 2014), and the two-GPU version of a blog post of 2015."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from mpcourse.split.copy import copy
+
+
+def _mlpconv(channels: int, widths: Sequence[int], kernel: int, stride: int, padding: int) -> nn.Sequential:
+    """A convolution, then two 1x1 convolutions: a small MLP at each position."""
+    layers: list[nn.Module] = []
+    for i, (n, m) in enumerate(zip((channels, *widths), widths, strict=False)):
+        layers += [nn.Conv2d(n, m, kernel, stride, padding) if i == 0 else nn.Conv2d(n, m, 1), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class NIN(nn.Module):
+    """(batch, 3, h, w) -> (batch, classes), h and w from 99 on; Chainer's ImageNet example has 227.
+
+    widths: channels of the four stages; the defaults are Chainer's.
+    """
+
+    def __init__(self, classes: int = 1000, widths: Sequence[int] = (96, 256, 384, 1024)) -> None:
+        super().__init__()
+        a, b, c, d = widths
+        self.features = nn.Sequential(
+            _mlpconv(3, (a, a, a), 11, 4, 0),
+            nn.MaxPool2d(3, 2),
+            _mlpconv(a, (b, b, b), 5, 1, 2),
+            nn.MaxPool2d(3, 2),
+            _mlpconv(b, (c, c, c), 3, 1, 1),
+            nn.MaxPool2d(3, 2),
+            nn.Dropout(),
+            _mlpconv(c, (d, d, classes), 3, 1, 1),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.features(x)
+
+
+class ParallelNIN(nn.Module):
+    """Two whole networks, one on each device, that see the same batch; their losses are added.
+
+    forward: images (batch, 3, h, w) and labels (batch,) on device0 -> loss and accuracy on device0, the accuracy of the
+    first network alone. As the post of 2015-11-29 built it. No gradient passes from one network to the other: each
+    trains as it would alone. Twice the work is done, both devices are busy, and neither is done sooner.
+    """
+
+    def __init__(
+        self,
+        device0: torch.device | str,
+        device1: torch.device | str,
+        classes: int = 1000,
+        widths: Sequence[int] = (96, 256, 384, 1024),
+    ) -> None:
+        super().__init__()
+        self.device0, self.device1 = torch.device(device0), torch.device(device1)
+        self.first = NIN(classes, widths).to(self.device0)
+        self.second = NIN(classes, widths).to(self.device1)
+
+    def logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the two networks say, both on device0."""
+        return self.first(x), copy(self.second(copy(x, self.device1)), self.device0)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = self.first(x)
+        second = self.second(copy(x, self.device1))
+        loss = F.cross_entropy(first, labels) + copy(F.cross_entropy(second, copy(labels, self.device1)), self.device0)
+        return loss, (first.argmax(1) == labels).float().mean()
+
+    def ensemble_accuracy(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """What two networks are good for: the accuracy of their mean probabilities, on device0."""
+        first, second = self.logits(x)
+        return ((first.softmax(1) + second.softmax(1)).argmax(1) == labels).float().mean()
+
+
+class HalvedNIN(nn.Module):
+    """The fair version: one network, of which each device holds a replica and sees half of the batch.
+
+    forward as ParallelNIN's, with the accuracy of all examples. The loss is the mean over the whole batch, and its
+    gradient arrives in `network`, on device0: the replica's parameters are copies that autograd sees. The batch must be
+    even. Half the work on each device, one network's result: so a second GPU can save time. Lesson 06 does it over MPI.
+    """
+
+    def __init__(
+        self,
+        device0: torch.device | str,
+        device1: torch.device | str,
+        classes: int = 1000,
+        widths: Sequence[int] = (96, 256, 384, 1024),
+    ) -> None:
+        super().__init__()
+        self.device0, self.device1 = torch.device(device0), torch.device(device1)
+        self.network = NIN(classes, widths).to(self.device0)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if len(x) % 2:
+            raise ValueError(f"each device gets half of the batch: {len(x)} examples cannot be halved")
+        near, far = x.chunk(2)
+        replica = {name: copy(p, self.device1) for name, p in self.network.named_parameters()}
+        second = torch.func.functional_call(self.network, replica, (copy(far, self.device1),))
+        logits = torch.cat([self.network(near), copy(second, self.device0)])
+        return F.cross_entropy(logits, labels), (logits.argmax(1) == labels).float().mean()

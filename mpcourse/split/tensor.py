@@ -1,0 +1,142 @@
+"""Tensor parallelism (Megatron-LM, Shoeybi et al. 2019): one layer's work over several devices.
+
+A weight can be cut by its outputs (column parallel, in the paper's notation x A, which torch's transposed weights hide)
+or by its inputs (row parallel). One after the other, the first hands the second just the part that it needs, and only
+one sum is left to exchange.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from mpcourse.split.copy import copy
+
+Devices = Sequence[torch.device | str]
+
+
+def _sizes(n: int, parts: int) -> list[int]:
+    """`n` in `parts` shares that differ by one at most, the larger ones first."""
+    if not 1 <= parts <= n:
+        raise ValueError(f"{n} units over {parts} devices: each needs one at least")
+    return [n // parts + (i < n % parts) for i in range(parts)]
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None, device: torch.device) -> nn.Linear:
+    """A layer with its own copies of `weight` (out, in) and `bias` (out,), on `device`."""
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    made.weight = nn.Parameter(weight.detach().clone().to(device))
+    if bias is not None:
+        made.bias = nn.Parameter(bias.detach().clone().to(device))
+    return made
+
+
+class ColumnParallelLinear(nn.Module):
+    """`linear` with its outputs spread over devices, in shares that differ by one at most.
+
+    (..., in) on any device -> one tensor a device, (..., share of out) each. Every device gets all of the input, so
+    the gradient of the input is the sum of what each device has for it: a copy's backward, which autograd adds up.
+    """
+
+    def __init__(self, linear: nn.Linear, devices: Devices) -> None:
+        super().__init__()
+        self.devices = [torch.device(d) for d in devices]
+        sizes = _sizes(linear.out_features, len(self.devices))
+        biases = [None] * len(sizes) if linear.bias is None else linear.bias.split(sizes)
+        self.parts = nn.ModuleList(
+            _linear(w, b, d) for w, b, d in zip(linear.weight.split(sizes), biases, self.devices, strict=True)
+        )
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices, strict=True)]
+
+
+class RowParallelLinear(nn.Module):
+    """`linear` with its inputs spread over devices, as a ColumnParallelLinear leaves them.
+
+    One tensor a device, (..., share of in) each -> (..., out) on the first device. Each device has part of every
+    output: their sum is the result. The bias is added once, on the first device.
+    """
+
+    def __init__(self, linear: nn.Linear, devices: Devices) -> None:
+        super().__init__()
+        self.devices = [torch.device(d) for d in devices]
+        sizes = _sizes(linear.in_features, len(self.devices))
+        self.parts = nn.ModuleList(
+            _linear(w, None, d) for w, d in zip(linear.weight.split(sizes, 1), self.devices, strict=True)
+        )
+        self.bias = None
+        if linear.bias is not None:
+            self.bias = nn.Parameter(linear.bias.detach().clone().to(self.devices[0]))
+
+    def forward(self, xs: Sequence[torch.Tensor]) -> torch.Tensor:
+        partial = [copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs, strict=True)]
+        total = partial[0]
+        for one in partial[1:]:
+            total = total + one
+        return total if self.bias is None else total + self.bias
+
+
+class TensorParallelMLP(nn.Module):
+    """A transformer's feed-forward block, Linear - GELU - Linear: the first by columns, the second by rows.
+
+    (..., d) on the first device -> (..., d) there. Between the two layers nothing is exchanged: GELU works on each
+    unit alone. Equal to `second(gelu(first(x)))`.
+    """
+
+    def __init__(self, first: nn.Linear, second: nn.Linear, devices: Devices) -> None:
+        super().__init__()
+        if first.out_features != second.in_features:
+            raise ValueError(f"{first.out_features} outputs do not fit {second.in_features} inputs")
+        self.first, self.second = ColumnParallelLinear(first, devices), RowParallelLinear(second, devices)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second([F.gelu(part) for part in self.first(x)])
+
+
+class TensorParallelAttention(nn.Module):
+    """Self-attention with its heads spread over devices: queries, keys and values by columns, the output by rows.
+
+    (batch, length, d) on the first device -> the same shape there. attention: an nn.MultiheadAttention with
+    batch_first=True and without dropout, whose weights are copied. Heads never exchange anything. Each device needs a
+    head at least.
+    """
+
+    def __init__(self, attention: nn.MultiheadAttention, devices: Devices) -> None:
+        super().__init__()
+        if not attention.batch_first or attention.dropout or not attention._qkv_same_embed_dim:
+            raise ValueError(
+                "attention must have batch_first=True, dropout=0 and one width for queries, keys and values"
+            )
+        self.devices = [torch.device(d) for d in devices]
+        self.width = attention.head_dim
+        self.shares = [heads * self.width for heads in _sizes(attention.num_heads, len(self.devices))]
+        weights = [w.split(self.shares) for w in attention.in_proj_weight.chunk(3)]
+        no_bias = [[None] * len(self.shares)] * 3
+        bias = attention.in_proj_bias
+        biases = no_bias if bias is None else [b.split(self.shares) for b in bias.chunk(3)]
+        self.queries, self.keys, self.values = (
+            nn.ModuleList(_linear(w, b, d) for w, b, d in zip(ws, bs, self.devices, strict=True))
+            for ws, bs in zip(weights, biases, strict=True)
+        )
+        out = attention.out_proj
+        self.out = nn.ModuleList(
+            _linear(w, None, d) for w, d in zip(out.weight.split(self.shares, 1), self.devices, strict=True)
+        )
+        self.bias = None if out.bias is None else nn.Parameter(out.bias.detach().clone().to(self.devices[0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total: torch.Tensor | None = None
+        for i, device in enumerate(self.devices):
+            here = copy(x, device)
+            q, k, v = (self._heads(layers[i](here)) for layers in (self.queries, self.keys, self.values))
+            mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            part = copy(self.out[i](mixed), self.devices[0])
+            total = part if total is None else total + part
+        assert total is not None
+        return total if self.bias is None else total + self.bias
+
+    def _heads(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, length, heads * width) -> (batch, heads, length, width)."""
+        return x.unflatten(2, (-1, self.width)).transpose(1, 2)

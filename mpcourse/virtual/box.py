@@ -1,0 +1,302 @@
+"""A box of virtual GPUs: devices with memory, clocks and links, in one process and without a GPU.
+
+A device is a tag on a storage. Tensors stay ordinary CPU tensors (or meta tensors, which hold nothing, in a dry run; or
+tensors of one real GPU), so values, autograd, nn.Module and optimizers are torch's own. Two modes (modes.py) see every
+call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger and clock.
+
+The clock has lanes, as CUDA has: the host enqueues operations and pays for each; a device runs its queue in order; each
+link carries one copy at a time in each direction. An operation starts when it was enqueued, its device is free and its
+inputs are ready.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from mpcourse.virtual.asked import Line
+from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.memory import Allocation, Ledger
+from mpcourse.virtual.specs import GPU, Host, Link, find_gpu, find_link
+from mpcourse.virtual.timeline import Event
+
+HOST = -1  # the index that stands for "cpu"
+CPU = torch.device("cpu")
+TAG = "mpcourse_block"  # the attribute of a storage
+
+_active: "Box | None" = None  # the one global of this package
+_here = threading.local()
+
+
+class Block:
+    """The tag on a storage: where it is, and when what was last written to it will be there."""
+
+    __slots__ = ("allocation", "box", "index", "ready")
+
+    def __init__(self, box: "Box", allocation: Allocation) -> None:
+        self.box, self.allocation, self.index, self.ready = box, allocation, allocation.device, 0.0
+
+    def __del__(self) -> None:  # the storage is gone
+        self.box.ledger.release(self.allocation, self.box.now)
+
+
+class Box:
+    """`n` virtual GPUs and the links between them; see `virtual_gpus`. A context manager, which may be entered again.
+
+    now: seconds on the host's clock. events: all that took time, as `Event`s. ledger: all that took memory.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        spec: str | GPU | Sequence[str | GPU],
+        link: str | Link,
+        host_link: str | Link,
+        dry: bool,
+        backing: str | torch.device | None,
+        record: bool,
+        overlap: bool,
+    ) -> None:
+        if n < 1:
+            raise ValueError(f"a box has one device or more, not {n}")
+        specs = [spec] * n if isinstance(spec, str | GPU) else list(spec)
+        if len(specs) != n:
+            raise ValueError(f"{n} devices need one spec for all or {n} specs, not {len(specs)}")
+        if dry and backing is not None:
+            raise ValueError("a dry box holds no data: it takes no backing")
+        self.gpus = [find_gpu(s) for s in specs]
+        self.link, self.host_link, self.host = find_link(link), find_link(host_link), Host()
+        self.dry, self.record, self.overlap = dry, record, overlap
+        self.backing = torch.device("meta" if dry else backing or "cpu")
+        if self.backing.type == "cuda" and self.backing.index is None:
+            self.backing = torch.device("cuda", torch.cuda.current_device())
+        self.devices = [torch.device("vgpu", i) for i in range(n)]
+        self.names = [str(d) for d in self.devices]
+        self.ledger = Ledger(self.gpus, record)
+        self.events: list[Event] = []
+        self.now = 0.0
+        self.free_at = [0.0] * n  # when each device has finished its queue
+        self.link_free_at: dict[tuple[int, int], float] = {}
+        self.current = 0  # the device of a plain "vgpu"
+        self.last = HOST  # the device of the latest operation
+        self.call: tuple[tuple, dict] | None = None  # arguments of the torch function under way
+        self.workspaces: dict[int, Block] = {}
+        self.optimizing = False
+        self._stack: contextlib.ExitStack | None = None
+
+    # -- which device --
+
+    def block_of(self, tensor: torch.Tensor) -> Block | None:
+        """The tag of a tensor's storage; None of a tensor on the host. Raises RuntimeError for another box's tensor."""
+        try:
+            block = getattr(tensor.untyped_storage(), TAG, None)
+        except NotImplementedError:  # sparse tensors have no storage
+            return None
+        if block is not None and block.box is not self:
+            raise RuntimeError(
+                f"this tensor of shape {tuple(tensor.shape)} is on vgpu:{block.index} of another box, which was left: "
+                "move it to the CPU before leaving a box, or enter the same box again"
+            )
+        return block
+
+    def index_of(self, device: Any) -> int:
+        """The index of a device of this box; HOST for the CPU. Raises RuntimeError for one that it does not have."""
+        device = torch.device(device)
+        if device.type == "cpu":
+            return HOST
+        if device.type != "vgpu":
+            raise RuntimeError(f"{device} is not a device of this box: it has {', '.join(self.names)} and cpu")
+        index = self.current if device.index is None else device.index
+        if index >= len(self.devices):
+            raise RuntimeError(f"invalid device ordinal: vgpu:{index}, but this box has {', '.join(self.names)}")
+        return index
+
+    def device_at(self, index: int) -> torch.device:
+        return CPU if index == HOST else self.devices[index]
+
+    # -- memory --
+
+    def place(self, tensor: torch.Tensor, index: int, kind: str, name: str, line: Line | None, phase: str) -> Block:
+        """Put the tensor's untagged storage on a device. Raises torch.OutOfMemoryError where that is full."""
+        storage = tensor.untyped_storage()
+        nbytes = storage.nbytes()
+        block = self._allocate(Allocation(index, nbytes, kind, name, tuple(tensor.shape), tensor.dtype, line, phase))
+        setattr(storage, TAG, block)
+        return block
+
+    def _allocate(self, allocation: Allocation) -> Block:
+        self.ledger.allocate(allocation, self.now)
+        return Block(self, allocation)
+
+    def workspace(self, index: int) -> None:
+        """What cuBLAS takes at a device's first matrix product, and keeps."""
+        nbytes = self.gpus[index].workspace
+        if index not in self.workspaces and nbytes:
+            made = Allocation(index, nbytes, "workspaces", "cuBLAS", (nbytes,), torch.uint8, None, "")
+            self.workspaces[index] = self._allocate(made)
+
+    # -- time --
+
+    def bill(
+        self, op: Operation, index: int, ready: float, seconds: float, nbytes: int, flops: int, line: str, phase: str
+    ) -> float:
+        """Enqueue an operation on a device, after `ready`; the time at which it ends."""
+        issued = self.now + self.gpus[index].launch
+        start = max(issued, self.free_at[index], ready)
+        end = self.free_at[index] = start + seconds
+        if self.record:
+            self.events.append(Event("cpu", op.name, "enqueue", self.now, issued, issued, 0, 0, line, phase))
+            self.events.append(
+                Event(self.names[index], op.name, "compute", start, end, issued, nbytes, flops, line, phase)
+            )
+        self.now = issued
+        self.last = index
+        return end
+
+    def bill_host(self, op: Operation, seconds: float, nbytes: int, flops: int, line: str, phase: str) -> None:
+        """The host computes, and enqueues nothing meanwhile."""
+        end = self.now + seconds
+        if self.record:
+            self.events.append(Event("cpu", op.name, "compute", self.now, end, self.now, nbytes, flops, line, phase))
+        self.now = end
+
+    def bill_copy(
+        self, source: int, target: int, nbytes: int, ready: float, waits: bool, line: str, phase: str
+    ) -> float:
+        """Copy between two devices, or a device and the host; the time at which it ends.
+
+        As torch does on CUDA: a copy between two GPUs is in the queues of both, so neither computes meanwhile;
+        `overlap` gives it a stream of its own. waits: so does the host, for a copy from or to its pageable memory.
+        """
+        link = self.host_link if HOST in (source, target) else self.link
+        launch = self.gpus[max(source, target)].launch
+        issued = self.now + launch
+        queues = [] if self.overlap and HOST not in (source, target) else [i for i in (source, target) if i != HOST]
+        start = max(issued, ready, self.link_free_at.get((source, target), 0.0), *(self.free_at[i] for i in queues))
+        end = start + link.seconds(nbytes)
+        self.link_free_at[source, target] = end
+        for i in queues:
+            self.free_at[i] = end
+        if self.record:
+            lane = f"{self.device_at(source)} -> {self.device_at(target)}"
+            self.events.append(Event("cpu", "copy", "enqueue", self.now, issued, issued, 0, 0, line, phase))
+            self.events.append(Event(lane, "copy", "copy", start, end, issued, nbytes, 0, line, phase))
+        self.now = issued
+        if waits:
+            self.wait_until(end, "copy", line)
+        return end
+
+    def wait_until(self, seconds: float, name: str, line: str = "") -> None:
+        """The host waits."""
+        if seconds > self.now:
+            if self.record:
+                self.events.append(Event("cpu", name, "wait", self.now, seconds, self.now, asked=line))
+            self.now = seconds
+
+    def synchronize(self, device: Any = None) -> float:
+        """Wait until all devices and links (or one device) have finished; the seconds on the clock then."""
+        if device is None:
+            self.wait_until(max([*self.free_at, *self.link_free_at.values()]), "synchronize")
+        elif (index := self.index_of(device)) != HOST:
+            self.wait_until(self.free_at[index], "synchronize")
+        return self.now
+
+    # -- what happened --
+
+    @property
+    def copies(self) -> list[Event]:
+        """All copies so far, in the order in which they were enqueued."""
+        return [e for e in self.events if e.kind == "copy"]
+
+    def reset(self) -> None:
+        """Forget events and peaks, not the tensors: what follows is measured alone. Waits for all devices first."""
+        self.synchronize()
+        self.events.clear()
+        self.ledger.reset(self.now)
+
+    # -- entering --
+
+    def __enter__(self) -> "Box":
+        global _active
+        if _active is self:
+            raise RuntimeError("this box is entered already: in another thread, enter it with `with box.here():`")
+        if _active is not None:
+            raise RuntimeError("a box inside a box: leave the outer one first, or give it more devices")
+        self._stack = contextlib.ExitStack()
+        if self.dry and not torch.__future__.get_swap_module_params_on_conversion():
+            # So that module.to("vgpu:0") keeps each Parameter's identity although its data turn into meta tensors:
+            # an optimizer made before holds it still, and tied weights stay tied.
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            self._stack.callback(torch.__future__.set_swap_module_params_on_conversion, False)
+        self._stack.enter_context(self.here())
+        _active = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _active
+        _active = None
+        assert self._stack is not None
+        self._stack.close()
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator["Box"]:
+        """Make this thread see the devices of a box that another thread has entered."""
+        from mpcourse.virtual.modes import entered
+
+        if getattr(_here, "box", None) is not None:
+            raise RuntimeError("this thread has a box already")
+        with entered(self):
+            _here.box = self
+            try:
+                yield self
+            finally:
+                _here.box = None
+
+
+def active_box() -> Box:
+    """The box that this thread has entered. Raises RuntimeError where there is none."""
+    box = getattr(_here, "box", None)
+    if box is None:
+        other = "this thread has no box: enter it here too, `with box.here():`"
+        raise RuntimeError(other if _active else "there is no box: `with virtual_gpus(2):` makes virtual GPUs")
+    return box
+
+
+def virtual_gpus(
+    n: int = 2,
+    spec: str | GPU | Sequence[str | GPU] = "Tesla P100-SXM2",
+    link: str | Link = "NVLink 1",
+    *,
+    host_link: str | Link = "PCIe 3.0 x16",
+    dry: bool = False,
+    backing: str | torch.device | None = None,
+    record: bool = True,
+    overlap: bool = False,
+) -> Box:
+    """A box of `n` virtual GPUs, "vgpu:0" and on, to be entered: `with virtual_gpus(2) as box:`.
+
+    spec: a name of specs.GPUS or a GPU, one for all or one for each. link: between each two of them; host_link: between
+    the CPU and each. dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
+    backing: a real device, such as "cuda:0", to hold and compute what is on the virtual ones. record: keep every event
+    and allocation; without, only clocks, current and peak bytes. overlap: copies between GPUs have their own stream.
+    Raises UserError for an unknown spec or link, RuntimeError on entering a box inside a box.
+    """
+    return Box(n, spec, link, host_link, dry, backing, record, overlap)
+
+
+def devices(n: int) -> list[torch.device]:
+    """`n` devices to run on: real GPUs where there are as many, else those of the box that is entered.
+
+    Raises RuntimeError where there are neither.
+    """
+    if getattr(_here, "box", None) is None and torch.cuda.is_available() and torch.cuda.device_count() >= n:
+        return [torch.device("cuda", i) for i in range(n)]
+    box = active_box()
+    if n <= len(box.devices):
+        return box.devices[:n]
+    raise RuntimeError(f"{n} devices asked, but this box has {', '.join(box.names)}: virtual_gpus({n}) makes as many")

@@ -1,0 +1,68 @@
+"""What an operation costs on a device: FLOPs, bytes and, by the roofline, seconds (Williams et al. 2009)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+# These write what they change, and do not read it first.
+_OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "_foreach_zero_"}
+# These read of their first argument only as much as they give back.
+_PICKS = {"embedding", "index", "index_select", "gather", "slice_backward", "select_backward"}
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "matmul", "linear"}
+# The host must know their result before it can go on: it waits for the device, as on CUDA.
+_SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
+# Element by element like those that torch tags as pointwise, and refused in the same words.
+_ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward", "binary_cross_entropy"}
+_INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is known of an aten operation before its arguments are."""
+
+    name: str
+    mutates: bool
+    overwrites: bool
+    picks: bool
+    product: bool
+    convolution: bool
+    synchronizes: bool
+    pointwise: bool
+    foreach: bool
+    indexes: bool
+    flops: Callable[..., int] | None
+
+
+def describe(func: Any) -> Operation:
+    """The description of an aten overload."""
+    packet = func._overloadpacket
+    name = packet.__name__
+    return Operation(
+        name,
+        mutates=func._schema.is_mutable,
+        overwrites=name in _OVERWRITES,
+        picks=name in _PICKS,
+        product=name in _PRODUCTS,
+        convolution="convolution" in name,
+        synchronizes=name in _SYNCHRONIZES,
+        pointwise=torch.Tag.pointwise in func.tags or name in _ELEMENTWISE,
+        foreach=name.startswith("_foreach"),
+        indexes=name in _INDEXES,
+        flops=flop_registry.get(packet),
+    )
+
+
+def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
+    """Bytes that an operation reads and writes in the device's memory: each input once, each result once.
+
+    inputs: bytes of all arguments; fresh: of results in new storages; changed: of arguments changed in place, which
+    are among the inputs.
+    """
+    if op.picks:
+        return 2 * fresh
+    if op.overwrites:
+        return inputs + fresh
+    return inputs + fresh + changed

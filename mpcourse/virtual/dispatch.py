@@ -1,0 +1,291 @@
+"""The lower mode: every aten operation, forward and backward, passes here on its way to the CPU's (or meta) kernel."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mpcourse.virtual.asked import Line, asking_line, inside_function, told
+from mpcourse.virtual.box import HOST, TAG, Block, Box
+from mpcourse.virtual.cost import Operation, describe, traffic
+from mpcourse.virtual.dry import SHAPES
+from mpcourse.virtual.refuse import may_mix, mixed, no_data, refusal, tensors_in
+
+Tensor = torch.Tensor
+_known: dict[Any, Operation] = {}
+_in_backward = torch._C._current_graph_task_id
+
+
+class DispatchMode(TorchDispatchMode):
+    """Finds out on which device an operation runs, refuses mixed ones, tags results and has the box bill it."""
+
+    def __init__(self, box: Box) -> None:
+        super().__init__()
+        self.box, self.depth = box, 0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs in here happens outside of the virtual world: nothing is tagged or billed."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if self.depth:
+            return func(*args, **kwargs)
+        op = _known.get(func)
+        if op is None:
+            op = _known[func] = describe(func)
+        with torch._C.DisableTorchFunction():
+            return self._run(func, op, args, kwargs)
+
+    def _run(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
+        box = self.box
+        inputs = tensors_in(args)
+        if kwargs:
+            inputs += tensors_in(kwargs.values())
+        blocks = [box.block_of(t) for t in inputs]
+        target = kwargs.get("device")
+        if target is not None:
+            kwargs, target = self._real_device(kwargs, target, inputs)
+        if op.name in ("copy_", "_to_copy"):
+            crossed = self._crossing(op, args, kwargs, blocks, target)
+            if crossed is not None:
+                return crossed
+        if target is not None:
+            index = target  # zeros_like(x, device=...): whatever x is on
+        else:
+            index = next((b.index for b in blocks if b is not None), HOST)
+        if target is None and mixed(inputs, blocks, index):
+            if op.foreach:
+                return self._foreach(func, op, args, kwargs, inputs, blocks)
+            if not may_mix(op, args, inputs, blocks):
+                raise refusal(func, op, args, kwargs, box)
+        if box.dry and op.name == "_local_scalar_dense" and inputs[0].is_meta:
+            raise no_data("item()")
+        if index != HOST and not inputs:
+            self._check_room(func, op, args, kwargs, index)
+        out = SHAPES.get(func, func)(*args, **kwargs) if box.dry and index != HOST else func(*args, **kwargs)
+        self._settle(op, args, kwargs, inputs, blocks, index, out)
+        return out
+
+    def _settle(
+        self,
+        op: Operation,
+        args: tuple,
+        kwargs: dict,
+        inputs: list[Tensor],
+        blocks: Sequence[Block | None],
+        index: int,
+        out: Any,
+    ) -> None:
+        """Tag what is new on device `index`, and bill the operation."""
+        box = self.box
+        outputs = tensors_in((out,))
+        line: Line | None = None
+        doing = ""
+        phase = self.phase()
+        fresh = []
+        if index == HOST:
+            if op.mutates or not _shares_storage(outputs, inputs):
+                self._bill_host(op, args, kwargs, inputs, [] if op.mutates else outputs, out, phase)
+            return
+        seen: set[int] = set()
+        for t in outputs:
+            storage = t.untyped_storage()
+            if getattr(storage, TAG, None) is None and storage._cdata not in seen:
+                seen.add(storage._cdata)
+                fresh.append(t)
+        if not (fresh or op.mutates or op.synchronizes):
+            self._adopt(inputs, blocks)
+            return  # a view costs nothing
+        if box.record:
+            line, doing = asking_line()
+        if op.product:
+            box.workspace(index)
+        made = [box.place(t, index, _kind(inputs, phase, doing), op.name, line, phase) for t in fresh]
+        self._adopt(inputs, blocks)
+        gpu = box.gpus[index]
+        changed = tensors_in(args[:1]) if op.mutates else []  # an operation in place changes its first argument
+        nbytes = traffic(
+            op,
+            sum(t.nbytes for t in inputs),
+            sum(t.nbytes for t in fresh),
+            sum(t.nbytes for t in changed),
+        )
+        flops = op.flops(*args, **kwargs, out_val=out) if op.flops else 0
+        seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
+        if flops:
+            seconds = max(seconds, flops / gpu.rate(inputs[0].dtype, op.convolution))
+        ready = max((b.ready for b in blocks if b is not None), default=0.0)
+        asked = told(line)
+        end = box.bill(op, index, ready, gpu.kernel + seconds, nbytes, flops, asked, phase)
+        for block in [*made, *blocks[: len(changed)]]:
+            if block is not None:
+                block.ready = end
+        if op.synchronizes:
+            box.wait_until(end, op.name, asked)
+
+    def _foreach(
+        self, func: Any, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], blocks: Sequence[Block | None]
+    ) -> Any:
+        """Optimizers group parameters by what they take for the device, which is one: here each device gets its own."""
+        positions: dict[int, list[int]] = {}
+        for i, t in enumerate(args[0]):
+            found = self.box.block_of(t)
+            positions.setdefault(HOST if found is None else found.index, []).append(i)
+        n = len(args[0])
+        results: list[Any] = [None] * n
+        for chosen in positions.values():
+
+            def pick(value: Any, chosen: list[int] = chosen) -> Any:
+                return [value[i] for i in chosen] if isinstance(value, list | tuple) and len(value) == n else value
+
+            out = self._run(func, op, tuple(pick(a) for a in args), {k: pick(v) for k, v in kwargs.items()})
+            for i, value in zip(chosen, out or (), strict=False):
+                results[i] = value
+        return None if op.mutates else results
+
+    def _crossing(
+        self, op: Operation, args: tuple, kwargs: dict, blocks: Sequence[Block | None], target: int | None
+    ) -> Tensor | None:
+        """Do `copy_` or `_to_copy` if it crosses from one device to another; None if it does not."""
+        box = self.box
+        if op.name == "_to_copy":
+            source = HOST if blocks[0] is None else blocks[0].index
+            if target is None or target == source:
+                return None
+            converted = args[0]
+            if kwargs.get("dtype") not in (None, converted.dtype):
+                func = torch.ops.aten._to_copy.default
+                converted = self._run(func, op, (converted,), {"dtype": kwargs["dtype"]})
+            return self.transfer(converted, target, bool(kwargs.get("non_blocking")), asking_line()[0])
+        here, there = (HOST if b is None else b.index for b in blocks[:2])
+        if here == there:
+            return None
+        destination, source_tensor = args[:2]
+        if box.dry and source_tensor.is_meta and not destination.is_meta:
+            raise no_data("copy_")
+        line = asking_line()[0]
+        with self.paused():
+            if not destination.is_meta:
+                destination.copy_(source_tensor)
+        end = box.bill_copy(
+            there,
+            here,
+            source_tensor.nbytes,
+            0.0 if blocks[1] is None else blocks[1].ready,
+            HOST in (here, there) and not kwargs.get("non_blocking", args[2] if len(args) > 2 else False),
+            told(line),
+            self.phase(),
+        )
+        if blocks[0] is not None:
+            blocks[0].ready = end
+        return destination
+
+    def transfer(self, x: Tensor, target: int, non_blocking: bool, line: Line | None, doing: str = "") -> Tensor:
+        """A copy of `x` on another device (an index, or HOST), billed to the link between."""
+        box = self.box
+        block = box.block_of(x)
+        source = HOST if block is None else block.index
+        phase = self.phase()
+        with self.paused(), torch._C.DisableTorchFunction():
+            if box.dry:
+                y = torch.empty_like(x, device="meta")
+            elif x.device == box.backing or target == HOST == source:
+                y = x.detach().clone() if target != HOST else x.detach().to("cpu", copy=True)
+            else:
+                y = x.detach().to("cpu" if target == HOST else box.backing, copy=True)
+        ready = 0.0 if block is None else block.ready
+        made = None
+        if target != HOST:
+            kind = _moved_kind(x, block, doing, phase)
+            made = box.place(y, target, kind, "copy", line, phase)
+        waits = HOST in (source, target) and not non_blocking
+        end = box.bill_copy(source, target, y.nbytes, ready, waits, told(line), phase)
+        if made is not None:
+            made.ready = end
+        return y
+
+    def _real_device(self, kwargs: dict, device: Any, inputs: list[Tensor]) -> tuple[dict, int | None]:
+        """`kwargs` with the device that holds the data, and the index of the device that was meant, if one was."""
+        box = self.box
+        device = torch.device(device)
+        if device.type == "vgpu":
+            index = box.index_of(device)
+            kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
+            return kwargs | {"device": box.backing}, index
+        if device.type not in ("cpu", box.backing.type):
+            return kwargs, None
+        # torch's C++ code passes on the device that holds the data, which says nothing of the virtual one. Whoever
+        # called torch from Python has named a device, or else given tensors whose device it is.
+        if box.call is not None:
+            given = box.call[1].get("device")
+            if given is not None:
+                return kwargs, HOST if torch.device(given).type == "cpu" else None
+            if not inputs:
+                for t in tensors_in(box.call[0]):
+                    if (block := box.block_of(t)) is not None:
+                        return kwargs, block.index
+        if not inputs and _in_backward() != -1:
+            return kwargs, box.last
+        return kwargs, None if inputs else HOST
+
+    def _check_room(self, func: Any, op: Operation, args: tuple, kwargs: dict, index: int) -> None:
+        """Refuse what cannot fit before this machine's own memory is asked for it."""
+        if self.box.backing.type == "meta":
+            return
+        with self.paused():
+            planned = func(*args, **{k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"})
+        nbytes = planned.untyped_storage().nbytes() if isinstance(planned, Tensor) else 0
+        if nbytes > self.box.ledger.free(index):
+            raise self.box.ledger.out_of_memory(index, nbytes)
+
+    def _bill_host(
+        self, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor], out: Any, phase: str
+    ) -> None:
+        host = self.box.host
+        nbytes = sum(t.nbytes for t in inputs) + sum(t.nbytes for t in fresh)
+        flops = op.flops(*args, **kwargs, out_val=out) if op.flops else 0
+        line = told(asking_line()[0]) if self.box.record else ""
+        self.box.bill_host(op, host.call + max(nbytes / host.bandwidth, flops / host.flops), nbytes, flops, line, phase)
+
+    def phase(self) -> str:
+        """What the program is doing, by what torch says of itself."""
+        if _in_backward() != -1:
+            return "recompute" if torch.is_grad_enabled() else "backward"  # by activation checkpointing
+        if self.box.optimizing:
+            return "optimizer"
+        return "forward" if torch.is_grad_enabled() or inside_function() else ""
+
+    def _adopt(self, inputs: list[Tensor], blocks: Sequence[Block | None]) -> None:
+        """A tensor that turns out to be a Parameter is one for the ledger too."""
+        for t, block in zip(inputs, blocks, strict=True):
+            if type(t) is Parameter and block is not None:
+                block.allocation.kind = "parameters"
+
+
+def _shares_storage(outputs: list[Tensor], inputs: list[Tensor]) -> bool:
+    held = {t.untyped_storage()._cdata for t in inputs}
+    return any(t.untyped_storage()._cdata in held for t in outputs)
+
+
+def _kind(inputs: list[Tensor], phase: str, doing: str) -> str:
+    """What a new tensor is, as far as can be told now: gradients and optimizer state are known later."""
+    if not inputs:
+        return "buffers" if doing == "init" else "inputs"
+    return "activations" if phase in ("forward", "recompute") else "temporaries"
+
+
+def _moved_kind(x: Tensor, block: Block | None, doing: str, phase: str) -> str:
+    if doing:
+        return "parameters" if isinstance(x, Parameter) else "buffers"
+    if block is None:
+        return "inputs" if phase != "backward" else "temporaries"
+    return "activations" if phase in ("forward", "recompute") else "temporaries"
