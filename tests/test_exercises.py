@@ -121,7 +121,10 @@ def test_an_exercise_that_checks_itself_explains_a_hang_outside_of_any_function_
 def test_an_exercise_that_checks_itself_wants_to_be_first(checks_itself):
     done = checks_itself("from mpcourse.check", "from mpi4py import MPI\nfrom mpcourse.check")
     assert done.returncode == 2
-    assert "move the import below it" in done.stderr and len(done.stderr.splitlines()) == 1
+    said = [
+        line for line in done.stderr.splitlines() if "mpcourse" in line
+    ]  # Open MPI's launcher adds words of its own
+    assert len(said) == 1 and "move the import below it" in said[0]
 
 
 def test_a_stub_names_its_task_and_keeps_the_rest():
