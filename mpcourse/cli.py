@@ -1,4 +1,4 @@
-"""The command line: `mpcourse doctor | list | check | hint | reset | solution | next | watch | bench | lab`."""
+"""Commands: `mpcourse doctor | list | check | hint | reset | solution | next | watch | predict | bench | lab`."""
 
 import argparse
 import json
@@ -82,9 +82,21 @@ def _parser() -> argparse.ArgumentParser:
     watch = command("watch", _watch, "Check an exercise again each time its file is saved.", "e00, e01_memory, ...")
     watch.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
     bench = command("bench", _bench, "Measure, and compare with what is promised.")
-    bench.add_argument("name", choices=["course"], help="course: what a learner waits for")
+    bench.add_argument(
+        "name", choices=["course", "virtual"], help="course: what a learner waits for; virtual: what virtual GPUs cost"
+    )
     bench.add_argument("--runs", type=int, default=5, metavar="N", help="of each measurement; the median counts")
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
+    predict = command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
+    predict.add_argument("maker", metavar="FILE:FUNCTION", help="model.py:make_model, which returns an nn.Module")
+    predict.add_argument("--batch", type=int, nargs="+", required=True, metavar="N", help="shape of the input")
+    predict.add_argument("--gpu", default="Tesla P100-SXM2", metavar="NAME", help="an unknown name lists what there is")
+    predict.add_argument("--gpus", type=int, default=1, metavar="N", help="how many of them")
+    predict.add_argument("--link", default="NVLink 1", metavar="NAME", help="between two GPUs; likewise")
+    predict.add_argument("--cut", default="", metavar="NAME,...", help="children after which the model is cut")
+    predict.add_argument("--optimizer", choices=["sgd", "momentum", "adam", "adamw"], default="sgd")
+    predict.add_argument("--tokens", type=int, metavar="VOCABULARY", help="the input is integers below this")
+    predict.add_argument("--json", action="store_true", help="as JSON, in bytes and seconds")
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -275,11 +287,26 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from mpcourse.bench import BENCHMARKS, show
-
     if options.runs < 1:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
+    from mpcourse.bench import BENCHMARKS, show
+
     return show(list(BENCHMARKS[options.name](options.runs)), options.json)
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from mpcourse.predict import find_maker, predict, show
+
+    cut = [name.strip() for name in options.cut.split(",")] if options.cut else []
+    found = predict(
+        find_maker(options.maker), options.batch, options.gpu, options.gpus,
+        link=options.link, cut=cut, optimizer=options.optimizer, tokens=options.tokens,
+    )  # fmt: skip
+    if options.json:
+        print(json.dumps({"model": options.maker} | found.as_dict(), indent=1))
+    else:
+        show(found)
+    return 0 if found.fits else 1
 
 
 def _lab(options: argparse.Namespace) -> int:

@@ -293,6 +293,17 @@ def test_bench_says_what_it_measured_where_and_whether_the_promise_was_kept(cli)
     assert done.returncode == (0 if all(record["kept"] for record in told["records"]) else 1)
 
 
+def test_bench_of_virtual_gpus_compares_steps_of_the_same_bits(cli):
+    # One thread: two that wait for each other on a busy machine make a step ten times as long.
+    done = cli("bench", "virtual", "--runs", "1", "--json", env={"OMP_NUM_THREADS": "1"})
+    *steps, dry = json.loads(done.stdout)["records"]
+    for plain, boxed, ratio, differing in (steps[:4], steps[4:]):
+        assert ratio["median"] == pytest.approx(boxed["median"] / plain["median"]) and ratio["promise"] == 1.5
+        assert differing["runs"] == [0] and differing["kept"]
+    assert dry["median"] > 0 and dry["promise"] == 1.0
+    assert done.returncode == (0 if all(record["kept"] for record in [*steps, dry]) else 1)
+
+
 def test_bench_without_runs_is_one_line(cli):
     assert_one_line_error(cli("bench", "course", "--runs", "0"), "at least one run")
 

@@ -2,7 +2,8 @@
 
 from mpcourse.bench.course import course
 from mpcourse.bench.record import Record, show
+from mpcourse.bench.virtual import virtual
 
-BENCHMARKS = {"course": course}
+BENCHMARKS = {"course": course, "virtual": virtual}
 
 __all__ = ["BENCHMARKS", "Record", "show"]

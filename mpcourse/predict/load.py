@@ -1,0 +1,78 @@
+"""A person's own model: found by `file.py:function`, made, and blamed by file and line when it fails."""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.source import shown_path
+from mpcourse.errors import UserError
+
+_LIBRARIES = tuple(
+    os.path.dirname(os.path.dirname(os.path.abspath(file))) + os.sep for file in (torch.__file__, contextlib.__file__)
+)
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INFRASTRUCTURE = tuple(_OURS + name + os.sep for name in ("predict", "virtual", "split", "check"))
+
+
+def find_maker(spec: str) -> Callable[[], object]:
+    """The function that `file.py:function` names; the file is run for it. Raises UserError where there is none."""
+    name, colon, function = spec.rpartition(":")
+    if not colon or not name or not function:
+        raise UserError(f"{spec!r} names no function: write FILE:FUNCTION, as in model.py:make_model")
+    path = Path(name)
+    if not path.is_file():
+        raise UserError(f"{name} is not a file: give the path of the Python file that defines {function}")
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what the file prints must not mix with --json
+            module = Answer.load(path.resolve()).module
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{name} cannot be run: {blame(error)}") from None
+    found = getattr(module, function, None)
+    if not callable(found):
+        own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+        raise UserError(f"{name} has no function {function!r}; it defines {', '.join(own) or 'none'}")
+    return found
+
+
+def built(make: Callable[[], object]) -> nn.Module:
+    """What `make()` returns; its tensors hold no data where it can be made so. Raises UserError unless it is a Module.
+
+    Made on the meta device first, so that this machine's memory does not limit the model. Code that reads values while
+    it builds cannot be: then on the CPU.
+    """
+    name = getattr(make, "__name__", "the function")
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            with torch.device("meta"):
+                model = make()
+        except Exception:
+            try:
+                model = make()
+            except (Exception, SystemExit) as error:
+                raise UserError(f"{name}() failed: {blame(error)}") from None
+        except SystemExit as error:
+            raise UserError(f"{name}() failed: {blame(error)}") from None
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{name}() must return a torch.nn.Module: it returned {type(model).__name__}")
+    return model
+
+
+def blame(error: BaseException) -> str:
+    """The error in one line, with the line of the person's own code that it comes from."""
+    text = " ".join(str(error).split())
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{shown_path(Path(error.filename))}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*_LIBRARIES, *_INFRASTRUCTURE, "<"))
+    ]
+    return f"{shown_path(Path(own[-1].filename))}:{own[-1].lineno}: {said}" if own else said

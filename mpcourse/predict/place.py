@@ -1,0 +1,105 @@
+"""Any model on several devices: its children in the order of registration, cut after some of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from mpcourse.errors import UserError
+from mpcourse.split import balance, copy
+
+
+def children(model: nn.Module) -> dict[str, nn.Module]:
+    """The parts that a model can be cut between. A ModuleList is never called: its elements stand for it."""
+    found: dict[str, nn.Module] = {}
+    for name, child in model.named_children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            found |= {f"{name}.{inner}": part for inner, part in children(child).items()}
+        else:
+            found[name] = child
+    return found
+
+
+def stages(names: Sequence[str], cuts: Sequence[str], gpus: int) -> list[list[str]]:
+    """`names` as one list for each of `gpus` devices, cut after each name in `cuts`. Raises UserError if it cannot."""
+    if len(cuts) != gpus - 1:
+        raise UserError(
+            f"--cut {','.join(cuts)} makes {len(cuts) + 1} parts for --gpus {gpus}: give --gpus {len(cuts) + 1}, or "
+            f"{'no cut' if gpus == 1 else f'{gpus - 1} of them'}"
+        )
+    if gpus > 1:
+        _check_enough(names, gpus)
+    for i, cut in enumerate(cuts):
+        if cut not in names:
+            raise UserError(f"no child {cut!r} to cut after: the model has {', '.join(names)}")
+        if cut == names[-1]:
+            raise UserError(f"nothing comes after {cut!r}: cut after one of {', '.join(names[:-1])}")
+        if cut in cuts[:i]:
+            raise UserError(f"--cut names {cut!r} twice: each device needs a child at least")
+    parts: list[list[str]] = [[]]
+    for name in names:
+        parts[-1].append(name)
+        if name in cuts:
+            parts.append([])
+    return parts
+
+
+def balanced(costs: dict[str, int], gpus: int) -> list[str]:
+    """After which children to cut so that the dearest of `gpus` parts costs as little as can be."""
+    names = list(costs)
+    _check_enough(names, gpus)
+    cuts, end = [], 0
+    for size in balance(list(costs.values()), gpus)[:-1]:
+        end += size
+        cuts.append(names[end - 1])
+    return cuts
+
+
+def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[torch.device]) -> None:
+    """Move the children in parts[i] to devices[i], and have each child take its arguments there.
+
+    Parameters of the model itself go to the first device. Raises UserError where parts share a parameter.
+    """
+    found = children(model)
+    owner: dict[int, tuple[str, torch.device]] = {}
+    for part, device in zip(parts, devices, strict=True):
+        for name in part:
+            for parameter in found[name].parameters():
+                other, where = owner.setdefault(id(parameter), (name, device))
+                if where != device:
+                    raise UserError(
+                        f"{other} and {name} share a parameter of shape {tuple(parameter.shape)}, which cannot be on "
+                        f"{where} and on {device}: cut so that both are on one device"
+                    )
+    model._apply(lambda t: t.to(devices[0]), recurse=False)
+    for part, device in zip(parts, devices, strict=True):
+        for name in part:
+            found[name].to(device).register_forward_pre_hook(_brings_arguments_to(device), with_kwargs=True)
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """`value` with the tensors in it, and in lists, tuples and dicts in it, on `device`."""
+    if isinstance(value, torch.Tensor):
+        return copy(value, device)
+    if isinstance(value, dict):
+        return {key: moved(v, device) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [moved(v, device) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple, or not
+    return value
+
+
+def _brings_arguments_to(device: torch.device) -> Any:
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return moved(args, device), moved(kwargs, device)
+
+    return hook
+
+
+def _check_enough(names: Sequence[str], gpus: int) -> None:
+    if len(names) < gpus:
+        raise UserError(
+            f"--gpus {gpus}: the model has {len(names)} children ({', '.join(names) or 'none'}), and each device needs "
+            "one at least"
+        )

@@ -1,0 +1,219 @@
+"""Two training steps in a dry box, and what the second one held, moved and took."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from mpcourse.errors import UserError
+from mpcourse.predict.load import blame, built
+from mpcourse.predict.place import balanced, children, place, stages
+from mpcourse.virtual import GPU, Box, busy, virtual_gpus
+from mpcourse.virtual.specs import find_gpu, find_link
+
+OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # and how many tensors of state a parameter
+    "sgd": (lambda p: torch.optim.SGD(p, lr=0.01), 0),
+    "momentum": (lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 1),
+    "adam": (torch.optim.Adam, 2),
+    "adamw": (torch.optim.AdamW, 2),
+}
+_ROOMY = 2**60  # bytes: a card on which everything fits
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one device held, in bytes; `peak` by kind at its fullest, `kept` by kind after the step.
+
+    allocated: the sum of `peak`. reserved: by the caching allocator. total: with the CUDA context, as nvidia-smi shows
+    it. busy: the part of the step during which it computed (None: the step does not fit).
+    """
+
+    device: str
+    children: list[str]
+    peak: dict[str, int]
+    kept: dict[str, int]
+    allocated: int
+    reserved: int
+    context: int
+    total: int
+    capacity: int
+    fits: bool
+    busy: float | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step of training. copies: bytes over each link and direction between devices. chosen: the cut was not given.
+
+    seconds: of the step, None where it does not fit; then out_of_memory says why, and the bytes of the devices are
+    those that it would need.
+    """
+
+    batch: list[int]
+    gpu: str
+    link: str
+    optimizer: str
+    fits: bool
+    cut: list[str]
+    chosen: bool
+    devices: list[Device]
+    seconds: float | None
+    copies: dict[str, int]
+    across_cut: int
+    out_of_memory: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def predict(
+    make: Callable[[], object],
+    batch: Sequence[int],
+    gpu: str = "Tesla P100-SXM2",
+    gpus: int = 1,
+    *,
+    link: str = "NVLink 1",
+    cut: Sequence[str] = (),
+    optimizer: str = "sgd",
+    tokens: int | None = None,
+) -> Prediction:
+    """What a training step of the model that `make()` returns holds, moves and takes on `gpus` virtual GPUs.
+
+    batch: shape of the input, float32, or with `tokens` (the size of the vocabulary) int64. The loss is the mean of the
+    squares of the output. cut: the children after which the model is cut, one less than devices; none: such that the
+    device which holds most (weights, their gradients and optimizer state, activations) holds as little as can be.
+    A model that does not fit is an answer. Raises UserError for arguments that are impossible and a model that fails.
+    """
+    spec = find_gpu(gpu)
+    find_link(link)
+    if gpus < 1:
+        raise UserError(f"--gpus {gpus}: at least one is needed")
+    if not batch or min(batch) < 1:
+        raise UserError(f"--batch {' '.join(map(str, batch))}: a shape is one or more whole numbers from 1 on")
+    if tokens is not None and tokens < 1:
+        raise UserError(f"--tokens {tokens}: a vocabulary has one token at least")
+    try:
+        x = torch.empty(*batch, dtype=torch.float32 if tokens is None else torch.int64, device="meta")
+    except RuntimeError as error:
+        raise UserError(f"--batch {' '.join(map(str, batch))}: {error}") from None
+    model = built(make)
+    _check_model(model, tokens)
+    names, cuts, chosen = list(children(model)), list(cut), gpus > 1 and not cut
+    if chosen:
+        cuts = balanced(_memory_of_children(model, x, replace(spec, memory=_ROOMY), OPTIMIZERS[optimizer][1]), gpus)
+        model = built(make)  # anew: the other one was left in its box
+    parts = stages(names, cuts, gpus)
+    refusal = None
+    try:
+        run = _train(model, x, parts, spec, link, optimizer)
+    except torch.OutOfMemoryError as error:
+        refusal = str(error)
+        run = _train(built(make), x, parts, replace(spec, memory=_ROOMY), link, optimizer)
+    full = refusal and int(re.findall(r"\d+", refusal)[0])  # "vgpu:1 is out of memory: ..."
+    devices = []
+    for i, device in enumerate(run.devices):
+        fits = i != full and device.allocated + device.context <= spec.memory
+        devices.append(replace(device, capacity=spec.memory, fits=fits, busy=None if refusal else device.busy))
+    return Prediction(
+        list(batch), gpu, link, optimizer, refusal is None, cuts, chosen, devices, None if refusal else run.seconds,
+        run.copies, sum(run.copies.values()), refusal,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Run:
+    devices: list[Device]
+    seconds: float
+    copies: dict[str, int]
+
+
+def _train(model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: str, optimizer: str) -> _Run:
+    """The second of two steps. Raises torch.OutOfMemoryError where it does not fit."""
+    with virtual_gpus(len(parts), spec, link, dry=True) as box:
+        try:
+            place(model, parts, box.devices)
+            opt = OPTIMIZERS[optimizer][0]([p for p in model.parameters() if p.requires_grad])
+            _step(model, x, opt)
+            box.reset()  # the first step was for the optimizer's state and the workspaces
+            start = box.now
+            _step(model, x, opt)
+            seconds = box.synchronize() - start
+        except UserError:
+            raise
+        except Exception as error:
+            if isinstance(error, torch.OutOfMemoryError) and spec.memory < _ROOMY:
+                raise
+            raise _failed(model, x, error) from None
+        devices = [_device(box, i, part, seconds) for i, part in enumerate(parts)]
+        copies: dict[str, int] = {}
+        for e in box.copies:
+            if "cpu" not in e.lane:
+                copies[e.lane] = copies.get(e.lane, 0) + e.nbytes
+        return _Run(devices, seconds, copies)
+
+
+def _step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    out = _first_tensor(model(x.to("vgpu:0")))
+    if out is None:
+        raise UserError("the model's output holds no tensor: its forward must return one, or a tuple or dict with one")
+    if not out.requires_grad:
+        raise UserError(f"the model's output, {out.dtype}, depends on no parameter by a gradient: there is no backward")
+    out.square().mean().backward()
+    optimizer.step()
+
+
+def _device(box: Box, index: int, part: list[str], seconds: float) -> Device:
+    peak, spec = box.ledger.peak(index), box.gpus[index]
+    reserved = box.ledger.allocators[index].max_reserved
+    return Device(
+        box.names[index], part, peak.kinds, box.ledger.kinds(index), peak.nbytes, reserved, spec.context,
+        reserved + spec.context, spec.memory, True, busy(box.events, box.names[index]) / seconds,
+    )  # fmt: skip
+
+
+def _memory_of_children(model: nn.Module, x: torch.Tensor, roomy: GPU, states: int) -> dict[str, int]:
+    """Bytes that a step needs for each child: weights, gradients, optimizer state, and what forward leaves behind."""
+    found = {name: _weights(child) * (2 + states) for name, child in children(model).items()}
+    with virtual_gpus(1, roomy, dry=True) as box:
+        model.to("vgpu:0")
+        for name, child in children(model).items():
+
+            def count(module: nn.Module, args: object, out: object = None, name: str = name, sign: int = 1) -> None:
+                found[name] += sign * box.ledger.used[0]
+
+            child.register_forward_pre_hook(partial(count, sign=-1))
+            child.register_forward_hook(count)
+        try:
+            model(x.to("vgpu:0"))
+        except Exception as error:
+            raise _failed(model, x, error) from None
+    return {name: max(0, nbytes) for name, nbytes in found.items()}
+
+
+def _weights(module: nn.Module) -> int:
+    return sum(p.nbytes for p in module.parameters())
+
+
+def _first_tensor(out: Any) -> torch.Tensor | None:
+    if isinstance(out, torch.Tensor):
+        return out
+    values = out.values() if isinstance(out, dict) else out if isinstance(out, list | tuple) else ()
+    return next((t for t in map(_first_tensor, values) if t is not None), None)
+
+
+def _failed(model: nn.Module, x: torch.Tensor, error: Exception) -> UserError:
+    shape = "x".join(map(str, x.shape))
+    return UserError(f"a step of {type(model).__name__} on a {shape} batch failed: {blame(error)}")
+
+
+def _check_model(model: nn.Module, tokens: int | None) -> None:
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UserError(f"{type(model).__name__} has no parameter to train")
+    rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    if tokens is not None and rows and tokens > max(rows):
+        raise UserError(f"--tokens {tokens}: the model's largest embedding has {max(rows)} rows")
