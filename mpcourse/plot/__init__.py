@@ -2,17 +2,25 @@
 
 from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
+from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost
+from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_bill, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
+from mpcourse.plot.timeline import timeline
+from mpcourse.plot.traffic import traffic
 
 __all__ = [
     "COLORS",
     "color",
     "contact_sheet",
     "learning_curves",
+    "memory",
     "memory_bill",
     "message_cost",
+    "sliders",
     "step_cost",
     "throughput",
+    "timeline",
+    "traffic",
 ]

@@ -18,8 +18,10 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
 
 
 def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
-    """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` gives them."""
-    return _stacked_bars(rows, KIND_STYLES, 2**-20, "MiB", lambda total: f"{total:.1f} MiB", title)
+    """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them."""
+    styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in rows.values())}
+    full = {name: {kind: row.get(kind, 0) for kind in styles} for name, row in rows.items()}
+    return _stacked_bars(full, styles, 2**-20, "MiB", lambda total: f"{total:.1f} MiB", title)
 
 
 def _stacked_bars(

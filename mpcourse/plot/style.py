@@ -2,14 +2,37 @@
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 # Okabe & Ito's palette (2008), in an order whose neighbours also differ in lightness.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-KIND_COLORS = {"parameters": COLORS[0], "gradients": COLORS[4], "optimizer": COLORS[1], "activations": COLORS[2]}
-KIND_HATCHES = {"parameters": "", "gradients": "//", "optimizer": "..", "activations": "xx"}
-MARKERS = "osD^vP*X"
 INK = "#333333"
+GREY = "#808080"  # of the host, which is no device
+# What memory holds. "optimizer" is how a step's bill, and "optimizer state" how the ledger calls the same thing.
+KIND_COLORS = {
+    "parameters": COLORS[0],
+    "gradients": COLORS[4],
+    "optimizer": COLORS[1],
+    "activations": COLORS[2],
+    "buffers": COLORS[5],
+    "optimizer state": COLORS[1],
+    "inputs": COLORS[6],
+    "temporaries": COLORS[3],
+    "workspaces": "#BBBBBB",
+}
+KIND_HATCHES = {
+    "parameters": "",
+    "gradients": "//",
+    "optimizer": "..",
+    "activations": "xx",
+    "buffers": "",
+    "optimizer state": "..",
+    "inputs": "--",
+    "temporaries": "\\\\",
+    "workspaces": "",
+}
+MARKERS = "osD^vP*X"
 
 
 def color(index: int) -> str:
@@ -17,16 +40,24 @@ def color(index: int) -> str:
     return COLORS[index % len(COLORS)]
 
 
-def figure(title: str, columns: int = 1, width: float = 7.0, height: float = 3.2) -> tuple[Figure, list[Axes]]:
-    """An empty figure whose title says what it shows, and its axes from left to right."""
-    made, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained", squeeze=False)
+def shade(fill: str, strength: float) -> str:
+    """A colour mixed with white (strength below 1: what is left of it) or with black (above 1, up to 2)."""
+    red, green, blue = (min(strength, 2 - strength) * part + max(0.0, 1 - strength) for part in to_rgb(fill))
+    return to_hex((red, green, blue))
+
+
+def figure(
+    title: str, columns: int = 1, width: float = 7.0, height: float = 3.2, rows: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure whose title says what it shows, and its axes from left to right, row by row."""
+    made, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
     made.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left")
-    for axis in axes[0]:
+    for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(which="both", labelsize=8, colors=INK)  # log axes also label minor ticks
         axis.grid(alpha=0.25, linewidth=0.6)
         axis.set_axisbelow(True)
-    return made, list(axes[0])
+    return made, list(axes.flat)
 
 
 def label(axis: Axes, x: str, y: str) -> None:

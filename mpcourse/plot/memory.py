@@ -1,0 +1,156 @@
+"""What holds a device's memory, and when there is most of it."""
+
+from bisect import bisect_right
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, figure, label
+from mpcourse.virtual import Box
+from mpcourse.virtual.memory import KINDS, Peak, size
+
+COLUMNS = 900  # of a panel; of what lies within one of them the fullest moment is drawn
+HATCHING = (1.0, 1.0, 1.0, 0.55)
+NEAR = 0.6  # part of a device's memory from which on its end is drawn
+
+
+def memory(
+    box: Box,
+    device: int | str | torch.device | None = None,
+    title: str = "What holds each device's memory",
+    over: str = "time",
+) -> Figure:
+    """Bytes by kind, stacked, with the peak and the operation and line that made it; a panel for each device.
+
+    device: which; None: all that ever held something. over: "time", on the host's clock from the first change on, or
+    "operations", how many the host had issued. Where more happens than the panel has columns, a column shows its
+    fullest moment. Raises ValueError where there is nothing to draw, RuntimeError for a device that the box lacks or
+    where the box keeps no record.
+    """
+    if over not in ("time", "operations"):
+        raise ValueError(f'over is "time" or "operations", not {over!r}')
+    wanted = range(len(box.devices)) if device is None else [_index(box, device)]
+    found = {i: list((seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)) for i in wanted}
+    found = {i: moments for i, moments in found.items() if moments}
+    if not found:
+        where = "any device of this box" if device is None else f"{box.names[wanted[0]]} of this box"
+        raise ValueError(f"no memory to draw: nothing was ever on {where}, or nothing since its reset()")
+    first = min(moments[0][0] for moments in found.values())
+    last = max(moments[-1][0] for moments in found.values())
+    issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
+
+    scale, unit = _time_unit(last - first) if over == "time" else (1.0, "operations issued by the host")
+
+    def where_on_axis(seconds: float) -> float:
+        return scale * (seconds - first) if over == "time" else float(bisect_right(issued, seconds))
+
+    most = max(box.ledger.most[i] for i in found)
+    nbytes, byte_unit = next((n, u) for n, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if most >= n)
+    made, axes = figure(title, height=1.75 * len(found) + 1.0, rows=len(found))
+    for axis, (i, moments) in zip(axes, found.items(), strict=True):
+        x = np.array([where_on_axis(seconds) for seconds, _ in moments])
+        held = np.array([[kinds.get(kind, 0) for kind in KINDS] for _, kinds in moments])
+        edges, heights = _columns(x, held, where_on_axis(first), where_on_axis(last), over == "operations")
+        bottom = np.zeros(len(edges))
+        for kind, height in zip(KINDS, heights.T / nbytes, strict=True):
+            if height.any():
+                axis.fill_between(
+                    edges,
+                    bottom,
+                    bottom + height,
+                    step="post",
+                    facecolor=KIND_COLORS[kind],
+                    edgecolor=HATCHING,
+                    hatch=KIND_HATCHES[kind],
+                    linewidth=0,
+                    gid=kind,
+                )
+            bottom += height
+        capacity = box.gpus[i].memory - box.gpus[i].context
+        near = box.ledger.most[i] > NEAR * capacity
+        axis.set_xlim(edges[0], edges[-1])
+        axis.set_ylim(0, (1.18 * max(capacity, most) if near else 1.25 * most) / nbytes)
+        axis.set_title(f"{box.names[i]}, {box.gpus[i].name}", fontsize=9, color=INK, loc="left")
+        if near:
+            axis.axhline(capacity / nbytes, color=INK, linewidth=1, linestyle="--")
+            told = f"{size(capacity)}: all that tensors can have"
+            axis.text(
+                0.005, capacity / nbytes, told, fontsize=8, color=INK, va="bottom", transform=axis.get_yaxis_transform()
+            )
+        peak = box.ledger.peak(i)
+        _mark(
+            axis,
+            where_on_axis(peak.seconds),
+            peak,
+            nbytes,
+            capacity if near else None,
+            from_start=peak.seconds <= moments[0][0],
+        )
+        label(axis, unit if axis is axes[-1] else "", byte_unit)
+    shown = {kind for moments in found.values() for _, kinds in moments for kind, n in kinds.items() if n}
+    made.legend(
+        handles=[
+            Patch(facecolor=KIND_COLORS[kind], edgecolor=HATCHING, hatch=KIND_HATCHES[kind], label=kind)
+            for kind in KINDS
+            if kind in shown
+        ],
+        fontsize=8,
+        frameon=False,
+        loc="outside lower center",
+        ncols=4,
+    )
+    return made
+
+
+def _index(box: Box, device: int | str | torch.device) -> int:
+    index = box.index_of(box.devices[device] if isinstance(device, int) and device < len(box.devices) else device)
+    if index < 0:
+        raise ValueError(f"the ledger is of the devices {', '.join(box.names)}, not of the host's memory")
+    return index
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    scale, name = (1e6, "microseconds") if seconds < 1e-3 else (1e3, "milliseconds") if seconds < 2 else (1, "seconds")
+    return scale, f"{name} on the host's clock"
+
+
+def _columns(x: np.ndarray, held: np.ndarray, first: float, last: float, whole: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Left edges of columns from `first` to `last`, and what was held at the fullest moment of each; at the end twice
+    what was held last. x: of each change; held: bytes after it, (changes, kinds). whole: columns are whole numbers."""
+    count = COLUMNS
+    if whole and last - first < COLUMNS:
+        count = max(1, int(last - first))
+    width = (last - first) / count or 1.0
+    edges = first + width * np.arange(count + 2)
+    states = np.vstack([np.zeros_like(held[:1]), held])
+    total = states.sum(axis=1)
+    begins = np.searchsorted(x, edges[:-1])  # changes before each column
+    heights = []
+    for before, after in zip(begins, [*begins[1:], len(x)], strict=True):
+        chosen = before + int(np.argmax(total[before : after + 1]))  # the state on entering counts too
+        heights.append(states[chosen])
+    heights[-1] = states[-1]
+    return edges, np.array([*heights, states[-1]])
+
+
+def _mark(axis: Axes, x: float, peak: Peak, nbytes: int, limit: int | None, from_start: bool) -> None:
+    """A dot at the peak, and what made it, on the side where there is room."""
+    axis.plot([x], [peak.nbytes / nbytes], "o", color=INK, markersize=4, clip_on=False, zorder=5)
+    doing = f"{peak.name} in {peak.phase}" if peak.phase else peak.name
+    made = "from the start" if from_start else f"{doing}, {peak.asked}" if peak.asked else doing
+    low, high = axis.get_xlim()
+    side = ("left", "center", "right")[int(min(2, max(0, 2.5 * (x - low) / (high - low))))]
+    tight = limit is not None and limit - peak.nbytes < 0.2 * limit  # no room for text below the line
+    axis.annotate(
+        f"peak {size(peak.nbytes)}: {made}",
+        (x, peak.nbytes / nbytes),
+        ({"left": 5, "center": 0, "right": -5}[side], -16 if tight else 5),
+        textcoords="offset points",
+        fontsize=8,
+        color=INK,
+        ha=side,
+        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1} if tight else None,
+    )

@@ -1,0 +1,55 @@
+"""A figure with a slider for each number that it depends on."""
+
+import functools
+import inspect
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from IPython.core.getipython import get_ipython
+from IPython.display import DisplayHandle, Image, display
+from ipywidgets import SelectionSlider, interactive
+from matplotlib.figure import Figure
+
+
+def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
+    """Show the figure that draw(**values) returns, and in JupyterLab a slider for each value.
+
+    choices: name -> the values to choose from, from left to right, hashable. The figure begins with those that are
+    `draw`'s own defaults, else with the first. It is an ordinary image in the notebook, so that it is also seen where
+    nothing can be moved: in a page on the web, or in a notebook that nbclient or nbval runs, which get no sliders.
+    Raises ValueError for a choice without values.
+    """
+    if empty := [name for name, values in choices.items() if not len(values)]:
+        raise ValueError(f"the slider {empty[0]!r} needs values to choose from")
+    given = {name: p.default for name, p in inspect.signature(draw).parameters.items()}
+    begin = {name: given[name] if given.get(name) in values else values[0] for name, values in choices.items()}
+
+    @functools.cache  # a slider that comes back is at once there
+    def image(**values: Any) -> Image:
+        made, held = draw(**values), io.BytesIO()
+        made.savefig(held, format="png", bbox_inches="tight")
+        plt.close(made)  # or the notebook shows it once more
+        return Image(held.getvalue(), format="png")
+
+    shown = DisplayHandle()
+    shown.display(image(**begin))
+    if not _somebody_there():
+        return
+
+    controls = {
+        name: SelectionSlider(
+            options=[(str(v), v) for v in values],
+            value=begin[name],
+            description=name.replace("_", " "),
+            continuous_update=False,
+        )
+        for name, values in choices.items()
+    }
+    display(interactive(lambda **values: shown.update(image(**values)), **controls))
+
+
+def _somebody_there() -> bool:
+    """Whether a person runs this cell: whoever runs notebooks by program cannot answer `input()`, and says so."""
+    return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))

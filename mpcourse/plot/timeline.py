@@ -1,0 +1,179 @@
+"""Who was busy when: the host, the devices and the links, a row each."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
+from mpcourse.plot.style import GREY, INK, figure, label, shade
+from mpcourse.virtual import Box, Event, busy, span
+from mpcourse.virtual.memory import size
+
+# How strong a lane's colour is in each phase: they differ in lightness, so that a grey print tells them apart.
+STRENGTHS = {"forward": 0.45, "recompute": 0.45, "backward": 1.0, "optimizer": 1.6, "": 0.2}
+OTHER = "no gradient"  # the phase "" beside others
+HATCHES = {"recompute": "....", "copy": "/////"}
+HEIGHTS = {"compute": 0.74, "enqueue": 0.74, "copy": 0.5, "wait": 0.14}
+WAITS = "#BBBBBB"
+COLUMNS = 1200  # of a row; what begins within one of them is one bar
+ALONE = 8  # columns from which on a bar is one event's alone
+POINTS = 380.0  # width of a row in print
+FONT = 6.0
+
+
+def timeline(
+    source: Box | Iterable[Event],
+    title: str = "What the host, the devices and the links did, and when",
+    start: float | None = None,
+    end: float | None = None,
+    lanes: Sequence[str] | None = None,
+) -> Figure:
+    """A row for each lane, a bar for each event, and beside a device's row the part of the time that it computed.
+
+    source: a box, or events, also of ranks or measured ones. start, end: seconds on their clock; None: the first start
+    and the last end of all events. The axis counts from `start`. lanes: which, from top to bottom; None: all. Light
+    bars are forward, full ones backward, dark ones the optimizer; waits are thin. Bars that touch or lie within a pixel
+    are drawn as one: it is as long as they are together, and begins where the first does.
+    Raises ValueError where there is nothing to draw, and for a lane that there is not.
+    """
+    events = events_of(source)
+    known = {e.lane for e in events} | ({"cpu", *source.names} if isinstance(source, Box) else set())
+    rows = sorted(known, key=lane_order) if lanes is None else list(lanes)
+    if unknown := [lane for lane in rows if lane not in known]:
+        raise ValueError(f"there is no lane {unknown[0]!r}: choose of {', '.join(sorted(known, key=lane_order))}")
+    first, last = span(events)
+    start, end = first if start is None else start, last if end is None else end
+    shown = [
+        e._replace(start=max(e.start, start), end=min(e.end, end))
+        for e in events
+        if e.start < end and e.end > start and e.seconds > 0 and e.lane in set(rows)
+    ]
+    if not shown:
+        raise ValueError(
+            f"nothing happened from {start:.6g} s to {end:.6g} s in {', '.join(rows)}: events are from {first:.6g} s "
+            f"to {last:.6g} s"
+        )
+    made, (axis,) = figure(title, height=0.3 * len(rows) + 1.35)
+    scale, unit = _unit(end - start)
+    plain = not any(e.phase for e in shown)  # no training step: nothing is to be told apart
+    for (lane, kind, phase), group in _groups(shown).items():
+        y = rows.index(lane)
+        bars = _packed(group, (end - start) / COLUMNS)
+        fill = WAITS if kind == "wait" else shade(lane_color(lane), 1.0 if plain else STRENGTHS[phase])
+        height = HEIGHTS[kind]
+        low, high = y - height / 2, y + height / 2
+        axis.broken_barh(
+            [(scale * (at - start), scale * width) for at, width, _ in bars],
+            (low, height),
+            facecolor=fill,
+            edgecolor="white",
+            hatch=HATCHES.get(kind, HATCHES.get(phase)),
+            linewidth=0,
+            gid=f"{lane}|{kind}|{phase}",
+        )
+        specks, joints = _specks(bars, (end - start) / COLUMNS), [at for at, _, alone in bars if alone]
+        axis.vlines([scale * (at - start) for at in specks], low, high, color=fill, linewidth=0.7)
+        axis.vlines([scale * (at - start) for at in joints], low, high, color="white", linewidth=0.5)
+        if kind != "wait":
+            _write_names(axis, [(e, bar) for bar in bars if (e := bar[2])], start, end, scale, y, fill)
+    for y, lane in enumerate(rows):
+        if lane != "cpu" and ARROW not in lane:
+            part = busy(shown, lane) / (end - start)
+            axis.text(
+                1.01,
+                y,
+                f"{100 * part:.0f} % busy",
+                fontsize=8,
+                color=INK,
+                va="center",
+                transform=axis.get_yaxis_transform(),
+            )
+    axis.set_yticks(range(len(rows)), rows)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_xlim(0, scale * (end - start))
+    axis.grid(axis="y", visible=False)
+    axis.tick_params(axis="y", length=0)
+    label(axis, unit, "")
+    made.legend(handles=_legend(shown), fontsize=8, frameon=False, loc="outside lower center", ncols=7)
+    return made
+
+
+Bar = tuple[float, float, Event | None]  # start, width, the event if it is one's alone
+
+
+def _packed(events: list[Event], column: float) -> list[Bar]:
+    """Bars of events of one style: an event that touches the bar before, or begins within a column of its start, is
+    drawn as its continuation. So nothing moves by more than a column, and no time is added or lost."""
+    bars: list[Bar] = []
+    reached = float("-inf")
+    for e in sorted(events, key=lambda e: e.start):
+        new = e.end - max(e.start, reached)
+        if e.seconds >= ALONE * column and e.start >= reached:
+            bars.append((e.start, new, e))
+        elif bars and bars[-1][2] is None and (e.start <= reached or e.start < bars[-1][0] + column):
+            at, width, _ = bars[-1]
+            bars[-1] = (at, width + max(0.0, new), None)
+        elif new > 0:
+            bars.append((max(e.start, reached), new, None))
+        reached = max(reached, e.end)
+    return bars
+
+
+def _specks(bars: list[Bar], column: float) -> list[float]:
+    """Where a bar would not be seen: narrower than a column, and far from the next ones."""
+    starts = [float("-inf"), *(at for at, *_ in bars), float("inf")]
+    return [
+        at
+        for i, (at, width, _) in enumerate(bars, 1)
+        if width < column and min(at - starts[i - 1], starts[i + 1] - at) > 4 * column
+    ]
+
+
+def _groups(events: list[Event]) -> dict[tuple[str, str, str], list[Event]]:
+    """By lane, kind and phase; kinds and phases that have no style count as computation and as no phase."""
+    groups = defaultdict(list)
+    for e in events:
+        kind = e.kind if e.kind in HEIGHTS else "compute"
+        groups[e.lane, kind, e.phase if e.phase in STRENGTHS else ""].append(e)
+    return groups
+
+
+def _write_names(
+    axis: Axes, bars: list[tuple[Event, Bar]], start: float, end: float, scale: float, y: float, fill: str
+) -> None:
+    """The name of an operation, or the bytes of a copy, in each bar that has room for it."""
+    red, green, blue = to_rgb(fill)
+    ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+    for event, (at, width, _) in bars:
+        name = size(event.nbytes) if event.kind == "copy" and event.nbytes else event.name
+        if 0.62 * FONT * len(name) + 3 < POINTS * width / (end - start):
+            box = {"facecolor": fill, "edgecolor": "none", "pad": 0.8} if event.kind == "copy" else None
+            middle = scale * (at + width / 2 - start)
+            axis.text(middle, y, name, fontsize=FONT, color=ink, ha="center", va="center_baseline", bbox=box)
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    if seconds < 1e-3:
+        return 1e6, "microseconds"
+    return (1e3, "milliseconds") if seconds < 2 else (1.0, "seconds")
+
+
+def _legend(events: list[Event]) -> list[Patch | Line2D]:
+    """Phases in the host's grey, which every lane's colour follows."""
+    found = {e.phase for e in events if e.kind != "wait"}
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=shade(GREY, strength), edgecolor="white", hatch=HATCHES.get(phase), label=phase or OTHER)
+        for phase, strength in STRENGTHS.items()
+        if phase in found and found != {""}
+    ]
+    kinds = {e.kind for e in events}
+    if "copy" in kinds:
+        handles.append(Patch(facecolor=GREY, edgecolor="white", hatch=HATCHES["copy"], label="copy"))
+    if "wait" in kinds:
+        handles.append(Line2D([], [], color=WAITS, linewidth=2.5, label="waits"))
+    return handles

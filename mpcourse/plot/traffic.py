@@ -1,0 +1,55 @@
+"""Who sends how much to whom."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mpcourse.plot.records import ARROW, events_of, lane_order
+from mpcourse.plot.style import INK, figure, label
+from mpcourse.virtual import Box, Event
+from mpcourse.virtual.memory import size
+
+
+def traffic(
+    source: Box | Iterable[Event], title: str = "Bytes copied from each row's memory to each column's"
+) -> Figure:
+    """A matrix of what was copied: from the row's device to the column's, bytes and number of copies. Empty: none.
+
+    source: a box, all of whose devices are shown, or events, of which all that a copy names are. Darker is more.
+    Raises ValueError where there are no events, and where nothing was copied.
+    """
+    copies = [e for e in events_of(source) if e.kind == "copy" and ARROW in e.lane]
+    if not copies:
+        raise ValueError("no copies to draw: no event is of kind 'copy' on a lane 'source -> target'")
+    number: Counter[tuple[str, str]] = Counter()
+    moved: Counter[tuple[str, str]] = Counter()
+    for e in copies:
+        origin, _, target = e.lane.partition(ARROW)
+        number[origin, target] += 1
+        moved[origin, target] += e.nbytes
+    named = {name for pair in number for name in pair}
+    names = sorted(named | ({"cpu", *source.names} if isinstance(source, Box) else set()), key=lane_order)
+    nbytes = np.array([[moved[a, b] for b in names] for a in names], dtype=float)
+    n = len(names)
+    made, (axis,) = figure(title, width=max(7.0, 0.9 * n + 1.2), height=0.45 * n + 1.1)
+    most = nbytes.max() or 1.0
+    axis.imshow(np.ma.masked_equal(nbytes, 0), cmap="Blues", vmin=0, vmax=1.15 * most, aspect="auto")
+    for (a, b), count in number.items():
+        row, column = names.index(a), names.index(b)
+        told = f"{size(moved[a, b])}\n{count} {'copy' if count == 1 else 'copies'}"
+        ink = "white" if moved[a, b] > 0.6 * most else INK
+        axis.text(column, row, told, fontsize=8, color=ink, ha="center", va="center")
+    axis.set_xticks(range(n), names)
+    axis.set_yticks(range(n), names)
+    axis.xaxis.tick_top()
+    axis.xaxis.set_label_position("top")
+    axis.tick_params(length=0)
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    for edge in np.arange(n + 1) - 0.5:
+        axis.axhline(edge, color="#CCCCCC", linewidth=0.6)
+        axis.axvline(edge, color="#CCCCCC", linewidth=0.6)
+    label(axis, "to", "from")
+    return made

@@ -1,0 +1,458 @@
+"""Figures of virtual hardware show what the records say: rows, widths, heights and numbers, not pixels."""
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from jupyter_client.manager import start_new_kernel
+from matplotlib.collections import PolyCollection
+from torch import nn
+
+from mpcourse import plot
+from mpcourse.memory import StepMemory
+from mpcourse.models import mlp
+from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES
+from mpcourse.plot.timeline import COLUMNS
+from mpcourse.split import ParallelMLP
+from mpcourse.virtual import Event, busy, span, virtual_gpus
+from mpcourse.virtual.memory import KINDS, size
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+@pytest.fixture(autouse=True)
+def figures():
+    with matplotlib.rc_context({"backend": "agg"}):
+        yield
+    plt.close("all")
+
+
+def train(model, device0, device1=None, batch=64, steps=1):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(steps):
+        opt.zero_grad()
+        y = model(torch.ones(batch, 784).to(device0))
+        nn.functional.cross_entropy(y, torch.zeros(batch, dtype=torch.long).to(y.device)).backward()
+        opt.step()
+    return opt
+
+
+@pytest.fixture(scope="module")
+def box():
+    """Two steps of a model split over two GPUs; what they made is alive as long as the box."""
+    with virtual_gpus(2) as made:
+        model = ParallelMLP("vgpu:0", "vgpu:1", n_units=200)
+        train(model, "vgpu:0")
+        made.reset()
+        alive = model, train(model, "vgpu:0", steps=2)
+        made.synchronize()
+    yield made
+    del alive
+
+
+def names(figure):
+    return [t.get_text() for t in figure.axes[0].get_yticklabels()]
+
+
+def bars(figure):
+    """{(lane, kind, phase): [(left, right), ...]} on the axis's scale."""
+    found = {}
+    for drawn in figure.axes[0].collections:
+        if isinstance(drawn, PolyCollection) and drawn.get_gid():
+            x = [path.vertices[:, 0] for path in drawn.get_paths()]
+            found[tuple(drawn.get_gid().split("|"))] = [(v.min(), v.max()) for v in x]
+    return found
+
+
+def texts(figure):
+    return [t.get_text() for axis in figure.axes for t in axis.texts]
+
+
+def fills(figure):
+    return {
+        tuple(drawn.get_gid().split("|")): tuple(drawn.get_facecolor()[0][:3])
+        for drawn in figure.axes[0].collections
+        if isinstance(drawn, PolyCollection) and drawn.get_gid()
+    }
+
+
+def luminance(rgb):
+    return 0.3 * rgb[0] + 0.59 * rgb[1] + 0.11 * rgb[2]
+
+
+# -- timeline --
+
+
+def test_a_timeline_has_the_host_on_top_then_devices_then_links(box):
+    links = ["cpu -> vgpu:0", "vgpu:0 -> vgpu:1", "vgpu:1 -> vgpu:0"]
+    assert names(plot.timeline(box)) == ["cpu", "vgpu:0", "vgpu:1", *links]
+
+
+def test_lanes_are_in_the_order_of_their_numbers_below_the_host():
+    lanes = ["vgpu:10", "vgpu:2", "a -> cpu", "cpu -> a", "vgpu:0", "a", "cpu"]
+    events = [Event(lane, "mm", "compute", 0, 1) for lane in lanes]
+    expected = ["cpu", "a", "vgpu:0", "vgpu:2", "vgpu:10", "cpu -> a", "a -> cpu"]
+    assert names(plot.timeline(events)) == expected
+
+
+def test_a_device_that_did_nothing_has_its_row():
+    with virtual_gpus(3) as box:
+        torch.ones(3, device="vgpu:1")
+        figure = plot.timeline(box)
+    assert names(figure) == ["cpu", "vgpu:0", "vgpu:1", "vgpu:2"] and texts(figure).count("0 % busy") == 2
+
+
+def test_the_bars_of_a_lane_are_as_long_as_it_was_occupied(box):
+    drawn = bars(plot.timeline(box))
+    first, last = span(box.events)
+    assert 1e-3 < last - first < 2, "the axis of this test is in milliseconds"
+    for key in {(e.lane, e.kind, e.phase) for e in box.events}:
+        seconds = sum(e.seconds for e in box.events if (e.lane, e.kind, e.phase) == key)
+        assert sum(right - left for left, right in drawn[key]) == pytest.approx(1e3 * seconds), key
+    for lane in box.names:
+        widths = [b - a for key, row in drawn.items() if key[:2] == (lane, "compute") for a, b in row]
+        assert sum(widths) == pytest.approx(1e3 * busy(box.events, lane))
+
+
+def test_the_part_of_the_time_that_a_device_computed_is_written_beside_its_row(box):
+    first, last = span(box.events)
+    expected = [f"{100 * busy(box.events, lane) / (last - first):.0f} % busy" for lane in box.names]
+    assert [t for t in texts(plot.timeline(box)) if t.endswith("busy")] == expected
+
+
+def test_events_in_any_order_draw_the_figure_of_their_box(box):
+    assert bars(plot.timeline(reversed(box.events))) == bars(plot.timeline(box))
+
+
+def test_start_and_end_cut_events_and_the_axis_begins_at_start():
+    events = [Event("rank 0", "work", "compute", 5, 15), Event("rank 0", "late", "compute", 18, 40)]
+    figure = plot.timeline(events, start=10, end=20)
+    assert bars(figure) == {("rank 0", "compute", ""): [(0, 5), (8, 10)]} and figure.axes[0].get_xlim() == (0, 10)
+    assert "70 % busy" in texts(figure)
+
+
+def test_lanes_are_chosen_and_ordered_by_the_caller(box):
+    assert names(plot.timeline(box, lanes=["vgpu:1", "cpu"])) == ["vgpu:1", "cpu"]
+    with pytest.raises(ValueError, match="no lane 'vgpu:7': choose of cpu, vgpu:0, vgpu:1, cpu -> vgpu:0"):
+        plot.timeline(box, lanes=["vgpu:7"])
+
+
+def test_ten_thousand_small_events_are_at_most_one_bar_a_column_and_no_time_is_lost():
+    events = [Event("vgpu:0", "add", "compute", i * 10e-6, i * 10e-6 + 3e-6) for i in range(10_000)]
+    (row,) = bars(plot.timeline(events)).values()
+    assert len(row) <= COLUMNS + 1
+    assert sum(b - a for a, b in row) == pytest.approx(10_000 * 3e-3)
+    starts = np.array([1e3 * e.start for e in events])
+    assert max(np.abs(starts - a).min() for a, _ in row) < 1e-9  # each bar begins where an event does
+
+
+def test_events_that_touch_are_one_bar_unless_each_is_wide():
+    touching = [Event("vgpu:0", "add", "compute", i * 1e-3, (i + 1) * 1e-3) for i in range(1000)]
+    assert list(bars(plot.timeline(touching)).values()) == [[(0, pytest.approx(1000))]]
+    wide = [Event("rank 0", f"F{i}", "compute", i, i + 1) for i in range(4)]
+    figure = plot.timeline(wide)
+    assert len(bars(figure)["rank 0", "compute", ""]) == 4
+    assert [t for t in texts(figure) if t.startswith("F")] == ["F0", "F1", "F2", "F3"]
+
+
+def test_phases_differ_in_lightness_and_lanes_keep_their_colour():
+    events = [
+        Event(f"vgpu:{i}", "mm", "compute", j, j + 1, phase=phase) for i in range(3) for j, phase in enumerate(PHASES)
+    ]
+    found = fills(plot.timeline(events))
+    for i in range(3):
+        light, full, dark = (luminance(found[f"vgpu:{i}", "compute", phase]) for phase in PHASES)
+        assert light > full + 0.1 > dark + 0.2
+        assert found[f"vgpu:{i}", "compute", "backward"] == matplotlib.colors.to_rgb(plot.color(i))
+    alone = [e._replace(lane=e.lane.replace("vgpu:", "rank ")) for e in events if e.lane == "vgpu:2"]
+    assert fills(plot.timeline(alone))["rank 2", "compute", "forward"] == found["vgpu:2", "compute", "forward"]
+
+
+def test_a_link_is_hatched_in_the_colour_of_its_source(box):
+    figure = plot.timeline(box)
+    found = fills(figure)
+    assert found["vgpu:1 -> vgpu:0", "copy", "forward"] == found["vgpu:1", "compute", "forward"]
+    hatched = {d.get_gid().split("|")[1] for d in figure.axes[0].collections if d.get_gid() and d.get_hatch()}
+    assert hatched == {"copy"}
+
+
+def test_waits_are_lighter_and_thinner_than_work(box):
+    figure = plot.timeline(box)
+    height = {}
+    for drawn in figure.axes[0].collections:
+        if isinstance(drawn, PolyCollection) and drawn.get_gid():
+            y = drawn.get_paths()[0].vertices[:, 1]
+            height[tuple(drawn.get_gid().split("|"))] = y.max() - y.min()
+    found = fills(figure)
+    assert height["cpu", "wait", ""] < height["cpu", "enqueue", "backward"] / 3
+    assert luminance(found["cpu", "wait", ""]) > luminance(found["cpu", "enqueue", "backward"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"), [(5e-4, "microseconds"), (5e-3, "milliseconds"), (1.5, "milliseconds"), (5, "seconds")]
+)
+def test_the_axis_of_time_is_in_a_unit_that_fits(seconds, unit):
+    figure = plot.timeline([Event("rank 0", "work", "compute", 7.0, 7.0 + seconds)])
+    assert figure.axes[0].get_xlabel() == unit and 1 < figure.axes[0].get_xlim()[1] <= 1500
+
+
+# -- memory --
+
+
+def heights(axis):
+    """The edges of the columns, and {kind: its height in each}. Asserts that each kind stands on the one before."""
+    found, edges, floor = {}, [], 0.0
+    for drawn in axis.collections:
+        if drawn.get_gid() in KINDS:
+            ends = {}  # left edge: bottom and top
+            vertices = drawn.get_paths()[0].vertices.tolist()
+            for (x0, y0), (x1, y1) in zip(vertices, vertices[1:], strict=False):
+                if y0 == y1 and x0 != x1:
+                    ends.setdefault(min(x0, x1), []).append(y0)
+            edges = [*sorted(ends), max(x for x, _ in vertices)]
+            low, high = (np.array([extreme(ends[x]) for x in sorted(ends)]) for extreme in (min, max))
+            assert low == pytest.approx(floor)
+            found[drawn.get_gid()], floor = high - low, high
+    return edges, found
+
+
+@pytest.mark.parametrize("over", ["time", "operations"])
+def test_the_heights_of_the_kinds_sum_to_what_the_ledger_says_was_used(box, over):
+    figure = plot.memory(box, over=over)
+    for i, axis in enumerate(figure.axes[:2]):
+        history = [(seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)]
+        _, found = heights(axis)
+        assert {"parameters", "gradients", "activations", "optimizer state"} <= set(found) <= set(KINDS)
+        total = 2**20 * sum(found.values())
+        assert axis.get_ylabel() == "MiB"
+        assert total.max() == pytest.approx(box.ledger.most[i])
+        assert total[-1] == pytest.approx(box.ledger.used[i])
+        assert all(np.isclose(t, [sum(k.values()) for _, k in history], atol=1).any() for t in total)
+        for kind, height in found.items():
+            assert 2**20 * height.max() <= max(k.get(kind, 0) for _, k in history) * (1 + 1e-9)
+
+
+def test_memory_over_operations_changes_where_the_operation_was_issued():
+    with virtual_gpus(1) as box:
+        a = torch.zeros(2**18, device="vgpu:0")
+        b = a + 1
+        c = b + 1
+        figure = plot.memory(box, "vgpu:0", over="operations")
+    edges, found = heights(figure.axes[0])
+    assert list(edges) == [0, 1, 2, 3, 4][: len(edges)] and figure.axes[0].get_ylabel() == "MiB"
+    assert list(sum(found.values())) == pytest.approx([1, 2, 3][: len(edges) - 1])
+    del b, c
+
+
+def test_the_peak_is_marked_with_its_bytes_operation_and_line(box):
+    figure = plot.memory(box)
+    for i, axis in enumerate(figure.axes[:2]):
+        peak = box.ledger.peak(i)
+        (mark,) = axis.lines
+        assert mark.get_ydata() == pytest.approx([peak.nbytes / 2**20])
+        assert mark.get_xdata() == pytest.approx([1e3 * (peak.seconds - box.ledger.log[0][0])])
+        told = f"peak {size(peak.nbytes)}: {peak.name} in {peak.phase}, test_plot_virtual.py:"
+        assert [t for t in texts(figure) if t.startswith(told)]
+
+
+def test_a_peak_that_was_there_before_the_figure_begins_says_so():
+    with virtual_gpus(2) as box:
+        alive = [torch.zeros(1000, device=d) for d in box.devices]
+        box.reset()
+        alive[0].add_(1)
+        assert texts(plot.memory(box)) == 2 * [f"peak {size(4000)}: from the start"]
+
+
+def test_each_device_that_held_something_has_a_panel():
+    with virtual_gpus(3) as box:
+        alive = [torch.zeros(1000, device=d) for d in ("vgpu:0", "vgpu:2")]
+        for device, panels in [(None, [0, 2]), (2, [2]), ("vgpu:0", [0]), (torch.device("vgpu", 2), [2])]:
+            titles = [axis.get_title(loc="left") for axis in plot.memory(box, device).axes]
+            assert titles == [f"vgpu:{i}, Tesla P100-SXM2" for i in panels]
+        with pytest.raises(ValueError, match="nothing was ever on vgpu:1"):
+            plot.memory(box, 1)
+        with pytest.raises(ValueError, match="not of the host's memory"):
+            plot.memory(box, "cpu")
+        with pytest.raises(RuntimeError, match="vgpu:7"):
+            plot.memory(box, 7)
+        del alive
+
+
+def test_the_end_of_a_devices_memory_is_drawn_when_it_is_near():
+    with virtual_gpus(1, dry=True) as box:
+        gpu = box.gpus[0]
+        for nbytes, near in [(2**30, False), (14 * 2**30, True)]:
+            alive = torch.empty(nbytes // 4, device="vgpu:0")
+            figure = plot.memory(box)
+            lines = [line.get_ydata()[0] for line in figure.axes[0].lines if len(line.get_ydata()) == 2]
+            assert lines == ([(gpu.memory - gpu.context) / 2**30] if near else [])
+            assert any("all that tensors can have" in t for t in texts(figure)) == near
+            del alive
+
+
+def test_memory_of_a_long_run_is_drawn_in_few_points_and_keeps_its_peak():
+    with virtual_gpus(1, dry=True) as box:
+        a = torch.zeros(1000, device="vgpu:0")
+        for i in range(3000):
+            a = a + 1
+            if i == 1234:
+                torch.empty(10**7, device="vgpu:0")  # held for no time at all
+        edges, found = heights(plot.memory(box).axes[0])
+    assert len(box.ledger.log) > 5000 and len(edges) < 1000
+    assert 2**20 * sum(found.values()).max() == pytest.approx(box.ledger.most[0])
+
+
+# -- colours of kinds --
+
+
+def test_every_kind_of_the_ledger_has_a_colour_and_optimizer_state_that_of_the_bills_optimizer():
+    assert set(KINDS) <= set(KIND_COLORS) == set(KIND_HATCHES)
+    assert len({(KIND_COLORS[k], KIND_HATCHES[k]) for k in KINDS}) == len(KINDS)
+    assert KIND_COLORS["optimizer state"] == KIND_COLORS["optimizer"]
+    assert KIND_HATCHES["optimizer state"] == KIND_HATCHES["optimizer"]
+
+
+def test_a_bill_shows_the_kinds_of_its_rows_only():
+    def kinds(rows):
+        return [t.get_text() for t in plot.memory_bill(rows, "what a step holds").legends[0].get_texts()]
+
+    assert kinds({"sgd": StepMemory(1, 1, 1, 1).as_dict()}) == ["parameters", "gradients", "optimizer", "activations"]
+    assert kinds({"a": {"parameters": 4}, "b": {"inputs": 4}}) == ["parameters", "inputs"]
+
+
+# -- traffic --
+
+
+def test_the_matrix_holds_the_bytes_and_the_number_of_copies_of_each_pair(box):
+    figure = plot.traffic(box)
+    (axis,) = figure.axes
+    (image,) = axis.images
+    places = ["cpu", *box.names]
+    assert names(figure) == [t.get_text() for t in axis.get_xticklabels()] == places
+    written = {tuple(t.get_position()): t.get_text() for t in axis.texts}
+    pairs = {e.lane for e in box.copies}
+    assert len(written) == len(pairs) == 3
+    for row, a in enumerate(places):
+        for column, b in enumerate(places):
+            copies = [e for e in box.copies if e.lane == f"{a} -> {b}"]
+            moved = sum(e.nbytes for e in copies)
+            if copies:
+                assert image.get_array()[row, column] == moved > 0
+                assert written[column, row] == f"{size(moved)}\n{len(copies)} copies"
+            else:
+                assert image.get_array().mask[row, column] and (column, row) not in written
+
+
+def test_traffic_of_ranks_is_drawn_from_plain_events():
+    events = [
+        Event("rank 0 -> rank 10", "send", "copy", 0, 1, nbytes=512),
+        Event("rank 2 -> rank 0", "send", "copy", 0, 1, nbytes=3 * 2**20),
+        Event("rank 2", "work", "compute", 0, 1, nbytes=999),
+        Event("rank 7", "to the host's disk", "copy", 0, 1, nbytes=999),
+    ]
+    figure = plot.traffic(events)
+    assert names(figure) == ["rank 0", "rank 2", "rank 10"]
+    assert sorted(texts(figure)) == ["3.00 MiB\n1 copy", "512 B\n1 copy"]
+
+
+# -- nothing to draw --
+
+
+def test_a_figure_of_nothing_says_why():
+    for draw in (plot.timeline, plot.traffic):
+        with pytest.raises(ValueError, match="the list is empty"):
+            draw([])
+        with virtual_gpus(1) as box, pytest.raises(ValueError, match="nothing has run in this box"):
+            draw(box)
+        with virtual_gpus(1, record=False) as box:
+            torch.ones(3, device="vgpu:0")
+            with pytest.raises(ValueError, match="record=True"):
+                draw(box)
+    with virtual_gpus(1) as box, pytest.raises(ValueError, match="nothing was ever on any device"):
+        plot.memory(box)
+    with virtual_gpus(1, record=False) as box, pytest.raises(RuntimeError, match="record=True"):
+        plot.memory(box)
+    event = Event("vgpu:0", "mm", "compute", 0, 1)
+    with pytest.raises(ValueError, match="no copies to draw"):
+        plot.traffic([event])
+    with pytest.raises(ValueError, match="nothing happened from 2 s to 3 s"):
+        plot.timeline([event], start=2, end=3)
+    with pytest.raises(ValueError, match='"time" or "operations"'):
+        plot.memory(box, over="space")
+
+
+def test_titles_are_the_callers(box):
+    for figure in (plot.timeline(box, "one"), plot.memory(box, title="one"), plot.traffic(box, "one")):
+        assert figure.get_suptitle() == "one"
+    for draw in (plot.timeline, plot.memory, plot.traffic):
+        assert draw(box).get_suptitle()
+
+
+def test_a_step_on_one_device_is_a_small_file(tmp_path):
+    with virtual_gpus(1, dry=True) as box:
+        train(mlp([784, *[64] * 40, 10]).to("vgpu:0"), "vgpu:0", steps=2)
+        assert len(box.events) > 1000
+        for name, figure in {"timeline": plot.timeline(box), "memory": plot.memory(box)}.items():
+            path = tmp_path / f"{name}.png"
+            figure.savefig(path)
+            assert path.stat().st_size < 150_000
+
+
+# -- sliders --
+
+DRAW = """
+import mpcourse.plot as plot
+from mpcourse.virtual import Event
+drawn = []
+def draw(batch, link="fast"):
+    drawn.append((batch, link))
+    return plot.timeline([Event("rank 0", link, "compute", 0, batch)])
+plot.sliders(draw, batch=[1, 2, 4], link=["slow", "fast"])
+"""
+
+
+@pytest.fixture
+def kernel():
+    manager, client = start_new_kernel(kernel_name="python3")
+
+    def run(code, allow_stdin):
+        said = []
+        reply = client.execute_interactive(
+            code, allow_stdin=allow_stdin, timeout=60, output_hook=said.append, stdin_hook=lambda _: None
+        )
+        assert reply["content"]["status"] == "ok", reply["content"]
+        return [m for m in said if m["msg_type"] in ("display_data", "update_display_data", "execute_result", "error")]
+
+    yield run
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    manager.cleanup_resources()
+
+
+def test_a_notebook_that_a_program_runs_shows_the_figure_of_the_defaults_and_no_slider(kernel):
+    (shown,) = kernel(DRAW, allow_stdin=False)
+    assert shown["msg_type"] == "display_data" and "image/png" in shown["content"]["data"]
+    (told,) = kernel("drawn", allow_stdin=False)
+    assert told["content"]["data"]["text/plain"] == "[(1, 'fast')]"
+
+
+def test_a_slider_that_is_moved_redraws_the_same_image(kernel):
+    image, *updates, controls = kernel(DRAW, allow_stdin=True)
+    assert "image/png" in image["content"]["data"]
+    assert "application/vnd.jupyter.widget-view+json" in controls["content"]["data"]
+    assert all(u["msg_type"] == "update_display_data" for u in updates)
+    move = (
+        "import ipywidgets; [s] = [w for w in ipywidgets.Widget.widgets.values() if getattr(w, 'description', '') == "
+    )
+    (moved,) = kernel(move + "'batch']; s.value = 4", allow_stdin=True)
+    assert moved["msg_type"] == "update_display_data" and "image/png" in moved["content"]["data"]
+    assert moved["content"]["transient"] == image["content"]["transient"]
+    assert moved["content"]["data"]["image/png"] != image["content"]["data"]["image/png"]
+    (told,) = kernel("drawn", allow_stdin=True)
+    assert told["content"]["data"]["text/plain"] == "[(1, 'fast'), (4, 'fast')]"
+
+
+def test_a_slider_without_values_is_refused():
+    with pytest.raises(ValueError, match="'batch' needs values"):
+        plot.sliders(lambda batch: None, batch=[])
