@@ -45,7 +45,7 @@ unit: $(STAMP)
 
 notebooks: $(STAMP)
 	@$(BIN)/python lessons/build.py --judged build
-	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval build/*.ipynb
+	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb
 
 lint: $(STAMP) ## ruff, and mypy on mpcourse/
 	@$(BIN)/ruff check .

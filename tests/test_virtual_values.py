@@ -245,6 +245,16 @@ def test_a_checkpoint_that_holds_a_copy_equals_the_plain_one():
         assert all(torch.equal(p, q) for p, q in zip(plain, run("vgpu:1"), strict=True))
 
 
+@pytest.mark.parametrize(
+    "relu", [lambda t: t.clamp(min=0), lambda t: t.clamp(0, 1), lambda t: torch.where(t > 0, t, 0.0)]
+)
+def test_numbers_that_torch_makes_for_itself_mix_with_every_device(relu):
+    with virtual_gpus(2):
+        x = torch.tensor([-1.0, 0.5, 2.0], device="vgpu:0", requires_grad=True)
+        (relu(relu(x).to("vgpu:1")) * torch.ones(3, device="vgpu:1")).to("vgpu:0").sum().backward()
+        assert x.grad[1].item() == 1 and x.grad[0].item() == 0 and x.grad.device == x.device
+
+
 def test_hooks_in_backward_see_devices():
     seen = []
     with virtual_gpus(2):

@@ -274,4 +274,4 @@ small, large
 # | optimizer state | sharded over ranks by ZeRO and FSDP |
 # | three seeds and their spread | error bars; MLPerf asks for several runs of each result |
 #
-# Next comes lesson 02, which splits one layer's work over two devices. It is being written.
+# Next comes [lesson 02](02_split_with_copy.ipynb), which splits one layer's work over two devices.

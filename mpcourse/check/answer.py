@@ -56,11 +56,14 @@ class Answer:
         return any(getattr(node, "attr", None) == name or getattr(node, "id", None) == name for node in nodes)
 
     def call(self, name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
-        """Call the learner's function `name` with `args`; raise Wrong if it changed an argument not in `changes`.
+        """Call the learner's function or class `name` with `args`; Wrong if that changed one of them, not in `changes`.
 
-        Exceptions of the learner's code pass through. Communicators are never compared.
+        Exceptions of the learner's code pass through. Communicators and modules are never compared.
         """
-        function = getattr(self.module, name)
+        return self.run(getattr(self.module, name), name, *args, changes=changes)
+
+    def run(self, function: Callable[..., Any], name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
+        """The same for a callable that is not the module's own, such as an instance: `name` is how to call it."""
         self.doing = f"{name}({', '.join('comm' if hasattr(a, 'Get_rank') else short(a) for a in args)})"
         try:
             inspect.signature(function).bind(*args)

@@ -24,6 +24,7 @@ class Exercise:
     """One task. difficulty: 1 to 5. functions: names that the answer must define. sizes: numbers of ranks to check.
 
     seconds: time limit of one run. check: the module with `check(answer, comm)`. hints: a ladder, vague to plain.
+    short: what is enough to type: `e00` of `e00_hello`; the name itself where another exercise has that number too.
     """
 
     name: str
@@ -36,11 +37,7 @@ class Exercise:
     check: str
     sizes: list[int]
     seconds: float = 8.0
-
-    @property
-    def short(self) -> str:
-        """`e00` of `e00_hello`."""
-        return self.name.partition("_")[0]
+    short: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,13 @@ def load_course(root: Path | None = None) -> Course:
         raise UserError(f"{path} is not valid TOML ({error}): `git checkout {path}` brings it back") from None
     try:
         lessons = [Lesson(**row) for row in table.get("lesson", [])]
-        exercises = [Exercise(**row) for row in table.get("exercise", [])]
-    except TypeError as error:
+        rows = table.get("exercise", [])
+        numbers = [str(row.get("name")).partition("_")[0] for row in rows]
+        exercises = [
+            Exercise(**row, short=number if numbers.count(number) == 1 else row["name"])
+            for number, row in zip(numbers, rows, strict=True)
+        ]
+    except (TypeError, KeyError) as error:
         raise UserError(f"{path}: {error}") from None
     return Course(root, lessons, exercises)
 

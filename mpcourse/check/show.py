@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from mpcourse.check.manifest import Course, Exercise
+from mpcourse.check.manifest import Course, Exercise, load_course
 from mpcourse.check.progress import Progress
 from mpcourse.check.verdict import Verdict
 
@@ -52,7 +52,7 @@ def print_verdict(verdict: Verdict, out: Console) -> None:
             _block(out, line, "dim", indent=4)
     if verdict.kind not in ("passed", "fault of the checker", "not started"):
         out.print()
-        _block(out, f"a hint: mpcourse hint {verdict.exercise.partition('_')[0]}", "dim")
+        _block(out, f"a hint: mpcourse hint {load_course().find(verdict.exercise).short}", "dim")
 
 
 def _block(out: Console, text: str, style: str = "", indent: int = 2) -> None:

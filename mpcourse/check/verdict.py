@@ -134,6 +134,11 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
 
 _RAISED = (
     (
+        r"Expected all tensors to be on the same device",
+        "A GPU computes on its own memory only: copy(x, device) brings a tensor there first.",
+    ),
+    (r"save_for_backward can only save", "ctx.save_for_backward is for tensors. Anything else: ctx.name = value."),
+    (
         r"Invalid (rank|root)|MPI_ERR_(RANK|ROOT)",
         "There is no such rank here: ranks go from 0 to comm.size - 1, and comm.size may be any.",
     ),

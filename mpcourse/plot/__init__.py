@@ -2,6 +2,7 @@
 
 from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
+from mpcourse.plot.lines import lines
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost
 from mpcourse.plot.sliders import sliders
@@ -15,6 +16,7 @@ __all__ = [
     "color",
     "contact_sheet",
     "learning_curves",
+    "lines",
     "memory",
     "memory_bill",
     "message_cost",

@@ -65,12 +65,13 @@ class ParallelNIN(nn.Module):
 
     def logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What the two networks say, both on device0."""
-        return self.first(x), copy(self.second(copy(x, self.device1)), self.device0)
+        x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
+        return self.first(x), copy(self.second(x1), self.device0)
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        first = self.first(x)
-        second = self.second(copy(x, self.device1))
-        loss = F.cross_entropy(first, labels) + copy(F.cross_entropy(second, copy(labels, self.device1)), self.device0)
+        x1, labels1 = copy(x, self.device1), copy(labels, self.device1)
+        first, second = self.first(x), self.second(x1)
+        loss = F.cross_entropy(first, labels) + copy(F.cross_entropy(second, labels1), self.device0)
         return loss, (first.argmax(1) == labels).float().mean()
 
     def ensemble_accuracy(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -102,7 +103,8 @@ class HalvedNIN(nn.Module):
         if len(x) % 2:
             raise ValueError(f"each device gets half of the batch: {len(x)} examples cannot be halved")
         near, far = x.chunk(2)
+        far = copy(far, self.device1)
         replica = {name: copy(p, self.device1) for name, p in self.network.named_parameters()}
-        second = torch.func.functional_call(self.network, replica, (copy(far, self.device1),))
+        second = torch.func.functional_call(self.network, replica, (far,))
         logits = torch.cat([self.network(near), copy(second, self.device0)])
         return F.cross_entropy(logits, labels), (logits.argmax(1) == labels).float().mean()

@@ -40,8 +40,9 @@ class ParallelMLP(nn.Module):
         self.second1 = _block(n_units, half, n_out).to(self.device1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
         z0 = self.first0(x)
-        z1 = self.first1(copy(x, self.device1))
+        z1 = self.first1(x1)
         # First meeting: both devices go on with the whole sum.
         h0 = z0 + copy(z1, self.device0)
         h1 = z1 + copy(z0, self.device1)

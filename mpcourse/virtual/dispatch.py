@@ -22,6 +22,11 @@ _in_backward = torch._C._current_graph_task_id
 class DispatchMode(TorchDispatchMode):
     """Finds out on which device an operation runs, refuses mixed ones, tags results and has the box bill it."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: it would import the compiler at the first operation, 2 s, and ask it about every one, for nothing."""
+        return False
+
     def __init__(self, box: Box) -> None:
         super().__init__()
         self.box, self.depth = box, 0
@@ -53,7 +58,7 @@ class DispatchMode(TorchDispatchMode):
         blocks = [box.block_of(t) for t in inputs]
         target = kwargs.get("device")
         if target is not None:
-            kwargs, target = self._real_device(kwargs, target, inputs)
+            kwargs, target = self._real_device(op, kwargs, target, inputs)
         if op.name in ("copy_", "_to_copy"):
             crossed = self._crossing(op, args, kwargs, blocks, target)
             if crossed is not None:
@@ -213,7 +218,7 @@ class DispatchMode(TorchDispatchMode):
             made.ready = end
         return y
 
-    def _real_device(self, kwargs: dict, device: Any, inputs: list[Tensor]) -> tuple[dict, int | None]:
+    def _real_device(self, op: Operation, kwargs: dict, device: Any, inputs: list[Tensor]) -> tuple[dict, int | None]:
         """`kwargs` with the device that holds the data, and the index of the device that was meant, if one was."""
         box = self.box
         device = torch.device(device)
@@ -223,6 +228,8 @@ class DispatchMode(TorchDispatchMode):
             return kwargs | {"device": box.backing}, index
         if device.type not in ("cpu", box.backing.type):
             return kwargs, None
+        if op.name == "scalar_tensor":  # a number that torch's C++ code makes for itself, as in where(mask, x, 0.0)
+            return kwargs, HOST
         # torch's C++ code passes on the device that holds the data, which says nothing of the virtual one. Whoever
         # called torch from Python has named a device, or else given tensors whose device it is.
         if box.call is not None:

@@ -247,8 +247,12 @@ def _run_backward_in_mode(*args: Any, **kwargs: Any) -> Any:
     mode = getattr(_here, "mode", None)
     if mode is None or mode in _get_current_function_mode_stack():
         return _run_backward(*args, **kwargs)
-    with mode:
-        return _run_backward(*args, **kwargs)
+    before, mode.box.call = mode.box.call, None  # what backward makes is not made for the arguments of `backward`
+    try:
+        with mode:
+            return _run_backward(*args, **kwargs)
+    finally:
+        mode.box.call = before
 
 
 torch.autograd._engine_run_backward = _run_backward_in_mode

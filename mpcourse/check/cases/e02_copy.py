@@ -1,0 +1,119 @@
+"""What e02_copy is asked: a tensor on another device, its gradient back where the tensor is, and no copy too many."""
+
+import torch
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong, short
+from mpcourse.virtual import Box, virtual_gpus
+
+WAY_BACK = (
+    "backward gets its gradient on the device of the result, and must move it to where x was: forward sees where that "
+    "is, and keeps it in ctx."
+)
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank may call this; ranks do not talk."""
+    with virtual_gpus(3) as box:
+        _moves(answer, box, torch.randn(3, 5), "vgpu:0", "vgpu:1")
+        _stays(answer, box)
+        _gradient(answer, box, "vgpu:0", "vgpu:1")
+        _gradient(answer, box, "vgpu:2", "vgpu:0")
+        _gradient(answer, box, "vgpu:1", "cpu")
+        _moves(answer, box, torch.randn((), dtype=torch.float64), "vgpu:2", "vgpu:0")
+        _moves(answer, box, torch.arange(7), "vgpu:1", "vgpu:2")
+        _moves(answer, box, torch.randn(4, 6).t(), "cpu", "vgpu:1")
+        _twice(answer)
+
+
+def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: str) -> None:
+    for device in (target, torch.device(target)):
+        x = values.to(source)
+        box.reset()
+        y = answer.call("copy", x, device, changes=(x,))
+        copies = lanes(box)
+        if isinstance(y, torch.autograd.Function):
+            why = "Copy(x, device) makes an object. Copy.apply(x, device) runs its forward."
+            raise Wrong("a tensor", f"an object of the class {type(y).__name__}", why)
+        is_on(x, source, "x itself, after the call,", "x stays where it is: its owner still needs it there.")
+        why = "Is the device written into the code? It is the second argument."
+        if not copies:
+            why = "x is on another device: vgpu:0 and vgpu:1 differ in their index, and the CPU is a device too."
+        is_on(y, target, f"copy(x on {source}, {device!r})", why)
+        if y.dtype != values.dtype:
+            raise Wrong(f"a tensor of {values.dtype}", f"{y.dtype}", "A copy keeps the type of its numbers.")
+        equal(y, values, "the copy", "A copy has the numbers of x, unchanged.")
+        if y.requires_grad:
+            why = "x needs none. A result that asks for a gradient by itself starts a graph of its own."
+            raise Wrong("a result that needs no gradient", "one that does", why)
+        if copies != [f"{source} -> {target}"]:
+            why = "Each copy costs the link's time. One is enough, straight from device to device."
+            raise Wrong(f"1 copy: {source} -> {target}", told(copies), why)
+
+
+def _stays(answer: Answer, box: Box) -> None:
+    for device in ("vgpu:1", torch.device("vgpu:1")):
+        x = torch.ones(3, device="vgpu:1", requires_grad=True)
+        box.reset()
+        y = answer.call("copy", x, device, changes=(x,))
+        if y is not x:
+            why = "Where x already is there, nothing needs to be done: return x, and no clone. "
+            why += "Compare devices with devices, torch.device(device) with x.device: one never equals a name."
+            got = told(lanes(box)) if lanes(box) else f"another tensor: {short(y)}"
+            raise Wrong(f"x itself from copy(x on vgpu:1, {device!r})", got, why)
+
+
+def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
+    layer = torch.nn.Linear(4, 3)
+    plain = torch.randn(2, 4, requires_grad=True)
+    probe = torch.randn(2, 3)
+    (layer(plain) * 2).backward(probe)
+    wanted = layer.weight.grad
+    assert wanted is not None and plain.grad is not None
+    weight = wanted.clone()
+    layer.zero_grad()
+    layer.to(source)
+    x = plain.detach().to(source).requires_grad_()
+    h = layer(x)
+    y = answer.call("copy", h, target, changes=(h,))
+    if not y.requires_grad or y.grad_fn is None:
+        raise Wrong(
+            "a result through which a gradient can come back",
+            "a tensor that autograd knows nothing of",
+            "Autograd follows Copy.apply(...). detach, .data and torch.no_grad hide the copy from it.",
+        )
+    if type(y.grad_fn).__name__ == "MoveBackward":
+        why = "That is torch's own copy, which is right, and which you write here: Copy.apply(x, device)."
+        raise Wrong("a copy with a backward of yours", "x.to(device) outside of Copy", why)
+    z = y * 2
+    box.reset()
+    try:
+        backward(answer, z, probe, "the copy", WAY_BACK)
+    except Wrong as wrong:
+        if "returned an incorrect number of gradients" in wrong.got or "different than None" in wrong.got:
+            wrong.why = "backward returns one value for each argument of forward, in their order: None for the device."
+        raise
+    for got, want, what in ((x.grad, plain.grad, "x"), (layer.weight.grad, weight, "a weight before the copy")):
+        if got is None:
+            raise Wrong(f"a gradient for {what}", "None", "backward returns it: the gradient of x comes first.")
+        equal(got, want, f"the gradient of {what}", "The gradient of a copy is the gradient of its result, unchanged.")
+    back = [lane for lane in lanes(box) if lane.startswith(f"{target} -> ")]
+    if back != [f"{target} -> {source}"]:
+        raise Wrong(f"1 copy in backward: {target} -> {source}", told(back), WAY_BACK)
+
+
+def _twice(answer: Answer) -> None:
+    """Two copies of one tensor, and a copy of a copy: no state of one call may be used by another."""
+    x = torch.arange(3.0, device="vgpu:0", requires_grad=True)
+    first = answer.call("copy", x, "vgpu:1", changes=(x,))
+    first = first * first
+    second = answer.call("copy", first, "vgpu:2", changes=(first,))
+    third = answer.call("copy", x, "vgpu:2", changes=(x,))
+    result = second * second + third * 3
+    why = f"{WAY_BACK} Each call remembers that for itself, in ctx."
+    backward(answer, result, torch.ones(3), "the copies", why)
+    if x.grad is None:
+        raise Wrong("a gradient for x, from three copies", "None", why)
+    equal(x.grad, 4 * torch.arange(3.0) ** 3 + 3, "the gradient of x after three copies", why)

@@ -1,0 +1,63 @@
+"""What the checks of exercises on devices share: where a tensor is, who copied it, and what backward says."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.wrong import Wrong, same, short
+from mpcourse.virtual import Box
+
+Tensor = torch.Tensor
+
+
+def is_on(value: Any, device: str, what: str, why: str) -> None:
+    """Raise Wrong unless `value` is a tensor on `device`."""
+    if not isinstance(value, Tensor):
+        nothing = "Nothing came back: is the result returned?" if value is None else ""
+        raise Wrong(f"{what} to be a tensor on {device}", short(value), nothing)
+    if str(value.device) != device:
+        raise Wrong(f"{what} on {device}", f"a tensor on {value.device}", why)
+
+
+def equal(got: Tensor, want: Tensor, what: str, why: str, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Raise Wrong at the first element that differs; `want` is on the CPU."""
+    same(got.detach().cpu(), want.detach(), what, why, rtol, atol)
+
+
+def close(got: Tensor, want: Tensor) -> bool:
+    """Whether two tensors agree but for rounding; to tell which mistake gives a result."""
+    return got.shape == want.shape and torch.allclose(got.detach().cpu(), want.detach(), rtol=1e-4, atol=1e-5)
+
+
+def lanes(box: Box) -> list[str]:
+    """The copies since the last box.reset(), as "vgpu:0 -> vgpu:1"."""
+    return [e.lane for e in box.copies]
+
+
+def told(copies: Sequence[str]) -> str:
+    """`2 copies: vgpu:0 -> vgpu:1, vgpu:1 -> vgpu:0`."""
+    noun = "copy" if len(copies) == 1 else "copies"
+    return f"{len(copies)} {noun}" + (f": {', '.join(copies)}" if copies else "")
+
+
+def backward(answer: Answer, result: Tensor, gradient: Tensor, what: str, why: str) -> None:
+    """Run backward from `result`. An error that is not raised in the learner's own lines is told as Wrong."""
+    if not result.requires_grad:
+        raise Wrong(
+            f"{what} to depend on what it is computed from",
+            "a tensor that autograd knows nothing of",
+            "detach, .data, torch.no_grad and new tensors cut the chain of gradients.",
+        )
+    path, gradient = str(answer.path), gradient.to(result.device)
+    try:
+        answer.run(result.backward, "backward", gradient, changes=(gradient,))
+    except RuntimeError as error:
+        trace, inside = error.__traceback__, False
+        while trace is not None:
+            inside |= trace.tb_frame.f_code.co_filename == path
+            trace = trace.tb_next
+        if inside:
+            raise
+        raise Wrong("backward to run", str(error).splitlines()[0], why) from None

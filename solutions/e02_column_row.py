@@ -1,0 +1,70 @@
+"""Exercise e02: one layer over several devices, by columns and by rows.
+
+A Linear layer computes y = x W^T + b, with W of shape (out, in). Over several devices W can be cut
+
+    by outputs, "column parallel":  device i has some of W's rows, and computes some of the outputs
+    by inputs,  "row parallel":     device i has some of W's columns, and computes a part of every output
+
+(The names come from papers that write y = x A: there A = W^T, and the words are the other way round.)
+
+Column parallel, then row parallel: what device i computes first is just what it needs next. Between the two layers
+nothing is exchanged; after them, one sum. This is how the feed-forward block of large transformers is split.
+
+`copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e02_column_row`; `mpcourse hint e02_column_row`.
+"""
+
+import torch.nn as nn
+
+from mpcourse.check import check_this_file
+from mpcourse.split import copy
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
+
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    """`linear` (an nn.Linear with bias) with its outputs spread evenly over devices."""
+
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)  # the check uses numbers that divide
+        # solution: set self.parts to an nn.ModuleList of one linear_on(...) a device, with `share` outputs each
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+        # end of solution
+
+    def forward(self, x):
+        """x: (batch, in) on devices[0]. Returns a list: on device i a tensor (batch, share)."""
+        # solution: return the list of what each part computes, each on its own device
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+        # end of solution
+
+
+class RowParallelLinear(nn.Module):
+    """`linear` (an nn.Linear with bias) with its inputs spread evenly over devices."""
+
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        # solution: set self.parts to an nn.ModuleList of one linear_on(...) a device, with `share` inputs each
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)  # once: the parts are added up
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+        # end of solution
+
+    def forward(self, xs):
+        """xs: a list as ColumnParallelLinear returns it. Returns (batch, out) on devices[0]."""
+        # solution: return the sum of what the parts compute, on devices[0]
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+        # end of solution

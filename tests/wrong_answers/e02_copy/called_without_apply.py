@@ -1,0 +1,23 @@
+# says: Copy.apply(x, device) runs its forward
+# thinks: A Function is called by its name, like a function.
+"""Exercise e02: a copy to another device that autograd sees."""
+
+import torch
+
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    if x.device == device:
+        return x
+    return Copy(x, device)

@@ -1,0 +1,22 @@
+# says: hide the copy from it
+# thinks: Only the numbers are to be copied, so .data is what to hand on.
+"""Exercise e02: a copy to another device that autograd sees."""
+
+import torch
+
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x.data, device)
