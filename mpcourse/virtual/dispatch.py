@@ -16,6 +16,7 @@ from mpcourse.virtual.refuse import may_mix, mixed, no_data, refusal, tensors_in
 
 Tensor = torch.Tensor
 _known: dict[Any, Operation] = {}
+_flops_of: dict[Any, int] = {}
 _in_backward = torch._C._current_graph_task_id
 
 
@@ -67,7 +68,7 @@ class DispatchMode(TorchDispatchMode):
             index = target  # zeros_like(x, device=...): whatever x is on
         else:
             index = next((b.index for b in blocks if b is not None), HOST)
-        if target is None and mixed(inputs, blocks, index):
+        if target is None and len(inputs) > 1 and mixed(inputs, blocks, index):
             if op.foreach:
                 return self._foreach(func, op, args, kwargs, inputs, blocks)
             if not may_mix(op, args, inputs, blocks):
@@ -92,16 +93,15 @@ class DispatchMode(TorchDispatchMode):
     ) -> None:
         """Tag what is new on device `index`, and bill the operation."""
         box = self.box
-        outputs = tensors_in((out,))
+        outputs = [out] if isinstance(out, Tensor) else tensors_in((out,))
         line: Line | None = None
         doing = ""
-        phase = self.phase()
-        fresh = []
         if index == HOST:
             if op.mutates or not _shares_storage(outputs, inputs):
-                self._bill_host(op, args, kwargs, inputs, [] if op.mutates else outputs, out, phase)
+                self._bill_host(op, args, kwargs, inputs, [] if op.mutates else outputs, out, self.phase())
             return
         seen: set[int] = set()
+        fresh = []
         for t in outputs:
             storage = t.untyped_storage()
             if getattr(storage, TAG, None) is None and storage._cdata not in seen:
@@ -110,6 +110,7 @@ class DispatchMode(TorchDispatchMode):
         if not (fresh or op.mutates or op.synchronizes):
             self._adopt(inputs, blocks)
             return  # a view costs nothing
+        phase = self.phase()
         if box.record:
             line, doing = asking_line()
         if op.product:
@@ -118,13 +119,8 @@ class DispatchMode(TorchDispatchMode):
         self._adopt(inputs, blocks)
         gpu = box.gpus[index]
         changed = tensors_in(args[:1]) if op.mutates else []  # an operation in place changes its first argument
-        nbytes = traffic(
-            op,
-            sum(t.nbytes for t in inputs),
-            sum(t.nbytes for t in fresh),
-            sum(t.nbytes for t in changed),
-        )
-        flops = op.flops(*args, **kwargs, out_val=out) if op.flops else 0
+        nbytes = traffic(op, _nbytes(inputs), _nbytes(fresh), _nbytes(changed))
+        flops = _flops(op, args, kwargs, out) if op.flops else 0
         seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
         if flops:
             seconds = max(seconds, flops / gpu.rate(inputs[0].dtype, op.convolution))
@@ -258,8 +254,8 @@ class DispatchMode(TorchDispatchMode):
         self, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor], out: Any, phase: str
     ) -> None:
         host = self.box.host
-        nbytes = sum(t.nbytes for t in inputs) + sum(t.nbytes for t in fresh)
-        flops = op.flops(*args, **kwargs, out_val=out) if op.flops else 0
+        nbytes = _nbytes(inputs) + _nbytes(fresh)
+        flops = _flops(op, args, kwargs, out) if op.flops else 0
         line = told(asking_line()[0]) if self.box.record else ""
         self.box.bill_host(op, host.call + max(nbytes / host.bandwidth, flops / host.flops), nbytes, flops, line, phase)
 
@@ -276,6 +272,30 @@ class DispatchMode(TorchDispatchMode):
         for t, block in zip(inputs, blocks, strict=True):
             if type(t) is Parameter and block is not None:
                 block.allocation.kind = "parameters"
+
+
+def _flops(op: Operation, args: tuple, kwargs: dict, out: Any) -> int:
+    """By torch's formula; where that is made for shapes alone, what it said of the same ones before."""
+    assert op.flops is not None
+    if not hasattr(op.flops, "__wrapped__"):  # a formula that reads tensors
+        return op.flops(*args, **kwargs, out_val=out)
+    key = (op.name, _shapes(args), _shapes(tuple(kwargs.items())))
+    if key not in _flops_of:
+        _flops_of[key] = op.flops(*args, **kwargs, out_val=out)
+    return _flops_of[key]
+
+
+def _shapes(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.shape
+    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
+
+
+def _nbytes(tensors: list[Tensor]) -> int:
+    total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
+    for t in tensors:
+        total += t.nbytes
+    return total
 
 
 def _shares_storage(outputs: list[Tensor], inputs: list[Tensor]) -> bool:
