@@ -102,6 +102,11 @@ def test_without_a_cut_the_fullest_device_holds_as_little_as_any_cut_lets_it():
     assert found.chosen and max(d.allocated for d in found.devices) == min(fullest) < max(fullest)
 
 
+def test_what_forward_leaves_behind_counts_in_choosing_the_cut():
+    found = predict(ResNet50, [10, 3, 256, 256], gpus=2)
+    assert found.cut == ["layer1"]  # by weights alone it would be layer3
+
+
 def test_what_does_not_fit_is_answered_with_what_it_would_need():
     def wide():
         return nn.Linear(40_000, 40_000, bias=False)
@@ -119,6 +124,23 @@ def test_only_the_device_that_is_too_small_does_not_fit():
         return nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10**9, bias=False))
 
     assert [d.fits for d in predict(make, [1, 10], gpus=2, cut=["0"]).devices] == [True, False]
+
+
+class Fragments(nn.Linear):
+    """13 GiB at its fullest, of which 11 find no place: 2 lie in the segment of the 12 that were freed."""
+
+    def forward(self, x):
+        for gib in (12, 2, 11):
+            held = torch.empty(gib, 2**28, device=x.device)
+            if gib == 2:
+                kept = held
+            del held
+        return super().forward(x) + 0 * kept[:1, :1]
+
+
+def test_memory_in_pieces_does_not_fit_though_there_would_be_enough():
+    found = predict(lambda: Fragments(2, 2), [2, 2])
+    assert found.devices[0].allocated < 13.1 * 2**30 and not found.devices[0].fits and not found.fits
 
 
 def test_a_model_larger_than_this_machine_is_no_matter():
