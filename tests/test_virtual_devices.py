@@ -88,6 +88,15 @@ def test_a_module_moves_as_a_whole_and_in_parts(box):
     assert {p.device.type for p in model.cpu().parameters()} == {"cpu"}
 
 
+def test_a_module_moves_with_its_gradients(box):
+    layer = nn.Linear(2, 3)
+    layer(torch.ones(1, 2)).sum().backward()
+    layer.to("vgpu:1")
+    assert layer.weight.grad.device == torch.device("vgpu:1") and layer.weight.grad.tolist() == [[1, 1]] * 3
+    assert layer.bias.grad.device == torch.device("vgpu:1")
+    assert box.ledger.kinds(1) == {"parameters": 36, "gradients": 36}
+
+
 def test_the_default_device_can_be_a_virtual_one(box):
     with torch.device("vgpu:1"):
         assert nn.Linear(2, 3).weight.device == torch.ones(2).device == torch.device("vgpu:1")
