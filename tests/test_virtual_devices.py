@@ -249,6 +249,12 @@ def test_outside_of_a_box_there_is_none():
     assert not torch.vgpu.is_available() and torch.vgpu.device_count() == 0
 
 
+def test_torchs_profiler_works_where_there_is_no_box():
+    with torch.profiler.profile() as profile:
+        torch.ones(3) + 1
+    assert "aten::add" in {row.key for row in profile.key_averages()}
+
+
 def test_a_thread_has_no_box_until_it_enters_it(box):
     said = []
 
