@@ -40,8 +40,8 @@ lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 test: unit notebooks ## run everything that CI runs
 
 unit: $(STAMP)
-	@# Two at a time: most tests start processes and wait for them.
-	@$(TEST_ENV) $(BIN)/python -m pytest tests -n 2 --dist loadfile $(TEST_ARGS)
+	@# Two at a time: most tests start processes and wait for them. With a thread each, lest they wait for each other's.
+	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist loadfile $(TEST_ARGS)
 
 notebooks: $(STAMP)
 	@$(BIN)/python lessons/build.py --judged build

@@ -16,14 +16,15 @@ Four blocks of half the width, two on each device:
 The check compares with the same network on one device. `mpcourse check e02_parallel_mlp`, `mpcourse hint ...`.
 """
 
-import torch.nn as nn
-import torch.nn.functional as F
-
 from mpcourse.check import check_this_file
-from mpcourse.split import copy
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)
+
+import torch.nn as nn
+import torch.nn.functional as F
+
+from mpcourse.split import copy
 
 
 def block(n_in, n_hidden, n_out):

@@ -42,7 +42,7 @@ def test_the_solution_passes_at_every_size(exercise):
 def test_the_exercise_checks_itself_and_so_does_the_solution(exercise, tmp_path, mpirun):
     stub = tmp_path / f"{exercise.name}.py"
     stub.write_text(stub_of(COURSE, exercise))
-    failed = mpirun(2, stub)
+    failed = mpirun(exercise.sizes[0], stub)
     assert failed.returncode == 1 and "not written yet" in failed.stdout
     passed = mpirun(2, COURSE.solution_file(exercise))
     assert passed.returncode == 0 and f"{exercise.name} passed with 2 ranks" in passed.stdout

@@ -299,6 +299,29 @@ def test_a_dry_box_has_no_values():
         assert "size=()" in repr(x) and "vgpu:0" in repr(x)
 
 
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.int32])
+@pytest.mark.parametrize(
+    "bounds", [(7,), (7.5,), (True,), (0,), (0, 7, 2), (1, 9, 3), (3, -3, -1), (3, -3, -2.5), (1, 2, 0.1), (2, 2)]
+)
+def test_a_range_is_as_long_as_torchs(dry, dtype, bounds):
+    want = torch.arange(*bounds, dtype=dtype)
+    with virtual_gpus(1, dry=dry):
+        got = torch.arange(*bounds, dtype=dtype, device="vgpu:0")
+        assert (got.shape, got.dtype, got.device.index) == (want.shape, want.dtype, 0)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_range_that_cannot_be(dry):
+    with virtual_gpus(1, dry=dry):
+        with pytest.raises(RuntimeError, match="step must be nonzero"):
+            torch.arange(0, 1, 0, device="vgpu:0")
+        with pytest.raises(RuntimeError, match="inconsistent with step sign"):
+            torch.arange(3, 1, device="vgpu:0")
+        with pytest.raises(torch.OutOfMemoryError, match="745.06 GiB asked"):
+            torch.arange(10**11, device="vgpu:0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "keywords", "error", "message"),
     [

@@ -245,7 +245,8 @@ class DispatchMode(TorchDispatchMode):
         if self.box.backing.type == "meta":
             return
         with self.paused():
-            planned = func(*args, **{k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"})
+            shape_of, without = SHAPES.get(func, func), {k: v for k, v in kwargs.items() if k != "generator"}
+            planned = shape_of(*args, **without | {"device": "meta"})
         nbytes = planned.untyped_storage().nbytes() if isinstance(planned, Tensor) else 0
         if nbytes > self.box.ledger.free(index):
             raise self.box.ledger.out_of_memory(index, nbytes)

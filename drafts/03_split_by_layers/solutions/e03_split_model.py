@@ -8,13 +8,14 @@ Layers are moved, not copied: `split` trains the very parameters that `model` ha
 `copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e03_split_model`; `mpcourse hint e03_split_model`.
 """
 
-import torch.nn as nn
-
 from mpcourse.check import check_this_file
-from mpcourse.split import copy
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)
+
+import torch.nn as nn
+
+from mpcourse.split import copy
 
 
 class SplitModel(nn.Module):
