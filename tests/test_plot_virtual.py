@@ -238,7 +238,7 @@ def test_memory_over_operations_changes_where_the_operation_was_issued():
         a = torch.zeros(2**18, device="vgpu:0")
         b = a + 1
         c = b + 1
-        figure = plot.memory(box, "vgpu:0", over="operations")
+        figure = plot.memory(box, device="vgpu:0", over="operations")
     edges, found = heights(figure.axes[0])
     assert list(edges) == [0, 1, 2, 3, 4][: len(edges)] and figure.axes[0].get_ylabel() == "MiB"
     assert list(sum(found.values())) == pytest.approx([1, 2, 3][: len(edges) - 1])
@@ -268,14 +268,14 @@ def test_each_device_that_held_something_has_a_panel():
     with virtual_gpus(3) as box:
         alive = [torch.zeros(1000, device=d) for d in ("vgpu:0", "vgpu:2")]
         for device, panels in [(None, [0, 2]), (2, [2]), ("vgpu:0", [0]), (torch.device("vgpu", 2), [2])]:
-            titles = [axis.get_title(loc="left") for axis in plot.memory(box, device).axes]
+            titles = [axis.get_title(loc="left") for axis in plot.memory(box, device=device).axes]
             assert titles == [f"vgpu:{i}, Tesla P100-SXM2" for i in panels]
         with pytest.raises(ValueError, match="nothing was ever on vgpu:1"):
-            plot.memory(box, 1)
+            plot.memory(box, device=1)
         with pytest.raises(ValueError, match="not of the host's memory"):
-            plot.memory(box, "cpu")
+            plot.memory(box, device="cpu")
         with pytest.raises(RuntimeError, match="vgpu:7"):
-            plot.memory(box, 7)
+            plot.memory(box, device=7)
         del alive
 
 
@@ -383,7 +383,7 @@ def test_a_figure_of_nothing_says_why():
 
 
 def test_titles_are_the_callers(box):
-    for figure in (plot.timeline(box, "one"), plot.memory(box, title="one"), plot.traffic(box, "one")):
+    for figure in (plot.timeline(box, "one"), plot.memory(box, "one"), plot.traffic(box, "one")):
         assert figure.get_suptitle() == "one"
     for draw in (plot.timeline, plot.memory, plot.traffic):
         assert draw(box).get_suptitle()
@@ -456,3 +456,25 @@ def test_a_slider_that_is_moved_redraws_the_same_image(kernel):
 def test_a_slider_without_values_is_refused():
     with pytest.raises(ValueError, match="'batch' needs values"):
         plot.sliders(lambda batch: None, batch=[])
+
+
+def test_lines_have_their_names_and_a_reference_its_height():
+    made = plot.lines([1, 2, 8], {"a": [3, 4, 5], "b": [1, 1, 2]}, "x", "y", "title", {"all": 4.5}, log=False)
+    (axis,) = made.axes
+    assert [line.get_label() for line in axis.lines[:2]] == ["a", "b"] and axis.get_xscale() == "linear"
+    assert [list(line.get_ydata()) for line in axis.lines[:2]] == [[3, 4, 5], [1, 1, 2]]
+    assert list(axis.lines[2].get_ydata()) == [4.5, 4.5] and "all" in [t.get_text() for t in axis.texts]
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["1", "2", "8"]
+    assert plot.lines([1, 2], {"a": [3, 4]}, "x", "y", "title").axes[0].get_xscale() == "log"
+
+
+def test_points_stand_where_they_cost_what_they_cost_on_axes_from_zero():
+    (axis,) = plot.points({"a": (1.0, 10.0), "b": (2.0, 5.0)}, "x", "y", "title", {"all": 12.0}).axes
+    assert {line.get_label(): (*line.get_xdata(), *line.get_ydata()) for line in axis.lines[:2]} == {
+        "a": (1.0, 10.0),
+        "b": (2.0, 5.0),
+    }
+    assert axis.get_xlim()[0] == axis.get_ylim()[0] == 0 and axis.get_ylim()[1] > 12 and axis.get_xlim()[1] > 2
+    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b"]
+    with pytest.raises(ValueError, match="no choices"):
+        plot.points({}, "x", "y", "title")

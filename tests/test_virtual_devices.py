@@ -339,6 +339,14 @@ def test_bad_input_is_told(arguments, keywords, error, message):
         virtual_gpus(*arguments, **keywords)
 
 
+def test_meta_tensors_are_what_they_are_beside_a_box(box):
+    with torch.device("meta"):
+        x, norm = torch.tensor([1.0, 2.0], requires_grad=True), nn.BatchNorm1d(3)
+    assert x.device.type == norm.num_batches_tracked.device.type == torch.as_tensor([1], device="meta").device.type
+    assert x.device.type == "meta" and x.is_meta and not x.is_cpu and x.requires_grad
+    assert {t.device for t in norm.to_empty(device="vgpu:1").state_dict().values()} == {torch.device("vgpu:1")}
+
+
 def test_devices_may_differ():
     with virtual_gpus(2, ["Tesla P40", "GTX 1080"]):
         assert [torch.vgpu.get_device_name(i) for i in (0, 1)] == ["Tesla P40", "GTX 1080"]

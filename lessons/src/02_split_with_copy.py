@@ -382,4 +382,4 @@ with virtual_gpus(2) as box:
 # | ParallelNIN | an ensemble |
 # | HalvedNIN | data parallelism; in one process `nn.DataParallel`; lesson 06 |
 #
-# Next comes lesson 03, which splits a network between its layers. It is being written.
+# Next: [03 Split by layers](03_split_by_layers.ipynb), for a network that does not fit.

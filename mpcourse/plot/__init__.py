@@ -5,6 +5,7 @@ from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import lines
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost
+from mpcourse.plot.points import points
 from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_bill, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
@@ -20,6 +21,7 @@ __all__ = [
     "memory",
     "memory_bill",
     "message_cost",
+    "points",
     "sliders",
     "step_cost",
     "throughput",

@@ -19,8 +19,8 @@ NEAR = 0.6  # part of a device's memory from which on its end is drawn
 
 def memory(
     box: Box,
-    device: int | str | torch.device | None = None,
     title: str = "What holds each device's memory",
+    device: int | str | torch.device | None = None,
     over: str = "time",
 ) -> Figure:
     """Bytes by kind, stacked, with the peak and the operation and line that made it; a panel for each device.

@@ -70,7 +70,9 @@ def _index(mode: FunctionMode, x: Tensor) -> int:
 
 def _device(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> torch.device:
     block = mode.box.block_of(args[0])
-    return func(*args) if block is None and not args[0].is_meta else mode.box.device_at(_index(mode, args[0]))
+    if block is None:  # in a dry box a tensor without data and device is one that was moved to the CPU
+        return mode.box.device_at(HOST) if mode.box.dry else func(*args)
+    return mode.box.device_at(block.index)
 
 
 def _get_device(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> int:
@@ -78,7 +80,7 @@ def _get_device(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> int
 
 
 def _is_cpu(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> bool:
-    return _index(mode, args[0]) == HOST
+    return _index(mode, args[0]) == HOST and (mode.box.dry or func(*args))
 
 
 def _is_elsewhere(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> bool:
@@ -189,6 +191,8 @@ def _from_data(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tens
     elif device is None:
         target = _index(mode, data) if isinstance(data, Tensor) else HOST
     if device is not None:
+        if torch.device(device).type == "meta":
+            return func(*args, device="meta", **kwargs).requires_grad_(needs_grad)
         target = mode.box.index_of(device)
     if func is not torch.tensor and func is not Tensor.new_tensor and isinstance(data, Tensor):
         return data.to(mode.box.device_at(target), kwargs.get("dtype") or data.dtype)

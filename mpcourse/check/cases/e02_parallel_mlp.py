@@ -19,9 +19,9 @@ Tensor = torch.Tensor
 def check(answer: Answer, comm: WatchedComm) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
-        _compare(answer, box, "vgpu:0", "vgpu:1", 12, 10, 3)
-        _compare(answer, box, "vgpu:2", "vgpu:1", 5, 8, 4)
-        _compare(answer, box, "vgpu:0", "vgpu:0", 5, 8, 4)
+        _compare(answer, box, "vgpu:0", "vgpu:1", 12, 34, 3)  # narrower ones are now and then dead on all 7 rows
+        _compare(answer, box, "vgpu:2", "vgpu:1", 5, 26, 4)
+        _compare(answer, box, "vgpu:0", "vgpu:0", 5, 26, 4)
 
 
 def _compare(answer: Answer, box: Box, device0: str, device1: str, n_in: int, n_units: int, n_out: int) -> None:

@@ -1,0 +1,38 @@
+"""Exercise e03: a model over several devices, layer by layer.
+
+`split(model, [2, 3], ["vgpu:0", "vgpu:1"])` puts the first two layers of an nn.Sequential on vgpu:0 and the next three
+on vgpu:1, and returns a module that does what `model` did: its input is on the first device, its output on the last.
+
+Layers are moved, not copied: `split` trains the very parameters that `model` had. A tensor crosses each cut once.
+
+`copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e03_split_model`; `mpcourse hint e03_split_model`.
+"""
+
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
+import torch.nn as nn
+
+from mpcourse.split import copy
+
+
+class SplitModel(nn.Module):
+    """Stages, each on a device of its own."""
+
+    def __init__(self, stages, devices):
+        super().__init__()
+        raise NotImplementedError("e03_split_model: keep the stages so that .parameters() finds them, each moved to its device, and keep the devices")
+
+    def forward(self, x):
+        """x: on the first device. Returns the last stage's output, on the last device."""
+        raise NotImplementedError("e03_split_model: return x after all stages, copied to each one's device before it")
+
+
+def split(model, sizes, devices):
+    """A SplitModel whose stage i holds the next sizes[i] layers of `model`, in order.
+
+    model: an nn.Sequential. sizes: list of ints, 1 or more each, that sum to len(model). devices: as many devices.
+    """
+    raise NotImplementedError("e03_split_model: cut the layers into stages of sizes[i] each, and return SplitModel(stages, devices)")

@@ -1,0 +1,120 @@
+"""What e03_split_model is asked: stages on devices, against the whole model, over some steps of training."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong, short
+from mpcourse.virtual import Box, virtual_gpus
+
+Tensor = torch.Tensor
+CUT = "Each crossing is copy(x, device): without detach, .data, torch.no_grad or a new tensor."
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank may call this; ranks do not talk."""
+    with virtual_gpus(4) as box:
+        _train(answer, box, _mlp(), [2, 3], ["vgpu:0", "vgpu:1"])
+        _train(answer, box, _mlp(), [1, 1, 3], ["vgpu:2", "vgpu:0", "vgpu:3"])
+        _train(answer, box, _normed(), [3, 1, 1, 1], ["vgpu:3", "vgpu:2", "vgpu:1", "vgpu:0"])
+        _train(answer, box, _mlp(), [5], ["vgpu:1"])
+        _train(answer, box, _mlp(), [2, 2, 1], ["vgpu:0", "vgpu:1", "vgpu:0"])
+        _train(answer, box, _shared(), [2, 2, 1], ["vgpu:1", "vgpu:0", "vgpu:2"])
+
+
+def _mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def _normed() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+def _shared() -> nn.Sequential:
+    """One Tanh, in two places: it has no parameters, so it may be in two stages."""
+    tanh = nn.Tanh()
+    return nn.Sequential(nn.Linear(4, 6), tanh, nn.Linear(6, 5), tanh, nn.Linear(5, 3))
+
+
+def _train(answer: Answer, box: Box, model: nn.Sequential, sizes: list[int], devices: list[str]) -> None:
+    whole = copy.deepcopy(model)
+    own = list(model.parameters())
+    parts = answer.call("split", model, sizes, devices, changes=(sizes, devices))
+    _places(parts, own, model, sizes, devices)
+    one = torch.optim.SGD(whole.parameters(), lr=0.1)
+    other = torch.optim.SGD(parts.parameters(), lr=0.1)
+    for step in range(3):
+        values = torch.randn(5, 4)
+        x = values.to(devices[0])
+        box.reset()
+        try:
+            out = answer.run(parts, "the split model", x, changes=(x,))
+        except RuntimeError as error:
+            if "shapes cannot be multiplied" not in str(error):
+                raise
+            why = "Each stage gets what the stage before it returned; only the first gets the input."
+            raise Wrong("the split model to run", str(error), why) from None
+        copies = lanes(box)
+        want = whole(values)
+        is_on(out, devices[-1], "the output", "The output stays where the last stage computes it.")
+        when = "the output" if step == 0 else f"the output after {step} steps of training"
+        if out.shape != want.shape:
+            why = "Do all layers run, each once, in their order?"
+            raise Wrong(f"{when} of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
+        why = "Do all layers run, each once, in their order?" if step == 0 else f"The training differs. {CUT}"
+        equal(out, want, when, why, 1e-4, 1e-5)
+        cuts = [f"{a} -> {b}" for a, b in zip(devices, devices[1:], strict=False) if a != b]
+        if copies != cuts:
+            raise Wrong(told(cuts), told(copies), "A tensor crosses each cut once; parameters never do.")
+        one.zero_grad()
+        other.zero_grad()
+        probe = torch.randn_like(want)
+        want.backward(probe)
+        backward(answer, out, probe, "the output", CUT)
+        for i, (p, q) in enumerate(zip(own, whole.parameters(), strict=True)):
+            if p.grad is None:
+                raise Wrong(f"a gradient for parameter {i} of the model", "None", CUT)
+            assert q.grad is not None
+            equal(p.grad, q.grad, f"the gradient of parameter {i}", CUT, 1e-4, 1e-5)
+        one.step()
+        other.step()
+
+
+def _places(parts: Any, own: list[nn.Parameter], model: nn.Sequential, sizes: list[int], devices: list[str]) -> None:
+    """The model's own parameters, all of them, on the devices of their stages."""
+    if not isinstance(parts, nn.Module):
+        why = "Nothing came back: is it returned?" if parts is None else "Return SplitModel(stages, devices)."
+        raise Wrong("split to return a module", short(parts), why)
+    held = [id(p) for p in parts.parameters()]
+    if not held:
+        why = "A plain list hides modules: .parameters() finds none, and nothing is trained. Use nn.ModuleList."
+        raise Wrong("the parameters of all stages", "none", why)
+    if not set(held) & {id(p) for p in own}:
+        why = "The layers are moved, not copied: an optimizer that holds the model's parameters goes on training."
+        raise Wrong("the model's own parameters", "others", why)
+    if missing := [i for i, p in enumerate(own) if id(p) not in held]:
+        raise Wrong(
+            f"all {len(own)} parameters of the model",
+            f"{len(own) - len(missing)} of them: the last layers are in no stage"
+            if missing[-1] == len(own) - 1
+            else f"{len(own) - len(missing)} of them",
+            "sizes sum to the number of layers: each layer is in one stage.",
+        )
+    start = 0
+    for i, (size, device) in enumerate(zip(sizes, devices, strict=True)):
+        for layer in range(start, start + size):
+            for name, p in model[layer].named_parameters():
+                why = f"Stage {i} has {size} of the layers, from layer {start} on, and lives on devices[{i}]."
+                if p.device.type == "cpu":
+                    why = "Stages move when the model is split: split returns with each of them on its device."
+                elif len(set(model)) < len(model):
+                    why = "One module stands in two places. model.children() names it once, list(model) twice."
+                is_on(p, device, f"layer {layer}'s {name}, of stage {i},", why)
+            for name, b in model[layer].named_buffers():
+                is_on(b, device, f"layer {layer}'s {name}, of stage {i},", "module.to(device) moves buffers too.")
+        start += size

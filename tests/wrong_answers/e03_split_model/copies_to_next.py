@@ -1,0 +1,28 @@
+# says: Do all layers run, each once, in their order?
+# thinks: Each stage's result goes to the next device, so stages are zipped with devices[1:].
+"""Exercise e03: a model over several devices, layer by layer."""
+
+import torch.nn as nn
+
+from mpcourse.split import copy
+
+
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.devices = devices
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+
+    def forward(self, x):
+        for stage, following in zip(self.stages, self.devices[1:]):
+            x = copy(stage(x), following)
+        return x
+
+
+def split(model, sizes, devices):
+    layers = list(model)
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(nn.Sequential(*layers[start : start + size]))
+        start += size
+    return SplitModel(stages, devices)

@@ -1,0 +1,30 @@
+# says: autograd knows nothing of
+# thinks: Moving tensors has to be hidden from autograd.
+"""Exercise e03: a model over several devices, layer by layer."""
+
+import torch
+import torch.nn as nn
+
+from mpcourse.split import copy
+
+
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.devices = devices
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+
+    def forward(self, x):
+        with torch.no_grad():
+            for stage, device in zip(self.stages, self.devices):
+                x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    layers = list(model)
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(nn.Sequential(*layers[start : start + size]))
+        start += size
+    return SplitModel(stages, devices)

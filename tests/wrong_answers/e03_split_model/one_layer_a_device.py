@@ -1,0 +1,23 @@
+# says: 2 of them: the last layers are in no stage
+# thinks: zip over the layers and the devices gives each its own.
+"""Exercise e03: a model over several devices, layer by layer."""
+
+import torch.nn as nn
+
+from mpcourse.split import copy
+
+
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.devices = devices
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    return SplitModel(list(model), devices)
