@@ -10,7 +10,7 @@ from mpcourse.virtual import virtual_gpus
 from mpcourse.virtual.allocator import CachingAllocator
 
 MiB = 2**20
-CUBLAS = 8 * MiB + 128 * 1024
+CUBLAS = 2 * (8 * MiB + 128 * 1024)  # of the thread of forward, and of that of backward
 
 
 def step(box, optimizer=torch.optim.Adam, n=2):
@@ -51,6 +51,25 @@ def test_after_forward_the_activations_are_what_backward_needs():
         loss.backward()
         assert "temporaries" not in box.ledger.kinds(0)
         assert box.ledger.kinds(0)["gradients"] == box.ledger.kinds(0)["parameters"]
+
+
+def test_attention_keeps_no_matrix_of_weights_and_costs_its_products():
+    with virtual_gpus(1, dry=True) as box:
+        q, k, v = (torch.randn(2, 4, 1000, 16, device="vgpu:0", requires_grad=True) for _ in range(3))
+        box.reset()
+        F.scaled_dot_product_attention(q, k, v).sum().backward()
+        assert box.ledger.most[0] < 20 * q.nbytes < 2 * 4 * 1000 * 1000 * 4
+        flops = [e.flops for e in box.events if "attention" in e.name and e.lane == "vgpu:0"]
+    product = 2 * 2 * 4 * 1000 * 1000 * 16
+    assert flops == [2 * product, 5 * product]  # backward computes the weights again
+
+
+def test_a_recurrent_layer_costs_its_products():
+    layer = nn.LSTM(8, 16)
+    with virtual_gpus(1) as box:
+        layer.to("vgpu:0")(torch.randn(5, 3, 8, device="vgpu:0"))[0].sum().backward()
+        flops = sum(e.flops for e in box.events if e.lane == "vgpu:0")
+    assert flops == 3 * 2 * 5 * 3 * (4 * 16 * 8 + 4 * 16 * 16)
 
 
 def test_the_peak_knows_its_moment_and_its_kinds():

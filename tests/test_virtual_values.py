@@ -128,6 +128,8 @@ def test_a_dry_run_has_the_operations_and_bytes_of_a_real_one(model):
         with virtual_gpus(2, dry=dry) as box:
             make, inputs, targets = MODELS[model]
             net = make().to("vgpu:0")
+            if model == "transformer":  # with dropout the CPU has no fused attention, as GPUs do and a dry box
+                net.block.self_attn.dropout = 0.0
             opt = torch.optim.Adam(net.parameters())
             for _ in range(2):
                 opt.zero_grad()

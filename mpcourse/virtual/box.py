@@ -83,7 +83,7 @@ class Box:
         self.current = 0  # the device of a plain "vgpu"
         self.last = HOST  # the device of the latest operation
         self.call: tuple[tuple, dict] | None = None  # arguments of the torch function under way
-        self.workspaces: dict[int, Block] = {}
+        self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
         self._stack: contextlib.ExitStack | None = None
 
@@ -131,12 +131,15 @@ class Box:
         self.ledger.allocate(allocation, self.now)
         return Block(self, allocation)
 
-    def workspace(self, index: int) -> None:
-        """What cuBLAS takes at a device's first matrix product, and keeps."""
-        nbytes = self.gpus[index].workspace
-        if index not in self.workspaces and nbytes:
+    def workspace(self, index: int, backward: bool) -> None:
+        """What cuBLAS takes at a device's first matrix product, and keeps.
+
+        On GPUs backward runs in a thread of its own. So it has a handle of cuBLAS, and a workspace, of its own.
+        """
+        nbytes, key = self.gpus[index].workspace, (index, backward)
+        if key not in self.workspaces and nbytes:
             made = Allocation(index, nbytes, "workspaces", "cuBLAS", (nbytes,), torch.uint8, None, "")
-            self.workspaces[index] = self._allocate(made)
+            self.workspaces[key] = self._allocate(made)
 
     # -- time --
 

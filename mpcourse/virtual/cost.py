@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+Tensor = torch.Tensor
 
 # These write what they change, and do not read it first.
 _OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "_foreach_zero_"}
@@ -17,6 +19,28 @@ _SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is
 # Element by element like those that torch tags as pointwise, and refused in the same words.
 _ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward", "binary_cross_entropy"}
 _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return sdpa_flop_count(query.shape, key.shape, value.shape)
+
+
+def _attention_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape)
+
+
+def _recurrent(x: Tensor, of_input: Tensor, of_state: Tensor, *rest: Any, **options: Any) -> int:
+    """(steps, batch, features), and both weights, each used once a step."""
+    return 2 * x.shape[0] * x.shape[1] * (of_input.numel() + of_state.numel())
+
+
+# Of operations that only the CPU has; torch's registry has those of GPUs.
+_MORE_FLOPS: dict[str, Callable[..., int]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "mkldnn_rnn_layer": _recurrent,
+    "mkldnn_rnn_layer_backward": lambda *args, **options: 2 * _recurrent(*args),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +75,7 @@ def describe(func: Any) -> Operation:
         pointwise=torch.Tag.pointwise in func.tags or name in _ELEMENTWISE,
         foreach=name.startswith("_foreach"),
         indexes=name in _INDEXES,
-        flops=flop_registry.get(packet),
+        flops=flop_registry.get(packet) or _MORE_FLOPS.get(name),
     )
 
 

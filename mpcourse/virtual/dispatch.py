@@ -114,7 +114,7 @@ class DispatchMode(TorchDispatchMode):
         if box.record:
             line, doing = asking_line()
         if op.product:
-            box.workspace(index)
+            box.workspace(index, phase in ("backward", "recompute"))
         made = [box.place(t, index, _kind(inputs, phase, doing), op.name, line, phase) for t in fresh]
         self._adopt(inputs, blocks)
         gpu = box.gpus[index]

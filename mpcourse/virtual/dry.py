@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 Tensor = torch.Tensor
 
@@ -48,3 +49,20 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.arange.start: _arange,
     torch.ops.aten.arange.start_step: _arange,
 }
+
+
+_plain_attention = F.scaled_dot_product_attention
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """F.scaled_dot_product_attention as one operation that keeps no matrix of weights, which it is on GPUs.
+
+    Of meta tensors torch would make many operations, and that matrix.
+    """
+    if query.dim() != 4 or enable_gqa:
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return op(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]

@@ -2,16 +2,19 @@
 
 import contextlib
 import threading
+import unittest.mock
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from mpcourse.virtual.asked import Line, asking_line, told
 from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.dispatch import DispatchMode
+from mpcourse.virtual.dry import attention
 from mpcourse.virtual.refuse import no_data
 
 Tensor = torch.Tensor
@@ -199,6 +202,20 @@ def _from_data(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tens
     return mode.move(func(*args, **kwargs), target, False).requires_grad_(needs_grad)
 
 
+def _attention(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
+    q = args[0] if args else kwargs["query"]
+    on_device = mode.box.dry and _index(mode, q) != HOST
+    return attention(*args, **kwargs) if on_device else func(*args, **kwargs)
+
+
+def _multi_head_attention(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Python code that calls attention while this mode is off: it finds the fused one by its name."""
+    if not mode.box.dry or _index(mode, args[0]) == HOST:
+        return func(*args, **kwargs)
+    with unittest.mock.patch.object(F, "scaled_dot_product_attention", attention):
+        return func(*args, **kwargs)
+
+
 def _getter(name: str) -> Any:
     """What torch calls for `tensor.name`."""
     return getattr(Tensor, name).__get__
@@ -224,6 +241,8 @@ _HANDLERS: dict[Any, Handler] = {
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,
+    F.scaled_dot_product_attention: _attention,
+    F.multi_head_attention_forward: _multi_head_attention,
 }
 
 

@@ -25,7 +25,7 @@ class GPU:
     convolutions use for float32 by default; 0: it has none) likewise. bandwidth: of its memory, bytes/s. memory: bytes.
     launch: seconds of the host for one operation (Python, dispatcher and driver). kernel: least seconds of one
     operation on the device. context: bytes that the driver and the CUDA libraries take before the first tensor.
-    workspace: bytes of cuBLAS's workspace, which the caching allocator holds from the first matrix product on.
+    workspace: bytes of cuBLAS's workspace, which the caching allocator holds from a thread's first matrix product on.
     """
 
     name: str
@@ -108,6 +108,7 @@ GPUS = {
     name: GPU(name, f32 * 1e12, gb * 1e9, int(gib) * GiB, f64 * 1e12, f16 * 1e12, tf32 * 1e12)
     for name, (f32, f64, f16, gb, gib, tf32) in _GPUS
 }
+GPUS["H200-SXM"] = replace(GPUS["H200-SXM"], workspace=32 * MiB)  # torch gives cuBLAS more on Hopper
 LINKS = {
     name: Link(name, gb * 1e9, latency)
     for name, gb, latency in [
