@@ -83,8 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     watch.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
     bench = command("bench", _bench, "Measure, and compare with what is promised.")
     bench.add_argument(
-        "name", choices=["course", "virtual"], help="course: what a learner waits for; virtual: what virtual GPUs cost"
+        "name",
+        choices=["course", "virtual", "truth"],
+        help="course: what a learner waits for; virtual: what virtual GPUs cost; truth: predictions beside facts",
     )
+    bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
     bench.add_argument("--runs", type=int, default=5, metavar="N", help="of each measurement; the median counts")
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
     predict = command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
@@ -289,9 +292,12 @@ def _watch(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     if options.runs < 1:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
+    if options.device and options.name != "truth":
+        raise UserError("--device is of `mpcourse bench truth`")
     from mpcourse.bench import BENCHMARKS, show
 
-    return show(list(BENCHMARKS[options.name](options.runs)), options.json)
+    more = {"device": options.device} if options.device else {}
+    return show(list(BENCHMARKS[options.name](options.runs, **more)), options.json)
 
 
 def _predict(options: argparse.Namespace) -> int:

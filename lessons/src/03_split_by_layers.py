@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mpcourse import plot
 from mpcourse.models import ResNet50, UNet3D
+from mpcourse.published import TWO_P100
 from mpcourse.split import ModelParallelResNet50, balance, copy, split
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 
@@ -89,14 +90,14 @@ None
 # keeps them, and CUDA itself takes some for its context.
 
 # %%
-published = [14637, 6657]
+published = list(TWO_P100.MiB)
 peaks = [pair.ledger.peak(i) for i in (0, 1)]
 with pair:
     reserved = [torch.vgpu.max_memory_reserved(i) for i in (0, 1)]
 workspaces = [p.kinds.get("workspaces", 0) for p in peaks]
 rows = {
     "tensors at the peak": [p.nbytes - w for p, w in zip(peaks, workspaces)],
-    "workspace of cuBLAS": workspaces,
+    "workspaces of cuBLAS": workspaces,
     "kept by the allocator besides": [r - p.nbytes for r, p in zip(reserved, peaks)],
     "CUDA context (assumed)": [P100.context] * 2,
 }
@@ -355,6 +356,9 @@ got
 # | `balance` | torchgpipe's `balance_by_time` and `balance_by_size` |
 # | checkpointing | activation checkpointing, `torch.utils.checkpoint`; "recompute" in Megatron-LM |
 # | memory kept by the allocator | reserved memory; `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` |
+#
+# The table above is also `mpcourse bench truth`. On a machine with a GPU, `--device cuda` compares ten models' memory
+# and time, predicted and measured.
 #
 # For a model of your own: `mpcourse predict file.py:make_model --batch 10 3 1024 1024 --gpus 2 --cut layer2`.
 #

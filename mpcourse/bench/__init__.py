@@ -2,8 +2,9 @@
 
 from mpcourse.bench.course import course
 from mpcourse.bench.record import Record, show
+from mpcourse.bench.truth import truth
 from mpcourse.bench.virtual import virtual
 
-BENCHMARKS = {"course": course, "virtual": virtual}
+BENCHMARKS = {"course": course, "truth": truth, "virtual": virtual}
 
 __all__ = ["BENCHMARKS", "Record", "show"]

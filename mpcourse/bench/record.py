@@ -51,11 +51,13 @@ def show(records: Sequence[Record], as_json: bool) -> int:
         rows = [asdict(r) | {"median": r.median, "kept": r.kept} for r in records]
         print(json.dumps({"machine": machine(), "records": rows}, indent=1))
     else:
-        table = Table("what", "median", "least", "most", "runs", "promised")
+        repeated = any(len(r.runs) > 1 for r in records)
+        table = Table("what", *(("median", "least", "most", "runs") if repeated else ("figure",)), "promised")
         for r in records:
-            numbers = [f"{value:.2f} {r.unit}" for value in (r.median, min(r.runs), max(r.runs))]
+            values = (r.median, min(r.runs), max(r.runs)) if repeated else r.runs
+            numbers = [f"{value:.2f} {r.unit}".strip() for value in values] + ([str(len(r.runs))] if repeated else [])
             promise = "" if r.promise is None else f"{r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
-            table.add_row(r.what, *numbers, str(len(r.runs)), promise)
+            table.add_row(r.what, *numbers, promise)
         out = Console(file=sys.stdout, highlight=False)
         out.print(table)
         out.print(", ".join(f"{key} {value}" for key, value in machine().items()))

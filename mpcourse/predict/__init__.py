@@ -2,6 +2,6 @@
 
 from mpcourse.predict.load import built, find_maker
 from mpcourse.predict.show import show
-from mpcourse.predict.step import OPTIMIZERS, Prediction, predict
+from mpcourse.predict.step import OPTIMIZERS, Prediction, predict, train_step
 
-__all__ = ["OPTIMIZERS", "Prediction", "built", "find_maker", "predict", "show"]
+__all__ = ["OPTIMIZERS", "Prediction", "built", "find_maker", "predict", "show", "train_step"]

@@ -29,7 +29,8 @@ class Device:
     """What one device held, in bytes; `peak` by kind at its fullest, `kept` by kind after the step.
 
     allocated: the sum of `peak`. reserved: by the caching allocator. total: with the CUDA context, as nvidia-smi shows
-    it. busy: the part of the step during which it computed (None: the step does not fit).
+    it. busy: the part of the step during which it computed (None: the step does not fit). flops, traffic, operations:
+    of one step; traffic in bytes that operations read and write.
     """
 
     device: str
@@ -43,6 +44,9 @@ class Device:
     capacity: int
     fits: bool
     busy: float | None
+    flops: int
+    traffic: int
+    operations: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Prediction:
 def predict(
     make: Callable[[], object],
     batch: Sequence[int],
-    gpu: str = "Tesla P100-SXM2",
+    gpu: str | GPU = "Tesla P100-SXM2",
     gpus: int = 1,
     *,
     link: str = "NVLink 1",
@@ -118,9 +122,10 @@ def predict(
     for i, device in enumerate(run.devices):
         fits = i != full and device.allocated + device.context <= spec.memory
         devices.append(replace(device, capacity=spec.memory, fits=fits, busy=None if refusal else device.busy))
+    seconds = None if refusal else run.seconds
     return Prediction(
-        list(batch), gpu, link, optimizer, refusal is None, cuts, chosen, devices, None if refusal else run.seconds,
-        run.copies, sum(run.copies.values()), refusal,
+        list(batch), spec.name, link, optimizer, refusal is None, cuts, chosen, devices, seconds, run.copies,
+        sum(run.copies.values()), refusal,
     )  # fmt: skip
 
 
@@ -137,10 +142,10 @@ def _train(model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU,
         try:
             place(model, parts, box.devices)
             opt = OPTIMIZERS[optimizer][0]([p for p in model.parameters() if p.requires_grad])
-            _step(model, x, opt)
+            train_step(model, x, opt, box.devices[0])
             box.reset()  # the first step was for the optimizer's state and the workspaces
             start = box.now
-            _step(model, x, opt)
+            train_step(model, x, opt, box.devices[0])
             seconds = box.synchronize() - start
         except UserError:
             raise
@@ -156,9 +161,10 @@ def _train(model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU,
         return _Run(devices, seconds, copies)
 
 
-def _step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+def train_step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Copy the batch to `device`, forward, the mean of the squares of the output, backward, update."""
     optimizer.zero_grad()
-    out = _first_tensor(model(x.to("vgpu:0")))
+    out = _first_tensor(model(x.to(device)))
     if out is None:
         raise UserError("the model's output holds no tensor: its forward must return one, or a tuple or dict with one")
     if not out.requires_grad:
@@ -170,9 +176,11 @@ def _step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -
 def _device(box: Box, index: int, part: list[str], seconds: float) -> Device:
     peak, spec = box.ledger.peak(index), box.gpus[index]
     reserved = box.ledger.allocators[index].max_reserved
+    work = [e for e in box.events if e.lane == box.names[index]]
     return Device(
         box.names[index], part, peak.kinds, box.ledger.kinds(index), peak.nbytes, reserved, spec.context,
-        reserved + spec.context, spec.memory, True, busy(box.events, box.names[index]) / seconds,
+        reserved + spec.context, spec.memory, True, busy(work, box.names[index]) / seconds,
+        sum(e.flops for e in work), sum(e.nbytes for e in work), len(work),
     )  # fmt: skip
 
 
