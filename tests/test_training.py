@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mpcourse.check.cases import e01_memory
 from mpcourse.data import Dataset, Examples, digits
 from mpcourse.memory import measure_step
 from mpcourse.models import conv_net, mlp
@@ -121,3 +122,14 @@ def test_tied_weights_are_counted_once_and_frozen_ones_have_no_gradient():
     measured = measure_step(model, images, labels, torch.optim.SGD(tied.parameters(), lr=0.1, momentum=0.9))
     assert measured.parameters == 4 * (25 + 5 + 5)
     assert measured.gradients == measured.optimizer == 4 * 30
+
+
+@pytest.mark.parametrize("optimizer", e01_memory.OPTIMIZERS)
+@pytest.mark.parametrize(("widths", "batch"), [((784, 100, 10), 10), ((7, 3), 1), ((20, 30, 40, 5), 9)])
+def test_the_ledger_of_a_virtual_gpu_holds_what_autograd_saves(widths, batch, optimizer):
+    model = mlp(widths)
+    images, labels = torch.randn(batch, widths[0]), torch.randint(widths[-1], (batch,))
+    real = measure_step(model, images, labels, e01_memory.OPTIMIZERS[optimizer](model.parameters()))
+    virtual = e01_memory.measured(widths, batch, optimizer)
+    assert virtual.as_dict() == real.as_dict()
+    assert sorted(map(str, virtual.saved)) == sorted(map(str, real.saved))

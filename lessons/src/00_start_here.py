@@ -159,6 +159,43 @@ None
 # a beta of its own. Lesson 05 looks closer.
 
 # %% [markdown]
+# ## GPUs that are not there
+#
+# A rank is one way to have many devices. The other is one process that commands several GPUs. This laptop need not
+# have any: `virtual_gpus` makes some. They hold real tensors, refuse what real GPUs refuse, and keep a clock.
+#
+# Here a tensor of a million numbers moves from one to the other, over the link of two Tesla P100.
+
+# %%
+import torch
+
+from mpcourse.virtual import virtual_gpus
+
+with virtual_gpus(2, "Tesla P100-SXM2", "NVLink 1") as box:
+    x = torch.randn(1_000_000, device="vgpu:0")
+    y = x.to("vgpu:1")
+    box.synchronize()
+    assert torch.equal(x.cpu(), y.cpu()) and y.device == torch.device("vgpu:1")
+(move,) = [event for event in box.copies if event.lane == "vgpu:0 -> vgpu:1"]
+assert move.nbytes == 4_000_000
+f"{move.lane}: {move.nbytes} bytes in {1e6 * (move.end - move.start):.0f} µs"
+
+# %% [markdown]
+# 208 microseconds: alpha is 8 of them, and beta one second for 20 GB. It is the same law as for messages.
+#
+# And the error that everybody meets first: two tensors on two GPUs cannot be added. The first line is torch's own. A
+# real GPU would not say the rest.
+
+# %%
+with box:
+    try:
+        x + y
+    except RuntimeError as error:
+        refusal = str(error)
+assert refusal.startswith("Expected all tensors to be on the same device")
+print(refusal)
+
+# %% [markdown]
 # ## How an exercise works
 #
 # Exercises are files in `exercises/`. Open one, replace its `raise NotImplementedError` by your answer, and check it:
@@ -238,5 +275,6 @@ verdict["why"]
 # | rank, size | `RANK`, `WORLD_SIZE`; `torch.distributed.get_rank()` |
 # | communicator | process group |
 # | `comm.Send(array, dest=1)` | `torch.distributed.send(tensor, dst=1)` |
+# | `"vgpu:0"`, `torch.vgpu` | `"cuda:0"`, `torch.cuda` |
 #
 # Next: [01 One device](01_one_device.ipynb), the training step that all later lessons split.

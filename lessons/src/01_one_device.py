@@ -6,7 +6,7 @@
 # Every later lesson takes one training step and splits it: over devices, over time, over machines. A split pays when
 # it saves more than it costs. So we must know first what one step costs on one device.
 #
-# The device of this lesson is one CPU core. The laws are those of a GPU; the numbers are smaller.
+# We measure on one CPU core. Then we ask what a GPU would do. The laws are the same.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -21,6 +21,7 @@ from mpcourse.data import digits
 from mpcourse.memory import measure_step
 from mpcourse.models import mlp
 from mpcourse.training import train
+from mpcourse.virtual import busy, virtual_gpus
 
 torch.set_num_threads(1)  # one core stands for one device
 
@@ -64,12 +65,12 @@ def step(model, optimizer, images, labels):
     loss = F.cross_entropy(model(images), labels)  # forward
     loss.backward()  # backward
     optimizer.step()  # update
-    return loss.item()
+    return loss
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 images, labels = data.train.images[:100], data.train.labels[:100]
-losses = [step(model, optimizer, images, labels) for _ in range(60)]
+losses = [step(model, optimizer, images, labels).item() for _ in range(60)]
 assert losses[-1] < 0.1 * losses[0], "sixty steps on one batch should all but learn it by heart"
 
 # %% [markdown]
@@ -165,6 +166,7 @@ assert 1024 / seconds[-1] > 3 * (1 / seconds[0]), "a large batch should have sev
 plot.throughput(sizes, seconds, fixed, each, "Below the knee a larger batch costs little more time")
 print(f"a step: {1e3 * fixed:.2f} ms + {1e6 * each:.1f} µs for each example; the knee: batch {fixed / each:.0f}")
 
+
 # %% [markdown]
 # Left of the knee the step is **bound by its fixed cost**: on a GPU one says launch-bound. Twice the batch takes little
 # longer. Right of it the step is **compute-bound**: twice the batch takes twice the time, and throughput stays.
@@ -174,6 +176,89 @@ print(f"a step: {1e3 * fixed:.2f} ms + {1e6 * each:.1f} µs for each example; th
 #
 # Keep this in mind when a batch is split over devices. Two devices with half the batch each are twice as fast only if
 # half the batch is still right of the knee.
+
+# %% [markdown]
+# ## The same step on a GPU
+#
+# A GPU does nothing by itself. For each operation the host runs some Python, some of torch and some of the driver, and
+# puts the operation into the GPU's queue. That takes a few microseconds, whatever the operation. Then the host goes
+# on, and does not wait.
+#
+# A virtual GPU has this clock. `dry=True` leaves out the numbers: shapes, bytes and time need none.
+
+# %%
+def on_gpu(batch, units=1000, gpu="A100-SXM4"):
+    """The box after one step, its batch copied to the GPU first, and the seconds that it took."""
+    with virtual_gpus(1, gpu, dry=True) as box:
+        model = mlp([784, units, units, 10]).to("vgpu:0")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        for _ in range(2):  # the first step makes the optimizer's state
+            images, labels = torch.randn(batch, 784), torch.randint(10, (batch,))
+            box.reset()
+            start = box.synchronize()
+            step(model, optimizer, images.to("vgpu:0"), labels.to("vgpu:0"))
+            took = box.synchronize() - start
+    return box, took
+
+
+gpu_sizes = [4**k for k in range(9)]
+gpu_seconds = [on_gpu(size)[1] for size in gpu_sizes]
+gpu_fixed, gpu_each = fit_line(gpu_sizes, gpu_seconds)
+assert gpu_seconds[3] < 1.1 * gpu_seconds[0], "64 examples should take hardly longer than one"
+assert gpu_seconds[-1] > 3 * gpu_seconds[-2], "4 times the batch should take nearly 4 times as long"
+title = f"A virtual A100 has its knee at batch {gpu_fixed / gpu_each:.0f}"
+plot.throughput(gpu_sizes, gpu_seconds, gpu_fixed, gpu_each, title, "predicted")
+None
+
+# %% [markdown]
+# It is the same picture, with other numbers. A GPU has many times the throughput of a core, and needs a larger batch
+# to have it. Why? Look at the two sides of the knee.
+
+# %%
+few, few_seconds = on_gpu(64)
+launching = sum(e.end - e.start for e in few.events if e.kind == "enqueue")
+assert busy(few.events, "vgpu:0") < 0.6 * few_seconds < 0.7 * few_seconds < launching
+plot.timeline(few, "Batch 64: the host is busy, the GPU waits for work")
+None
+
+# %% [markdown]
+# The lanes are the host, the GPU and the link between them. Each light bar is an operation of forward, each dark one of
+# backward. The host starts operations one after the other. The GPU is done with most of them before the next one comes.
+# This step is **launch-bound**.
+
+# %%
+many, many_seconds = on_gpu(4096)
+assert busy(many.events, "vgpu:0") > 0.7 * many_seconds
+plot.timeline(many, "Batch 4096: the host is done early, the GPU has work to the end")
+None
+
+
+# %% [markdown]
+# Now the host runs ahead, and the queue is full: **compute-bound**. And the copy of the batch has become visible: a
+# quarter of the step, in which the GPU waits. A good data loader copies the next batch meanwhile.
+#
+# Try it. How large must the batch be with 4000 units? And does a faster GPU help a launch-bound step?
+
+# %% tags=["nbval-ignore-output"]
+def try_it(batch=64, units=1000, gpu="A100-SXM4"):
+    box, took = on_gpu(batch, units, gpu)
+    return plot.timeline(box, f"{gpu}, {units} units, batch {batch}: {batch / took:,.0f} examples a second")
+
+
+plot.sliders(
+    try_it,
+    batch=[1, 16, 64, 256, 1024, 4096],
+    units=[250, 1000, 4000],
+    gpu=["Tesla P100-SXM2", "A100-SXM4", "H200-SXM"],
+)
+
+# %%
+slower, faster = on_gpu(64)[1], on_gpu(64, gpu="H200-SXM")[1]
+assert 1.0 < slower / faster < 1.1
+print(f"batch 64, an A100: {1e6 * slower:.0f} µs a step; an H200: {1e6 * faster:.0f} µs")
+
+# %% [markdown]
+# The H200 computes three times as fast, and the step is hardly shorter: the host is the bottleneck, and it is the same.
 
 # %% [markdown]
 # ## Does it learn?
@@ -254,11 +339,55 @@ small, large = bills["SGD, batch 100"]["activations"], bills["SGD, batch 2000"][
 assert large - 4 == 20 * (small - 4)  # one 4-byte number of the loss does not depend on the batch
 small, large
 
+
+# %% [markdown]
+# ## When is there most of it?
+#
+# The bill adds up what a step holds of each kind. Not all of it is there at once: gradients come while activations go.
+# A virtual GPU keeps a **ledger** of every allocation, so it can draw the whole step.
+
+# %%
+def ledger_of(batch):
+    """The box after a step of Adam, its batch on the GPU already."""
+    with virtual_gpus(1, "A100-SXM4", dry=True) as box:
+        model = mlp().to("vgpu:0")
+        optimizer = adam(model.parameters())
+        images, labels = torch.randn(batch, 784, device="vgpu:0"), torch.randint(10, (batch,), device="vgpu:0")
+        for _ in range(2):  # the first step makes the optimizer's state
+            box.reset()
+            step(model, optimizer, images, labels)
+        held = box.ledger.kinds(0)
+    return box, held
+
+
+box, held = ledger_of(2000)
+same = bills["Adam, batch 2000"]
+assert held["parameters"] == same["parameters"] and held["gradients"] == same["gradients"]
+assert held["optimizer state"] == same["optimizer"] - 6 * 4  # torch keeps the step counts on the CPU
+plot.memory(box, "Adam, batch 2000: the peak is in backward", over="operations")
+None
+
+# %% [markdown]
+# Parameters and Adam's state are there all the time. Activations rise in forward and fall in backward, while gradients
+# rise. **The peak is what must fit.** It is higher than the bill for two reasons. Backward needs room for gradients
+# that pass by, the *temporaries*. And a GPU has *workspaces*, scratch memory of the library that multiplies matrices.
+
+# %%
+peaks = {batch: ledger_of(batch)[0].ledger.peak(0) for batch in (100, 2000)}
+assert [peak.phase for peak in peaks.values()] == ["optimizer", "backward"]
+for batch, peak in peaks.items():
+    print(f"batch {batch}: peak of {peak.nbytes / 2**20:.1f} MiB in {peak.phase}, at {peak.name}")
+    print("   " + ", ".join(f"{kind} {nbytes / 2**20:.1f}" for kind, nbytes in peak.kinds.items()))
+
+# %% [markdown]
+# With a small batch the peak is elsewhere: in the update. Adam computes with all parameters at once, and its scratch
+# copies are as large as they are.
+
 # %% [markdown]
 # ## Your turn
 #
 # Exercise `e01_memory`: compute the bill, to the byte, for any widths, batch and optimizer. No network is built, it is
-# arithmetic. The checker measures a real step and compares. About 30 minutes.
+# arithmetic. The checker runs the step on a virtual GPU and reads the ledger. About 30 minutes.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e01

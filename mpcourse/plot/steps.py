@@ -49,16 +49,18 @@ def _stacked_bars(
     return made
 
 
-def throughput(batch: Sequence[int], seconds: Sequence[float], fixed: float, each: float, title: str) -> Figure:
+def throughput(
+    batch: Sequence[int], seconds: Sequence[float], fixed: float, each: float, title: str, source: str = "measured"
+) -> Figure:
     """Time of a step (left) and examples a second (right) against the batch size.
 
     seconds: of a step with that batch. fixed, each: the fitted line fixed + each x batch, in seconds. The knee, where
-    the two parts are equal, is marked in both.
+    the two parts are equal, is marked in both. source: how the seconds were found, for the legend.
     """
     made, (left, right) = figure(title, columns=2)
     size, time = np.array(batch, float), np.array(seconds, float)
     x = np.geomspace(size[0], size[-1], 200)
-    left.loglog(size, 1e3 * time, "o", color=color(0), markersize=5, label="measured")
+    left.loglog(size, 1e3 * time, "o", color=color(0), markersize=5, label=source)
     left.loglog(x, 1e3 * (fixed + each * x), "--", color=color(1), linewidth=1.5, label="fixed + each x batch")
     right.loglog(size, size / time, "o", color=color(0), markersize=5)
     right.loglog(x, x / (fixed + each * x), "--", color=color(1), linewidth=1.5)

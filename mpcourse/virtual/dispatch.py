@@ -316,4 +316,6 @@ def _moved_kind(x: Tensor, block: Block | None, doing: str, phase: str) -> str:
         return "parameters" if isinstance(x, Parameter) else "buffers"
     if block is None:
         return "inputs" if phase != "backward" else "temporaries"
+    if block.allocation.kind == "inputs" and not x.requires_grad:
+        return "inputs"
     return "activations" if phase in ("forward", "recompute") else "temporaries"

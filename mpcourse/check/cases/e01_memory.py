@@ -1,4 +1,4 @@
-"""What e01_memory is asked: the bytes of a training step, against those that torch holds."""
+"""What e01_memory is asked: the bytes of a training step, against the ledger of a virtual GPU that runs it."""
 
 import copy
 import functools
@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 import torch._dynamo  # what torch.optim imports at its first use, which takes seconds: here, before the clock starts
+import torch.nn.functional as F
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
-from mpcourse.memory import StepMemory, measure_step
+from mpcourse.memory import Saved, StepMemory
 from mpcourse.models import mlp
+from mpcourse.virtual import virtual_gpus
 
 FIRST = ([784, 1000, 1000, 10], 100)
 OPTIMIZERS = {
@@ -37,10 +39,27 @@ def check(answer: Answer, comm: WatchedComm) -> None:
 
 @functools.cache
 def measured(widths: tuple[int, ...], batch: int, optimizer: str) -> StepMemory:
-    """What torch holds for one step of the network that the task describes."""
-    model = mlp(widths)
-    images, labels = torch.randn(batch, widths[0]), torch.randint(widths[-1], (batch,))
-    return measure_step(model, images, labels, OPTIMIZERS[optimizer](model.parameters()))
+    """What a GPU's memory holds for one step of the network that the task describes."""
+    with virtual_gpus(1, dry=True) as box:
+        model = mlp(widths).to("vgpu:0")
+        opt = OPTIMIZERS[optimizer](model.parameters())
+        images, labels = torch.randn(batch, widths[0]), torch.randint(widths[-1], (batch,))
+        images, labels = images.to("vgpu:0"), labels.to("vgpu:0")
+        loss = F.cross_entropy(model(images), labels)
+        block = box.block_of(loss)  # which nothing but this variable holds
+        assert block is not None
+        held = [
+            a for a in box.ledger.live.values() if a.kind in ("inputs", "activations") and a is not block.allocation
+        ]
+        saved = [Saved(a.shape, a.dtype, a.nbytes) for a in held]
+        loss.backward()
+        opt.step()
+        kinds = box.ledger.kinds(0)
+        steps = sum(s["step"].nbytes for s in opt.state.values() if "step" in s)  # torch keeps them on the CPU
+        return StepMemory(
+            kinds["parameters"], kinds["gradients"], kinds.get("optimizer state", 0) + steps,
+            sum(s.nbytes for s in saved), saved,
+        )  # fmt: skip
 
 
 def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
