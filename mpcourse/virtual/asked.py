@@ -3,7 +3,10 @@
 import functools
 import os
 import sys
+import threading
+from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
@@ -15,6 +18,28 @@ _MODULE_APPLY = torch.nn.Module._apply.__code__
 _library: dict[CodeType, bool] = {}  # code object -> whether it is torch's or ours
 
 Line = tuple[str, int]
+
+
+class _Backward(threading.local):
+    """Who asked for the backward passes that run in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line | None] = []
+
+
+_backward = _Backward()
+
+
+def in_backward(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `run`, which runs a backward pass. Whose line that is, is found out once and not for every operation."""
+    _backward.lines.append(asking_line()[0])
+    try:
+        return run(*args, **kwargs)
+    finally:
+        _backward.lines.pop()
+
+
+_IN_BACKWARD = in_backward.__code__
 
 
 def _is_library(code: CodeType) -> bool:
@@ -29,11 +54,13 @@ def asking_line() -> tuple[Line | None, str]:
     The latter is "module" inside Module.to and its like, "init" inside a torch.nn module's constructor, or "".
     """
     frame: FrameType | None = sys._getframe(1)
-    doing = ""
+    first, doing = frame, ""
     while frame is not None:
         code = frame.f_code
         if not (_library[code] if code in _library else _is_library(code)):
             return (code.co_filename, frame.f_lineno), doing
+        if code is _IN_BACKWARD and frame is not first:
+            return _backward.lines[-1], doing
         if not doing:
             if code is _MODULE_APPLY:
                 doing = "module"

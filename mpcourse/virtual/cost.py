@@ -45,9 +45,10 @@ _MORE_FLOPS: dict[str, Callable[..., int]] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """What is known of an aten operation before its arguments are."""
+    """What is known of an aten operation before its arguments are. view: it makes no data, and takes no time."""
 
     name: str
+    view: bool
     mutates: bool
     overwrites: bool
     picks: bool
@@ -66,6 +67,7 @@ def describe(func: Any) -> Operation:
     name = packet.__name__
     return Operation(
         name,
+        view=func.is_view or func.namespace == "profiler",
         mutates=func._schema.is_mutable,
         overwrites=name in _OVERWRITES,
         picks=name in _PICKS,

@@ -49,6 +49,10 @@ class DispatchMode(TorchDispatchMode):
         if op is None:
             op = _known[func] = describe(func)
         with torch._C.DisableTorchFunction():
+            if op.view:
+                if type(args[0]) is Parameter:
+                    self._adopt(args[:1], [self.box.block_of(args[0])])
+                return func(*args, **kwargs)
             return self._run(func, op, args, kwargs)
 
     def _run(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
@@ -268,7 +272,7 @@ class DispatchMode(TorchDispatchMode):
             return "optimizer"
         return "forward" if torch.is_grad_enabled() or inside_function() else ""
 
-    def _adopt(self, inputs: list[Tensor], blocks: Sequence[Block | None]) -> None:
+    def _adopt(self, inputs: Sequence[Tensor], blocks: Sequence[Block | None]) -> None:
         """A tensor that turns out to be a Parameter is one for the ledger too."""
         for t, block in zip(inputs, blocks, strict=True):
             if type(t) is Parameter and block is not None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from mpcourse.virtual.asked import Line, asking_line, told
+from mpcourse.virtual.asked import Line, asking_line, in_backward, told
 from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dry import attention
@@ -273,7 +273,7 @@ def _run_backward_in_mode(*args: Any, **kwargs: Any) -> Any:
     before, mode.box.call = mode.box.call, None  # what backward makes is not made for the arguments of `backward`
     try:
         with mode:
-            return _run_backward(*args, **kwargs)
+            return in_backward(_run_backward, *args, **kwargs)
     finally:
         mode.box.call = before
 
