@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.asked import Line
+from mpcourse.virtual.asked import Line, told
 from mpcourse.virtual.cost import Operation
 from mpcourse.virtual.memory import Allocation, Ledger
 from mpcourse.virtual.specs import GPU, Host, Link, find_gpu, find_link
@@ -76,7 +76,8 @@ class Box:
         self.devices = [torch.device("vgpu", i) for i in range(n)]
         self.names = [str(d) for d in self.devices]
         self.ledger = Ledger(self.gpus, record)
-        self.events: list[Event] = []
+        self._events: list[Event] = []
+        self._billed: list[tuple] = []  # operations that are not among them yet
         self.now = 0.0
         self.free_at = [0.0] * n  # when each device has finished its queue
         self.link_free_at: dict[tuple[int, int], float] = {}
@@ -144,18 +145,16 @@ class Box:
     # -- time --
 
     def bill(
-        self, op: Operation, index: int, ready: float, seconds: float, nbytes: int, flops: int, line: str, phase: str
-    ) -> float:
+        self, op: Operation, index: int, ready: float, seconds: float, nbytes: int, flops: int, line: Line | None,
+        phase: str,
+    ) -> float:  # fmt: skip
         """Enqueue an operation on a device, after `ready`; the time at which it ends."""
-        issued = self.now + self.gpus[index].launch
+        now = self.now
+        self.now = issued = now + self.gpus[index].launch
         start = max(issued, self.free_at[index], ready)
-        end = self.free_at[index] = start + seconds
-        if self.record:
-            self.events.append(Event("cpu", op.name, "enqueue", self.now, issued, issued, 0, 0, line, phase))
-            self.events.append(
-                Event(self.names[index], op.name, "compute", start, end, issued, nbytes, flops, line, phase)
-            )
-        self.now = issued
+        self.free_at[index] = end = start + seconds
+        if self.record:  # as little as can be: this runs between a program's operations
+            self._billed.append((index, op.name, now, issued, start, end, nbytes, flops, line, phase))
         self.last = index
         return end
 
@@ -208,6 +207,18 @@ class Box:
         return self.now
 
     # -- what happened --
+
+    @property
+    def events(self) -> list[Event]:
+        """All that took time, in the order in which the host enqueued it. What is deleted here is forgotten."""
+        for index, name, now, issued, start, end, nbytes, flops, line, phase in self._billed:
+            asked = told(line)
+            self._events.append(Event("cpu", name, "enqueue", now, issued, issued, 0, 0, asked, phase))
+            self._events.append(
+                Event(self.names[index], name, "compute", start, end, issued, nbytes, flops, asked, phase)
+            )
+        self._billed.clear()
+        return self._events
 
     @property
     def copies(self) -> list[Event]:

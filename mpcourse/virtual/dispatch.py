@@ -129,13 +129,12 @@ class DispatchMode(TorchDispatchMode):
         if flops:
             seconds = max(seconds, flops / gpu.rate(inputs[0].dtype, op.convolution))
         ready = max((b.ready for b in blocks if b is not None), default=0.0)
-        asked = told(line)
-        end = box.bill(op, index, ready, gpu.kernel + seconds, nbytes, flops, asked, phase)
+        end = box.bill(op, index, ready, gpu.kernel + seconds, nbytes, flops, line, phase)
         for block in [*made, *blocks[: len(changed)]]:
             if block is not None:
                 block.ready = end
         if op.synchronizes:
-            box.wait_until(end, op.name, asked)
+            box.wait_until(end, op.name, told(line))
 
     def _foreach(
         self, func: Any, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], blocks: Sequence[Block | None]
