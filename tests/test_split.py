@@ -1,6 +1,7 @@
 """Whatever is split equals its one-device twin, and moves the bytes that it says."""
 
 import copy as copying
+import dataclasses
 import itertools
 
 import pytest
@@ -18,11 +19,13 @@ from mpcourse.split import (
     RowParallelLinear,
     TensorParallelAttention,
     TensorParallelMLP,
+    all_cuts,
     balance,
     copy,
+    layer_costs,
     split,
 )
-from mpcourse.virtual import virtual_gpus
+from mpcourse.virtual import GPUS, virtual_gpus
 
 
 @pytest.fixture
@@ -445,3 +448,58 @@ def test_balance_refuses_what_makes_no_sense(costs, stages, message):
 def test_sixty_layers_over_eight_stages_take_no_time():
     costs = list(range(60))
     assert dearest(costs, balance(costs, 8)) <= 1.5 * sum(costs) / 8
+
+
+@pytest.mark.parametrize(("layers", "stages", "count"), [(1, 1, 1), (5, 1, 1), (5, 5, 1), (18, 2, 17), (7, 3, 15)])
+def test_all_cuts_are_all_the_ways_and_each_once(layers, stages, count):
+    found = list(all_cuts(layers, stages))
+    assert len(found) == len({tuple(sizes) for sizes in found}) == count
+    assert all(len(sizes) == stages and min(sizes) >= 1 and sum(sizes) == layers for sizes in found)
+
+
+@pytest.mark.parametrize(("layers", "stages"), [(3, 0), (3, 4), (0, 1)])
+def test_there_is_no_cut_into_no_or_too_many_stages(layers, stages):
+    with pytest.raises(ValueError, match="each stage needs a layer at least"):
+        list(all_cuts(layers, stages))
+
+
+def chain_of_layers():
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(inplace=True), nn.BatchNorm1d(32), nn.Linear(32, 4, bias=False))
+
+
+def test_the_cost_of_layers_on_a_virtual_gpu_is_the_clocks_and_the_ledgers(box):
+    model = chain_of_layers().to("vgpu:1")
+    costs = layer_costs(model, torch.randn(5, 8, device="vgpu:1"))
+    assert [c.parameters for c in costs] == [4 * (8 * 32 + 32), 0, 4 * 64, 4 * 32 * 4]
+    # What a Linear makes; nothing by a ReLU in place; batch norm's result, mean and deviation.
+    assert [c.activations for c in costs] == [4 * 5 * 32, 0, 4 * (5 * 32 + 2 * 32), 4 * 5 * 4]
+    assert all(c.forward > 0 and c.backward > 0 and c.seconds == c.forward + c.backward for c in costs)
+    assert all(p.grad is None for p in model.parameters())
+    again = layer_costs(model, torch.randn(5, 8, device="vgpu:1"))
+    assert [c.seconds for c in again] == pytest.approx([c.seconds for c in costs])
+
+
+def test_the_cost_of_layers_on_the_cpu_is_measured():
+    model = chain_of_layers()
+    costs = layer_costs(model, torch.randn(5, 8))
+    # What autograd saves: each Linear's input, the ReLU's result, batch norm's input, mean and deviation.
+    assert [c.activations for c in costs] == [4 * 5 * 8, 4 * 5 * 32, 4 * (5 * 32 + 2 * 32), 4 * 5 * 32]
+    assert all(c.forward > 0 and c.backward > 0 for c in costs) and all(p.grad is None for p in model.parameters())
+
+
+def test_tokens_and_frozen_layers_have_a_cost_too(box):
+    model = nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 8)).requires_grad_(False).to("vgpu:0")
+    costs = layer_costs(model, torch.randint(11, (3, 4)).to("vgpu:0"))
+    assert costs[0].backward == 0 < costs[0].forward and costs[1].backward > 0
+
+
+def test_resnet50_balanced_by_predicted_time_is_the_cut_of_the_article():
+    net = ResNet50()
+    stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)
+    head = nn.Sequential(net.avgpool, nn.Flatten(), net.fc)
+    layers = nn.Sequential(stem, *net.layer1, *net.layer2, *net.layer3, *net.layer4, head)
+    large = dataclasses.replace(GPUS["Tesla P100-SXM2"], memory=2**36)
+    with virtual_gpus(1, large, dry=True):
+        costs = layer_costs(layers.to("vgpu:0"), torch.empty(10, 3, 1024, 1024, device="vgpu:0"))
+    assert balance([c.activations for c in costs], 2) == [4, 14]
+    assert balance([c.seconds for c in costs], 2) == [8, 10]

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from mpcourse import plot
 from mpcourse.models import ResNet50, UNet3D
 from mpcourse.published import TWO_P100
-from mpcourse.split import ModelParallelResNet50, balance, copy, split
+from mpcourse.split import ModelParallelResNet50, all_cuts, balance, copy, layer_costs, split
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 
 MiB, GiB = 2**20, 2**30
@@ -142,7 +142,8 @@ None
 # ## Is it a good cut?
 #
 # ResNet-50 is a chain: a stem, 16 blocks, a head. There are 17 places to cut it. First we ask `balance`, which needs
-# the cost of each layer. Nobody sells a P100 with 80 GB to measure that on. Here it is one line.
+# the cost of each layer: `layer_costs` runs them one by one, forward and backward. Nobody sells a P100 with 80 GB to
+# do that on. Here it is one line.
 
 # %%
 LARGE = replace(P100, name="a P100 with 80 GiB", memory=80 * GiB)
@@ -156,33 +157,32 @@ def chain(model):
 
 
 with virtual_gpus(1, LARGE, dry=True) as box:
-    x = torch.empty(10, 3, 1024, 1024, device="vgpu:0")
-    bytes_kept, flops = [], []
-    for layer in chain(ResNet50().to("vgpu:0")):
-        held = box.ledger.used[0]
-        box.events.clear()
-        x = layer(x)
-        bytes_kept.append(box.ledger.used[0] - held)
-        flops.append(sum(e.flops for e in box.events))
-by_memory, by_work = balance(bytes_kept, 2), balance(flops, 2)
-print(f"the article: 8 + 10 layers; equal memory: {by_memory}; equal work: {by_work}")
+    layers = chain(ResNet50().to("vgpu:0"))
+    costs = layer_costs(layers, torch.empty(10, 3, 1024, 1024, device="vgpu:0"))
+by_time = balance([c.seconds for c in costs], 2)
+by_memory = balance([c.activations for c in costs], 2)
+assert by_time == [8, 10] and by_memory == [4, 14]
+print(f"equal time: {by_time}; equal memory: {by_memory}")
 
 # %% [markdown]
-# Was `balance` right? It knows only what forward keeps. We train with all 17 cuts and look.
+# Cut for equal time, and you get the article's cut: 8 layers and 10. Cut for equal memory, and it comes much earlier,
+# for the first layers have large images. But memory was what was short.
+#
+# `balance` knows only what forward keeps. Is it right about the peak of a whole step? We train with all 17 cuts.
 
 # %%
-cuts = range(1, 18)
+cuts = list(all_cuts(18, 2))
 found = {}
-for n in cuts:
+for sizes in cuts:
     with virtual_gpus(2, LARGE, "NVLink 1", dry=True, record=False) as box, torch.device("vgpu:0"):
-        parts = split(chain(ResNet50()), [n, 18 - n], ["vgpu:0", "vgpu:1"])
-        found[n] = (train(box, parts, "vgpu:1"), [most / GiB for most in box.ledger.most])
+        parts = split(chain(ResNet50()), sizes, ["vgpu:0", "vgpu:1"])
+        found[sizes[0]] = (train(box, parts, "vgpu:1"), [most / GiB for most in box.ledger.most])
 largest = {n: max(peak) for n, (_, peak) in found.items()}
 best = min(largest, key=largest.get)
 assert best == by_memory[0] == 4, "to balance what forward keeps is to find the best cut"
 assert largest[8] > 1.35 * largest[best]
 plot.lines(
-    list(cuts),
+    list(found),
     {f"GPU {i}": [peak[i] for _, peak in found.values()] for i in (0, 1)},
     "layers on GPU 0 (the article: 8)",
     "peak memory (GiB)",
@@ -193,11 +193,11 @@ plot.lines(
 None
 
 # %% [markdown]
-# The article cut after layer2, 8 layers of 18, because that looks like the middle. But early layers have large images,
-# and they keep most of the memory. The best cut is much earlier. With it two GPUs of 11 GB would do.
+# It is right. With 4 layers on the first GPU, two GPUs of 11 GB would do.
 #
-# And the time? The sum of the work is the same for every cut. Only the copy differs: the earlier the cut, the larger
-# the images that cross it. So the link decides whether the cut matters.
+# And the time? Nothing runs side by side, so a balance of time gains nothing yet. The sum of the work is the same for
+# every cut. Only the copy differs: the earlier the cut, the larger the images that cross it. So the link decides
+# whether the cut matters.
 
 # %%
 some = [1, 2, 4, 5, 8, 9, 14, 15, 17]
@@ -231,7 +231,7 @@ def try_it(layers_on_gpu_0=4, batch=10, link="NVLink 1"):
 
 
 plot.sliders(
-    try_it, layers_on_gpu_0=list(cuts), batch=[2, 4, 10, 16], link=["10 GbE", "PCIe 3.0 x16", "NVLink 1"]
+    try_it, layers_on_gpu_0=list(found), batch=[2, 4, 10, 16], link=["10 GbE", "PCIe 3.0 x16", "NVLink 1"]
 )
 
 # %% [markdown]

@@ -1,7 +1,8 @@
 """Where to cut: contiguous stages whose dearest is as cheap as can be, exactly."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 
 def balance(costs: Sequence[float], stages: int) -> list[int]:
@@ -37,3 +38,14 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
         found.append(sizes[s][i])
         i += found[-1]
     return found
+
+
+def all_cuts(layers: int, stages: int) -> Iterator[list[int]]:
+    """Every way to make `stages` stages of `layers` consecutive layers, one or more each: a sweep for a few stages.
+
+    There are (layers - 1) over (stages - 1). Raises ValueError for an impossible number of stages.
+    """
+    if not 1 <= stages <= layers:
+        raise ValueError(f"{layers} layers cannot make {stages} stages: each stage needs a layer at least")
+    for places in combinations(range(1, layers), stages - 1):
+        yield [b - a for a, b in zip((0, *places), (*places, layers), strict=True)]

@@ -1,0 +1,86 @@
+"""What each layer of a chain costs, in time and memory: measured where it runs, or predicted where that is virtual."""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.nn as nn
+
+from mpcourse.virtual import active_box
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Of one layer. seconds: of forward and of backward. activations: bytes that forward leaves for backward.
+
+    parameters: their bytes; gradients have as many, and an optimizer's state none, as many, or twice as many.
+    """
+
+    forward: float
+    backward: float
+    activations: int
+    parameters: int
+
+    @property
+    def seconds(self) -> float:
+        return self.forward + self.backward
+
+
+def layer_costs(model: nn.Sequential, x: torch.Tensor, runs: int = 3) -> list[LayerCost]:
+    """The cost of each layer of `model` on the batch `x`, on the device where both are; for `balance`.
+
+    x: what the first layer takes. On a virtual GPU seconds are the box's and memory is the ledger's; on a real one, and
+    on the CPU, seconds are measured (the median of `runs`) and memory is what autograd saves. Parameters' gradients are
+    cleared; batch norm's statistics are changed, as in training.
+    """
+    found = []
+    for layer in model:
+        x = x.detach().requires_grad_(x.is_floating_point())
+        clocked = [_once(layer, x) for _ in range(1 if x.device.type == "vgpu" else runs)]
+        layer.zero_grad()
+        forward, backward = (statistics.median(times) for times in list(zip(*clocked, strict=True))[:2])
+        x, activations = clocked[-1][3], clocked[-1][2]
+        found.append(LayerCost(forward, backward, activations, sum(p.nbytes for p in layer.parameters())))
+    return found
+
+
+def _once(layer: nn.Module, x: torch.Tensor) -> tuple[float, float, int, torch.Tensor]:
+    known = {t.untyped_storage().data_ptr() for t in [*layer.parameters(), *layer.buffers()]}
+    saved: dict[int, int] = {}
+
+    def count(t: torch.Tensor) -> torch.Tensor:
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return t
+
+    device, own = x.device, x.clone()  # not a leaf: a layer may work in place
+    if device.type == "vgpu":
+        before = _held(device.index)
+        start = _now(device)
+        y = layer(own)
+        middle, activations = _now(device), _held(device.index) - before
+    else:
+        start = _now(device)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+            y = layer(own)
+        middle, activations = _now(device), sum(saved.values())
+    if y.requires_grad:
+        y.backward(torch.ones_like(y))
+    return middle - start, _now(device) - middle, activations, y
+
+
+def _held(index: int) -> int:
+    """Bytes of tensors on a virtual GPU; a workspace is no layer's."""
+    kinds = active_box().ledger.kinds(index)
+    return sum(nbytes for kind, nbytes in kinds.items() if kind != "workspaces")
+
+
+def _now(device: torch.device) -> float:
+    """Seconds, once the device has done all that it was given."""
+    if device.type == "vgpu":
+        return active_box().synchronize()
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
+    return time.perf_counter()
