@@ -344,6 +344,15 @@ def test_the_matrix_holds_the_bytes_and_the_number_of_copies_of_each_pair(box):
                 assert image.get_array().mask[row, column] and (column, row) not in written
 
 
+def test_a_device_without_traffic_is_shown_and_a_host_without_is_not():
+    with virtual_gpus(3) as made:
+        x = torch.ones(4, device="vgpu:0")
+        made.reset()
+        x.to("vgpu:1")
+        figure = plot.traffic(made)
+    assert names(figure) == ["vgpu:0", "vgpu:1", "vgpu:2"]
+
+
 def test_traffic_of_ranks_is_drawn_from_plain_events():
     events = [
         Event("rank 0 -> rank 10", "send", "copy", 0, 1, nbytes=512),

@@ -17,7 +17,7 @@ def traffic(
 ) -> Figure:
     """A matrix of what was copied: from the row's device to the column's, bytes and number of copies. Empty: none.
 
-    source: a box, all of whose devices are shown, or events, of which all that a copy names are. Darker is more.
+    source: a box, all of whose devices are shown, or events. All that a copy names is shown. Darker is more.
     Raises ValueError where there are no events, and where nothing was copied.
     """
     copies = [e for e in events_of(source) if e.kind == "copy" and ARROW in e.lane]
@@ -30,7 +30,7 @@ def traffic(
         number[origin, target] += 1
         moved[origin, target] += e.nbytes
     named = {name for pair in number for name in pair}
-    names = sorted(named | ({"cpu", *source.names} if isinstance(source, Box) else set()), key=lane_order)
+    names = sorted(named | (set(source.names) if isinstance(source, Box) else set()), key=lane_order)
     nbytes = np.array([[moved[a, b] for b in names] for a in names], dtype=float)
     n = len(names)
     made, (axis,) = figure(title, width=max(7.0, 0.9 * n + 1.2), height=0.45 * n + 1.1)
