@@ -72,6 +72,15 @@ def test_a_recurrent_layer_costs_its_products():
     assert flops == 3 * 2 * 5 * 3 * (4 * 16 * 8 + 4 * 16 * 16)
 
 
+def test_the_peak_right_after_a_reset_is_of_its_own_device():
+    with virtual_gpus(2) as box:
+        x = torch.ones(1000, device="vgpu:0")
+        y = torch.zeros(10, device="vgpu:1")
+        box.reset()
+        assert [(box.ledger.peak(i).name, box.ledger.peak(i).nbytes) for i in (0, 1)] == [("ones", 4000), ("zeros", 40)]
+        del x, y
+
+
 def test_the_peak_knows_its_moment_and_its_kinds():
     with virtual_gpus(1, record=True) as box:
         held = step(box)

@@ -119,14 +119,14 @@ class Ledger:
 
     def peak(self, device: int) -> Peak:
         """The moment of the peak since the last reset. Raises RuntimeError where the box does not record."""
-        entries = self._entries()[: self.peak_at[device]]
+        entries = [entry for entry in self._entries()[: self.peak_at[device]] if entry[1].device == device]
         held: dict[int, Allocation] = {}
         for _, allocation, sign in entries:
             if sign > 0:
                 held[id(allocation)] = allocation
             else:
                 held.pop(id(allocation), None)
-        kinds = _by_kind((a for a in held.values() if a.device == device), self.live)
+        kinds = _by_kind(iter(held.values()), self.live)
         seconds, last, _ = entries[-1] if entries else (0.0, None, 0)
         if last is None:
             return Peak(0, 0.0, "", "", "", {})
