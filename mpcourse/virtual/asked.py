@@ -32,7 +32,7 @@ _backward = _Backward()
 
 def in_backward(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call `run`, which runs a backward pass. Whose line that is, is found out once and not for every operation."""
-    _backward.lines.append(asking_line()[0])
+    _backward.lines.append(asking_line(2)[0])
     try:
         return run(*args, **kwargs)
     finally:
@@ -48,18 +48,19 @@ def _is_library(code: CodeType) -> bool:
     return known
 
 
-def asking_line() -> tuple[Line | None, str]:
+def asking_line(above: int = 1) -> tuple[Line | None, str]:
     """File and line of the user's code that is being executed, and what torch is doing on its behalf.
 
-    The latter is "module" inside Module.to and its like, "init" inside a torch.nn module's constructor, or "".
+    above: where to begin, in frames above this one; to look at one takes time. The latter is "module" inside Module.to
+    and its like, "init" inside a torch.nn module's constructor, or "".
     """
-    frame: FrameType | None = sys._getframe(1)
-    first, doing = frame, ""
+    frame: FrameType | None = sys._getframe(above)
+    doing = ""
     while frame is not None:
         code = frame.f_code
         if not (_library[code] if code in _library else _is_library(code)):
             return (code.co_filename, frame.f_lineno), doing
-        if code is _IN_BACKWARD and frame is not first:
+        if code is _IN_BACKWARD:
             return _backward.lines[-1], doing
         if not doing:
             if code is _MODULE_APPLY:
