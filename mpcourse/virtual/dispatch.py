@@ -10,13 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.virtual.asked import Line, asking_line, inside_function, told
 from mpcourse.virtual.box import HOST, TAG, Block, Box
-from mpcourse.virtual.cost import Operation, describe, traffic
+from mpcourse.virtual.cost import Operation, describe, flops_of, traffic
 from mpcourse.virtual.dry import SHAPES
 from mpcourse.virtual.refuse import may_mix, mixed, no_data, refusal, tensors_in
 
 Tensor = torch.Tensor
 _known: dict[Any, Operation] = {}
-_flops_of: dict[Any, int] = {}
 _in_backward = torch._C._current_graph_task_id
 
 
@@ -122,7 +121,7 @@ class DispatchMode(TorchDispatchMode):
         gpu = box.gpus[index]
         changed = tensors_in(args[:1]) if op.mutates else []  # an operation in place changes its first argument
         nbytes = traffic(op, _nbytes(inputs), _nbytes(fresh), _nbytes(changed))
-        flops = _flops(op, args, kwargs, out) if op.flops else 0
+        flops = flops_of(op, args, kwargs, out) if op.flops else 0
         seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
         if flops:
             seconds = max(seconds, flops / gpu.rate(inputs[0].dtype, op.convolution))
@@ -260,7 +259,7 @@ class DispatchMode(TorchDispatchMode):
     ) -> None:
         host = self.box.host
         nbytes = _nbytes(inputs) + _nbytes(fresh)
-        flops = _flops(op, args, kwargs, out) if op.flops else 0
+        flops = flops_of(op, args, kwargs, out) if op.flops else 0
         line = told(asking_line()[0]) if self.box.record else ""
         self.box.bill_host(op, host.call + max(nbytes / host.bandwidth, flops / host.flops), nbytes, flops, line, phase)
 
@@ -277,26 +276,6 @@ class DispatchMode(TorchDispatchMode):
         for t, block in zip(inputs, blocks, strict=True):
             if type(t) is Parameter and block is not None:
                 block.allocation.kind = "parameters"
-
-
-def _flops(op: Operation, args: tuple, kwargs: dict, out: Any) -> int:
-    """By torch's formula; where that is made for shapes alone, what it said of the same ones before."""
-    assert op.flops is not None
-    if op.name == "mm":
-        (m, k), n = args[0].shape, args[1].shape[1]
-        return 2 * m * k * n
-    if not hasattr(op.flops, "__wrapped__"):  # a formula that reads tensors
-        return op.flops(*args, **kwargs, out_val=out)
-    key = (op.name, _shapes(args), _shapes(tuple(kwargs.items())))
-    if key not in _flops_of:
-        _flops_of[key] = op.flops(*args, **kwargs, out_val=out)
-    return _flops_of[key]
-
-
-def _shapes(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.shape
-    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
 
 
 def _nbytes(tensors: list[Tensor]) -> int:
