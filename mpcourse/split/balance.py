@@ -14,8 +14,7 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
     Raises ValueError for an impossible number of stages, or a cost that is negative or not finite.
     """
     n = len(costs)
-    if not 1 <= stages <= n:
-        raise ValueError(f"{n} layers cannot make {stages} stages: each stage needs a layer at least")
+    _check_stages(n, stages)
     if bad := [c for c in costs if not (c >= 0 and math.isfinite(c))]:
         raise ValueError(f"a cost must be 0 or more and finite: got {bad[0]}")
     total = [0.0]
@@ -45,7 +44,11 @@ def all_cuts(layers: int, stages: int) -> Iterator[list[int]]:
 
     There are (layers - 1) over (stages - 1). Raises ValueError for an impossible number of stages.
     """
-    if not 1 <= stages <= layers:
-        raise ValueError(f"{layers} layers cannot make {stages} stages: each stage needs a layer at least")
+    _check_stages(layers, stages)
     for places in combinations(range(1, layers), stages - 1):
         yield [b - a for a, b in zip((0, *places), (*places, layers), strict=True)]
+
+
+def _check_stages(layers: int, stages: int) -> None:
+    if not 1 <= stages <= layers:
+        raise ValueError(f"{layers} layers cannot make {stages} stages: each stage needs a layer at least")
