@@ -1,11 +1,10 @@
-"""Commands: `mpcourse doctor | list | check | hint | reset | solution | next | watch | predict | bench | lab`."""
+"""`mpcourse doctor | list | check | hint | reset | solution | next | watch | predict | schedule | bench | lab`."""
 
 import argparse
 import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -100,6 +99,18 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--optimizer", choices=["sgd", "momentum", "adam", "adamw"], default="sgd")
     predict.add_argument("--tokens", type=int, metavar="VOCABULARY", help="the input is integers below this")
     predict.add_argument("--json", action="store_true", help="as JSON, in bytes and seconds")
+    schedule = command("schedule", _schedule, "A pipeline's schedule: what each stage does and when, and its bubble.")
+    schedule.add_argument("name", metavar="NAME", help="gpipe, 1f1b, ... (a wrong name lists them), or FILE:FUNCTION")
+    schedule.add_argument("--stages", type=int, default=4, metavar="P")
+    schedule.add_argument("--microbatches", type=int, default=8, metavar="M")
+    schedule.add_argument("--chunks", type=int, metavar="V", help="of interleaved-1f1b: parts on each stage (2)")
+    schedule.add_argument("--forward", type=float, default=1.0, metavar="TIME", help="of a micro-batch on a stage (1)")
+    schedule.add_argument("--backward", type=float, default=2.0, metavar="TIME", help="likewise, the whole of it (2)")
+    schedule.add_argument("--weight", type=float, metavar="TIME", help="its part for the weights (half of it)")
+    schedule.add_argument("--transfer", type=float, default=0.0, metavar="TIME", help="from stage to stage (0)")
+    schedule.add_argument("--cap", type=float, metavar="N", help="the most micro-batches that a stage may hold")
+    schedule.add_argument("--save", type=Path, metavar="FILE", help="draw it: .svg, .png, .pdf")
+    schedule.add_argument("--json", action="store_true", help="actions with their times, and the figures, as JSON")
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -131,60 +142,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from mpcourse.check.manifest import load_course
-    from mpcourse.check.progress import Progress
-    from mpcourse.check.show import junit, show_next, show_verdict
-    from mpcourse.check.supervisor import check
+    from mpcourse.commands.check import check_answers
 
-    course = load_course()
-    progress = Progress(course)
-    chosen = course.exercises if options.all else [course.find(name) for name in options.exercises]
-    if not chosen:
-        upcoming = progress.next(course)
-        if upcoming is None:
-            print("all exercises have passed; name one to check it again")
-            return 0
-        chosen = [upcoming]
-    if len(chosen) == len(options.exercises) == 1 and options.exercises[0].endswith(".py") and not options.file:
-        given = Path(options.exercises[0])
-        if given.resolve() != course.exercise_file(chosen[0]).resolve():
-            options.file = given  # the path of another file than the exercise's own
-    if options.file and len(chosen) != 1:
-        raise UserError("--file is one answer: name the one exercise that it answers")
-    if options.file and not options.file.is_file():
-        raise UserError(f"{options.file} is not a file: give the path of an answer, or none for your own exercise")
-    if not options.file:
-        progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
-    if options.junit:
-        _check_writable(options.junit)
-    sizes = None if options.np is None else [options.np]
-    verdicts = []
-    for exercise in chosen:
-        verdict = check(exercise, options.file or course.exercise_file(exercise), sizes)
-        verdicts.append(verdict)
-        if not options.file:
-            progress.note_check(exercise, verdict.passed, verdict.written)
-        if not options.json:
-            show_verdict(verdict)
-    passed = all(v.passed for v in verdicts)
-    if options.json:
-        print(json.dumps([v.as_dict() for v in verdicts], indent=1))
-    elif passed and not options.file:
-        show_next(course, progress, chosen)
-    if options.junit:
-        options.junit.write_text(junit(verdicts), encoding="utf-8")
-    return 0 if passed else 1
-
-
-def _check_writable(path: Path) -> None:
-    """Raise UserError if `path` cannot be written; leaves it as it was."""
-    new = not path.exists()
-    try:
-        path.open("a").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}): name another file") from None
+    return check_answers(options)
 
 
 def _hint(options: argparse.Namespace) -> int:
@@ -259,34 +219,9 @@ def _next(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from mpcourse.check.manifest import load_course
-    from mpcourse.check.progress import Progress
-    from mpcourse.check.show import show_next, show_verdict
-    from mpcourse.check.supervisor import check
+    from mpcourse.commands.check import watch_answer
 
-    course = load_course()
-    exercise = course.find(options.exercise)
-    file, seen = course.exercise_file(exercise), None
-    while True:
-        # Polling, for file systems of clusters tell nobody when a file changes.
-        try:
-            stamp = (file.stat().st_mtime_ns, file.stat().st_size)
-        except OSError:
-            stamp = None
-        if stamp is None and seen is None:
-            raise UserError(f"{file} is not there: `mpcourse reset {exercise.short}` makes it anew")
-        if stamp is not None and stamp != seen:
-            seen = stamp
-            verdict = check(exercise, file, None if options.np is None else [options.np])
-            progress = Progress(course)
-            progress.note_check(exercise, verdict.passed, verdict.written)
-            print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
-            show_verdict(verdict)
-            if verdict.passed:
-                show_next(course, progress, [exercise])
-                return 0
-            sys.stdout.flush()
-        time.sleep(0.2)
+    return watch_answer(options)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -313,6 +248,12 @@ def _predict(options: argparse.Namespace) -> int:
     else:
         show(found)
     return 0 if found.fits else 1
+
+
+def _schedule(options: argparse.Namespace) -> int:
+    from mpcourse.commands.schedule import run
+
+    return run(options)
 
 
 def _lab(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from mpcourse.plot.lines import lines
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost
 from mpcourse.plot.points import points
+from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_bill, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
@@ -22,6 +23,7 @@ __all__ = [
     "memory_bill",
     "message_cost",
     "points",
+    "schedule",
     "sliders",
     "step_cost",
     "throughput",

@@ -1,0 +1,93 @@
+"""`mpcourse check` and `mpcourse watch`."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from mpcourse.check.manifest import load_course
+from mpcourse.check.progress import Progress
+from mpcourse.check.show import junit, show_next, show_verdict
+from mpcourse.check.supervisor import check
+from mpcourse.errors import UserError
+
+
+def check_answers(options: argparse.Namespace) -> int:
+    """`mpcourse check`: exit status 0 if all that were checked have passed, else 1."""
+    course = load_course()
+    progress = Progress(course)
+    chosen = course.exercises if options.all else [course.find(name) for name in options.exercises]
+    if not chosen:
+        upcoming = progress.next(course)
+        if upcoming is None:
+            print("all exercises have passed; name one to check it again")
+            return 0
+        chosen = [upcoming]
+    if len(chosen) == len(options.exercises) == 1 and options.exercises[0].endswith(".py") and not options.file:
+        given = Path(options.exercises[0])
+        if given.resolve() != course.exercise_file(chosen[0]).resolve():
+            options.file = given  # the path of another file than the exercise's own
+    if options.file and len(chosen) != 1:
+        raise UserError("--file is one answer: name the one exercise that it answers")
+    if options.file and not options.file.is_file():
+        raise UserError(f"{options.file} is not a file: give the path of an answer, or none for your own exercise")
+    if not options.file:
+        progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
+    if options.junit:
+        _check_writable(options.junit)
+    sizes = None if options.np is None else [options.np]
+    verdicts = []
+    for exercise in chosen:
+        verdict = check(exercise, options.file or course.exercise_file(exercise), sizes)
+        verdicts.append(verdict)
+        if not options.file:
+            progress.note_check(exercise, verdict.passed, verdict.written)
+        if not options.json:
+            show_verdict(verdict)
+    passed = all(v.passed for v in verdicts)
+    if options.json:
+        print(json.dumps([v.as_dict() for v in verdicts], indent=1))
+    elif passed and not options.file:
+        show_next(course, progress, chosen)
+    if options.junit:
+        options.junit.write_text(junit(verdicts), encoding="utf-8")
+    return 0 if passed else 1
+
+
+def _check_writable(path: Path) -> None:
+    """Raise UserError if `path` cannot be written; leaves it as it was."""
+    new = not path.exists()
+    try:
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}): name another file") from None
+
+
+def watch_answer(options: argparse.Namespace) -> int:
+    """`mpcourse watch`: check an answer each time its file is saved, until it passes."""
+    course = load_course()
+    exercise = course.find(options.exercise)
+    file, seen = course.exercise_file(exercise), None
+    while True:
+        # Polling, for file systems of clusters tell nobody when a file changes.
+        try:
+            stamp = (file.stat().st_mtime_ns, file.stat().st_size)
+        except OSError:
+            stamp = None
+        if stamp is None and seen is None:
+            raise UserError(f"{file} is not there: `mpcourse reset {exercise.short}` makes it anew")
+        if stamp is not None and stamp != seen:
+            seen = stamp
+            verdict = check(exercise, file, None if options.np is None else [options.np])
+            progress = Progress(course)
+            progress.note_check(exercise, verdict.passed, verdict.written)
+            print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
+            show_verdict(verdict)
+            if verdict.passed:
+                show_next(course, progress, [exercise])
+                return 0
+            sys.stdout.flush()
+        time.sleep(0.2)

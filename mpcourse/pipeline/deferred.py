@@ -1,0 +1,84 @@
+"""Backward in two parts: the gradient of a layer's input now, the gradients of its parameters when they are asked for.
+
+The stage before waits for the first part alone; the second can fill what would be bubble (Qi et al., Zero Bubble
+Pipeline Parallelism, 2023). Each layer with parameters gets a small graph of its own, from which autograd computes
+either part without the other.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn as nn
+from torch.autograd.graph import get_gradient_edge
+
+Later = list[Callable[[], None]]
+
+
+class _Deferred(torch.autograd.Function):
+    """layer(*inputs), with the parameters' part of backward put into `later`."""
+
+    @staticmethod
+    def forward(ctx: Any, later: Later, call: Callable, count: int, *tensors: torch.Tensor) -> torch.Tensor:
+        # The parameters are arguments so that the result requires a gradient, even where no input does.
+        inputs, parameters = tensors[:count], tensors[count:]
+        with torch.enable_grad():
+            inside = [x.detach().requires_grad_(x.requires_grad) for x in inputs]
+            out = call(*inside)
+        ctx.later, ctx.inside, ctx.parameters = later, inside, parameters
+        ctx.out = get_gradient_edge(out)  # not `out` itself, whose data need not be kept
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple:
+        out, parameters, gradient = ctx.out, ctx.parameters, gradients[0]
+        wanted = [x for x in ctx.inside if x.requires_grad]
+        found = iter(torch.autograd.grad(out, wanted, gradient, retain_graph=True) if wanted else ())
+        ctx.later.append(lambda: torch.autograd.backward(out, gradient, inputs=parameters))
+        of_inputs = [next(found) if x.requires_grad else None for x in ctx.inside]
+        return None, None, None, *of_inputs, *(None for _ in parameters)
+
+
+@contextlib.contextmanager
+def deferring(module: nn.Module, later: Later) -> Iterator[None]:
+    """Within, what `module` computes has a backward that leaves the parameters' gradients to the calls in `later`.
+
+    For each layer that holds parameters, called with tensors and returning one. Any other layer computes its whole
+    backward in the first part: the gradients are the same, only less is put off.
+    """
+    layers = list(_owners(module))
+    for layer in layers:
+        layer.forward = _later_forward(layer, layer.forward, later)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _owners(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost modules that hold parameters themselves, each once; not those within them."""
+    seen: set[int] = set()
+
+    def walk(m: nn.Module) -> Iterator[nn.Module]:
+        if id(m) in seen:
+            return
+        seen.add(id(m))
+        if any(p is not None for p in m._parameters.values()):
+            yield m
+        else:
+            for child in m.children():
+                yield from walk(child)
+
+    return walk(module)
+
+
+def _later_forward(layer: nn.Module, plain: Callable, later: Later) -> Callable:
+    def forward(*inputs: Any, **options: Any) -> Any:
+        parameters = [p for p in layer.parameters() if p.requires_grad]
+        if not parameters or options or not all(isinstance(x, torch.Tensor) for x in inputs):
+            return plain(*inputs, **options)
+        return _Deferred.apply(later, plain, len(inputs), *inputs, *parameters)
+
+    return forward

@@ -1,0 +1,85 @@
+"""When each action of a schedule began and ended: predicted by `replay`, or measured on devices or ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mpcourse.pipeline.schedule import Action
+from mpcourse.virtual.timeline import Event
+
+PHASES = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
+
+
+class Timed(NamedTuple):
+    """An action from `start` to `end`, in seconds (or in units of the costs that were given to `replay`)."""
+
+    action: Action
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Execution:
+    """stages: for each stage its actions in the order in which they ran. transfers: what went over links, if known."""
+
+    stages: list[list[Timed]]
+    transfers: Sequence[Event] = ()
+
+    @property
+    def start(self) -> float:
+        return min(t.start for row in self.stages for t in row)
+
+    @property
+    def makespan(self) -> float:
+        """From the first start to the last end."""
+        return max(t.end for row in self.stages for t in row) - self.start
+
+    @property
+    def busy(self) -> list[float]:
+        """Time that each stage computes."""
+        return [sum(t.end - t.start for t in row) for row in self.stages]
+
+    @property
+    def idle(self) -> list[float]:
+        """Time that each stage waits, before its first action, between two, or after its last."""
+        return [self.makespan - busy for busy in self.busy]
+
+    @property
+    def bubble(self) -> float:
+        """Share of all stages' time that is idle, 0 to 1."""
+        whole = self.makespan * len(self.stages)
+        return sum(self.idle) / whole if whole else 0.0
+
+    @property
+    def chunks(self) -> int:
+        """Parts of the model on each stage."""
+        return 1 + max(t.action.chunk for row in self.stages for t in row)
+
+    @property
+    def microbatches(self) -> int:
+        return 1 + max(t.action.microbatch for row in self.stages for t in row)
+
+    @property
+    def peak(self) -> list[float]:
+        """The most micro-batches whose activations a stage holds at once; one of a chunk is 1 / chunks of it.
+
+        From the forward to the backward, or to its weight part, which still needs them.
+        """
+        found = []
+        for row in self.stages:
+            held = most = 0
+            for t in row:
+                held += {"F": 1, "B": -1, "W": -1, "I": 0}[t.action.kind]
+                most = max(most, held)
+            found.append(most / self.chunks)
+        return found
+
+    @property
+    def events(self) -> list[Event]:
+        """The same in the record that all timelines have; lanes "stage 0" and on."""
+        actions = [
+            Event(f"stage {s}", str(t.action), "compute", t.start, t.end, t.start, phase=PHASES[t.action.kind])
+            for s, row in enumerate(self.stages)
+            for t in row
+        ]
+        return sorted([*actions, *self.transfers], key=lambda e: e.start)

@@ -1,0 +1,128 @@
+"""A pipeline in one process: any schedule over any devices, virtual ones, real ones, or the CPU for its values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mpcourse.pipeline.batch_norm import DeferredBatchNorm
+from mpcourse.pipeline.clock import clock_of
+from mpcourse.pipeline.execution import Execution, Timed
+from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
+from mpcourse.pipeline.schedule import Action, Schedule
+from mpcourse.pipeline.stage import Given, Stage
+from mpcourse.split import Split
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """loss: of the whole batch, a scalar on the last part's device. execution: when each action ran on its device."""
+
+    loss: torch.Tensor
+    execution: Execution
+
+
+def pipeline_step(
+    model: Split,
+    schedule: Schedule,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    loss: Loss,
+    *,
+    checkpoint: bool = False,
+    seed: int | None = None,
+) -> Step:
+    """Forward and backward of one batch through `model` by `schedule`; adds to .grad what loss.backward() would.
+
+    model: made by `split`, its part i on devices[i]. For a schedule of p stages with v chunks each it has v p parts,
+    and part c p + s is where part s is. Parts take and return a tensor, or several. x: (batch, ...), target:
+    (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule has; their sizes differ by
+    1 at most. loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it
+    has. checkpoint, seed (None: drawn from torch's generator): see `Stage`. Batch norm sees one micro-batch at a time;
+    `defer_batch_norm` makes its running statistics those of the batch.
+    Raises IllegalAction for a schedule that cannot run, ValueError where model, batch and schedule do not fit.
+    """
+    schedule = checked(schedule)
+    planned = replay(schedule)
+    p, last = len(schedule), len(model) - 1
+    check_devices(model, schedule)
+    on_first, on_last = x.detach().to(model.devices[0]), target.to(model.devices[last])
+    inputs, targets = cut(on_first.requires_grad_(x.requires_grad), on_last, microbatches_of(schedule))
+    first_seed = int(torch.randint(2**62, ())) if seed is None else seed
+
+    def part_of_loss(k: int, output: torch.Tensor) -> torch.Tensor:
+        return loss(output, targets[k]) * (len(targets[k]) / len(target))
+
+    stages = [
+        Stage(
+            part, device, schedule[i % p], part=i, chunk=i // p, loss=part_of_loss if i == last else None,
+            checkpoint=checkpoint, seed=first_seed,
+        )
+        for i, (part, device) in enumerate(zip(model, model.devices, strict=True))
+    ]  # fmt: skip
+    arrived: dict[tuple[str, int, int], Given] = {("F", k, 0): [piece] for k, piece in enumerate(inputs)}
+    losses, marks, clock = [], dict[tuple[int, Action], Any](), clock_of(model.devices)
+    for s, a in _in_time(planned):
+        stage, direction = stages[a.chunk * p + s], "F" if a.kind == "F" else "B"
+        given = arrived.pop((direction, a.microbatch, stage.part), ()) if a.kind != "W" else ()
+        out, marks[s, a] = clock.time(stage.device, stage.act, a, given)
+        target_part = stage.part + (1 if a.kind == "F" else -1)
+        if a.kind == "F" and stage.part == last:
+            losses += out
+        elif a.kind != "W":
+            there = stages[max(0, target_part)].device
+            arrived[direction, a.microbatch, target_part] = [_send(t, there) for t in out]
+    if x.requires_grad:
+        of_x = [arrived["B", k, -1][0] for k in range(len(inputs))]
+        x.backward(torch.cat([g for g in of_x if g is not None]).to(x.device))
+    for module in model.modules():
+        if isinstance(module, DeferredBatchNorm):
+            module.commit()
+    ran = [[Timed(a, *clock.read(marks[s, a])) for a in row] for s, row in enumerate(schedule)]
+    return Step(torch.stack(losses).detach().sum(), Execution(ran, clock.copies()))
+
+
+def _in_time(planned: Execution) -> list[tuple[int, Action]]:
+    """All actions in the order in which they would begin if all stages were alike: the host enqueues them so."""
+    timed = [(t.start, s, i) for s, row in enumerate(planned.stages) for i, t in enumerate(row)]
+    return [(s, planned.stages[s][i].action) for _, s, i in sorted(timed)]
+
+
+@torch.no_grad()
+def _send(t: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    return None if t is None else t.to(device).requires_grad_(t.requires_grad)
+
+
+def cut(x: torch.Tensor, target: torch.Tensor, microbatches: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """A batch as micro-batches whose sizes differ by 1 at most. Raises ValueError where there are too few examples."""
+    if len(x) != len(target):
+        raise ValueError(f"x has {len(x)} examples, target has {len(target)}")
+    if len(x) < microbatches:
+        raise ValueError(f"a batch of {len(x)} examples cannot make {microbatches} micro-batches: take fewer")
+    return list(x.tensor_split(microbatches)), list(target.tensor_split(microbatches))
+
+
+def check_devices(model: Split, schedule: Schedule) -> None:
+    """Raise ValueError unless each stage of `schedule` has its parts of `model` on a device of its own."""
+    p, chunks, devices = len(schedule), chunks_of(schedule), model.devices
+    if len(model) != p * chunks:
+        of = f"{p} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
+        raise ValueError(f"a schedule for {of} needs a model of {p * chunks} parts, not {len(model)}")
+    for i, (part, device) in enumerate(zip(model, devices, strict=True)):
+        if device != devices[i % p]:
+            raise ValueError(f"part {i} is on {device}: it is a chunk of stage {i % p}, which is on {devices[i % p]}")
+        for name, tensor in [*part.named_parameters(), *part.named_buffers()]:
+            if tensor.device != device:
+                raise ValueError(f"part {i} is to be on {device}, but its {name} is on {tensor.device}")
+    stages = devices[:p]
+    for s, device in enumerate(stages):
+        if device in stages[:s] and device.type != "cpu":
+            raise ValueError(
+                f"stages {stages.index(device)} and {s} are both on {device}, where they cannot work at once: give "
+                "each a device of its own (or put all on the CPU, for the values alone)"
+            )
+    if len({d.type for d in devices}) > 1:
+        raise ValueError(f"stages are on {', '.join(map(str, stages))}: put all on devices of one kind")

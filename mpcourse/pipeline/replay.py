@@ -1,0 +1,238 @@
+"""Replaying a schedule without a model: whether it can run, and how long it takes if it does."""
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mpcourse.pipeline.execution import Execution, Timed
+from mpcourse.pipeline.schedule import Action, Schedule
+from mpcourse.virtual.timeline import Event
+
+Cost = float | Sequence[float]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the actions take, in any unit of time.
+
+    forward, backward: of one micro-batch on one stage; where a stage has several chunks, on all of them together. Or a
+    sequence: of one micro-batch on each part of the model, in the model's order. weight: the part of `backward` for the
+    weights' gradients; None: half of it. transfer: of an activation, or its gradient, from one stage to another. Stages
+    go on meanwhile; a link carries one at a time in each direction.
+    """
+
+    forward: Cost = 1.0
+    backward: Cost = 2.0
+    weight: Cost | None = None
+    transfer: float = 0.0
+
+    def table(self, parts: int, chunks: int) -> dict[str, list[float]]:
+        """Of each kind of action, on each part of the model. Raises ValueError for costs that make no sense."""
+        forward = _spread("forward", self.forward, parts, chunks)
+        backward = _spread("backward", self.backward, parts, chunks)
+        weight = [b / 2 for b in backward] if self.weight is None else _spread("weight", self.weight, parts, chunks)
+        if any(w > b for w, b in zip(weight, backward, strict=True)):
+            raise ValueError(f"weight is a part of backward: {self.weight} is more than {self.backward}")
+        _spread("transfer", self.transfer, 1, 1)
+        inputs = [b - w for b, w in zip(backward, weight, strict=True)]
+        return {"F": forward, "B": backward, "I": inputs, "W": weight}
+
+
+def _spread(name: str, cost: Cost, parts: int, chunks: int) -> list[float]:
+    if isinstance(cost, int | float):
+        costs = [cost / chunks] * parts
+    else:
+        costs = list(cost)
+        if len(costs) != parts:
+            raise ValueError(f"{name} has {len(costs)} costs, but the schedule has {parts} parts of the model")
+    if bad := [c for c in costs if not (c >= 0 and math.isfinite(c))]:
+        raise ValueError(f"{name} must be 0 or more and finite: got {bad[0]}")
+    return costs
+
+
+class IllegalAction(ValueError):
+    """An action that cannot run: of which stage, at which place of its list, and why."""
+
+    def __init__(self, stage: int, index: int, action: Action | None, reason: str) -> None:
+        at = f"stage {stage}, action {index}, {action}" if action else f"stage {stage}, at its end"
+        super().__init__(f"{at}: {reason}")
+        self.stage, self.index, self.action, self.reason = stage, index, action, reason
+
+
+@dataclass
+class _Stage:
+    """Where a stage is in its list, what it has done, and when."""
+
+    actions: list[Action]
+    next: int = 0
+    free: float = 0.0
+    done: set[Action] = field(default_factory=set)
+    held: int = 0
+    timed: list[Timed] = field(default_factory=list)
+
+    @property
+    def head(self) -> Action | None:
+        return self.actions[self.next] if self.next < len(self.actions) else None
+
+
+def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = None) -> Execution:
+    """Run `schedule` by its rules alone; when each action begins and ends.
+
+    A forward needs the activation of the part of the model before, a backward (or its input part) its own forward and
+    the gradient of the part after, a weight part its input part. costs: None: forward 1, backward 2, its weight part 1,
+    transfers 0. cap: the most micro-batches whose activations a stage may hold, counted as in `Execution.peak`.
+    Raises IllegalAction for the first action, in time, that cannot run, and where an action is missing; ValueError for
+    what is no schedule.
+    """
+    costs = costs or Costs()
+    schedule = checked(schedule)
+    p = len(schedule)
+    chunks = chunks_of(schedule)
+    seconds = costs.table(p * chunks, chunks)
+    stages = [_Stage(actions) for actions in schedule]
+    arrived: dict[tuple[str, int, int], float] = {}  # "F" or "B", micro-batch, part -> when what it needs was there
+    links: dict[tuple[int, int], float] = {}
+    transfers: list[Event] = []
+    ready: list[tuple[float, int, str]] = []  # when a stage can go on, which, and why its next action is illegal if so
+    waiting = set(range(p))
+
+    def look(s: int) -> None:
+        """Note when a stage can go on, once that is known."""
+        if (a := stages[s].head) is None:
+            return
+        reason = _own_reason(a, stages[s], None if cap is None else cap * chunks)
+        at = 0.0 if reason else _arrival(a, a.chunk * p + s, p * chunks, arrived)
+        if at is not None:
+            heapq.heappush(ready, (max(stages[s].free, at), s, reason))
+            waiting.discard(s)
+
+    for s in range(p):
+        look(s)
+    while ready:
+        # Of all stages that can go on, the first in time: so the first mistake found is the first one made.
+        start, s, reason = heapq.heappop(ready)
+        stage = stages[s]
+        a = stage.actions[stage.next]
+        if reason:
+            raise IllegalAction(s, stage.next, a, reason)
+        part = a.chunk * p + s
+        end = start + seconds[a.kind][part]
+        stage.timed.append(Timed(a, start, end))
+        stage.done.add(a)
+        stage.held += {"F": 1, "B": -1, "W": -1, "I": 0}[a.kind]
+        stage.next, stage.free = stage.next + 1, end
+        waiting.add(s)
+        other = part + 1 if a.kind == "F" else part - 1
+        if a.kind != "W" and 0 <= other < p * chunks:
+            at, link = end, (s, other % p)
+            if s != other % p and costs.transfer:
+                begin = max(end, links.get(link, 0.0))
+                at = links[link] = begin + costs.transfer
+                lane = f"stage {s} -> stage {other % p}"
+                transfers.append(Event(lane, str(a), "copy", begin, at, end))
+            arrived["F" if a.kind == "F" else "B", a.microbatch, other] = at
+            if other % p in waiting and other % p != s:
+                look(other % p)
+        look(s)
+    _finished(stages, p * chunks)
+    return Execution([stage.timed for stage in stages], transfers)
+
+
+def _own_reason(a: Action, stage: _Stage, cap: float | None) -> str:
+    """Why a stage's own past forbids an action; empty where it does not."""
+    k = a.microbatch
+    forward, whole, half = a.of("F"), a.of("B"), a.of("I")
+    if a in stage.done:
+        return f"{a} has run already"
+    if a.kind == "F":
+        if cap is not None and stage.held + 1 > cap + 1e-9:
+            return (
+                f"one more micro-batch's activations are over the cap: {stage.held} are held, and none is let go "
+                "before its backward"
+            )
+    elif a.kind in "BI":
+        if forward not in stage.done:
+            return f"the gradient before its forward: {forward} of this stage has not run"
+        if (other := half if a.kind == "B" else whole) in stage.done:
+            return f"the backward of micro-batch {k} is run twice: {other} was before"
+    elif half not in stage.done:
+        if whole in stage.done:
+            return f"{whole} was the whole backward, with the weights' gradients"
+        return f"the weights' gradients before the input's: {half} of this stage has not run"
+    return ""
+
+
+def _arrival(a: Action, part: int, parts: int, arrived: dict[tuple[str, int, int], float]) -> float | None:
+    """When what an action needs of other stages was there; None while it is not."""
+    if a.kind == "W" or (a.kind == "F" and part == 0) or (a.kind in "BI" and part == parts - 1):
+        return 0.0
+    return arrived.get(("F" if a.kind == "F" else "B", a.microbatch, part))
+
+
+def _finished(stages: list[_Stage], parts: int) -> None:
+    """Raise IllegalAction where a stage still waits, or has ended too early."""
+    p = len(stages)
+    waiting = [(s, stage) for s, stage in enumerate(stages) if stage.head]
+    reasons = {}
+    for s, stage in waiting:
+        a = stage.head
+        assert a is not None
+        other = a.chunk * p + s + (-1 if a.kind == "F" else 1)
+        chunk, owner = divmod(other, p)
+        needed = [Action(kind, a.microbatch, chunk) for kind in ("F" if a.kind == "F" else "BI")]
+        what = "activation" if a.kind == "F" else "gradient"
+        if not any(n in stages[owner].actions for n in needed):
+            never = f"its {what} never arrives: {' or '.join(map(str, needed))} is not in stage {owner}'s list"
+            raise IllegalAction(s, stage.next, a, never)
+        wanted = next(n for n in needed if n in stages[owner].actions)
+        reasons[s] = f"stage {s} is at {a} and waits for {wanted} of stage {owner}"
+    if waiting:
+        s, stage = waiting[0]
+        told = "; ".join(reasons.values())
+        raise IllegalAction(s, stage.next, stage.head, f"its input never arrives, for all wait in a circle: {told}")
+    count = 1 + max(a.microbatch for stage in stages for a in stage.actions)
+    for s, stage in enumerate(stages):
+        for k in range(count):
+            for c in range(parts // p):
+                reason = _missing(k, c, stage.done)
+                if reason:
+                    raise IllegalAction(s, len(stage.actions), None, reason)
+
+
+def _missing(k: int, c: int, done: set[Action]) -> str | None:
+    forward, whole, half, weight = (Action(kind, k, c) for kind in "FBIW")
+    if forward not in done:
+        return f"{forward} is missing: each stage runs every micro-batch"
+    if whole not in done and half not in done:
+        return f"{forward} has no backward: {whole} is missing"
+    if half in done and weight not in done:
+        return f"{half} is half of a backward: {weight} is missing"
+    return None
+
+
+def checked(schedule: Iterable[Iterable[Sequence]]) -> Schedule:
+    """The schedule as lists of Actions; plain tuples ("F", 0) become Actions. Raises ValueError where it is none."""
+    made: Schedule = []
+    for s, row in enumerate(schedule):
+        actions = []
+        for i, given in enumerate(row):
+            if not isinstance(given, tuple | list) or not 2 <= len(given) <= 3 or given[0] not in ("F", "B", "I", "W"):
+                raise ValueError(f"stage {s}, action {i}: {given!r} is no action such as Action('F', 0)")
+            if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in given[1:]):
+                raise ValueError(f"stage {s}, action {i}: {given!r} needs a micro-batch and a chunk from 0 on")
+            actions.append(Action(*given))
+        made.append(actions)
+    if not made or not any(made):
+        raise ValueError("a schedule has a list of actions for each stage: this one is empty")
+    return made
+
+
+def chunks_of(schedule: Schedule) -> int:
+    """Parts of the model that each stage of a schedule has."""
+    return 1 + max(a.chunk for row in schedule for a in row)
+
+
+def microbatches_of(schedule: Schedule) -> int:
+    """Micro-batches that a schedule cuts a batch into."""
+    return 1 + max(a.microbatch for row in schedule for a in row)

@@ -1,0 +1,148 @@
+"""What one part of the model does in a pipeline: forward and backward of single micro-batches, in any legal order."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+import torch.nn as nn
+
+from mpcourse.pipeline.deferred import Later, deferring
+from mpcourse.pipeline.schedule import Action
+
+Given = Sequence[torch.Tensor | None]
+IN_PLACE = (
+    "part {} of the model begins with a layer that works in place, on what backward needs as it arrived: give that "
+    "layer inplace=False, or cut the model elsewhere"
+)
+
+
+@dataclass
+class _Kept:
+    """Of one micro-batch, between its forward and its backward."""
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor] = field(default_factory=list)
+    later: Later = field(default_factory=list)
+
+
+class Stage:
+    """`module`, which lives on `device`, as part `part` of a pipeline, doing the actions of `row` that are of `chunk`.
+
+    loss(k, output): on the last part, what follows the module. checkpoint: of a micro-batch keep what the part is given
+    alone, and compute the rest again in backward (Chen et al. 2016); not where that follows at once. seed: where a part
+    draws random numbers (dropout), it draws them for micro-batch k from a generator that begins at (seed, k, part). So
+    what is drawn depends neither on the schedule nor on who runs it, and a forward that is run again draws the same.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device,
+        row: Sequence[Action],
+        *,
+        part: int = 0,
+        chunk: int = 0,
+        loss: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
+        checkpoint: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.module, self.device, self.part, self.loss, self.seed = module, device, part, loss, seed
+        own = [a for a in row if a.chunk == chunk]
+        self._in_parts = {a.microbatch for a in own if a.kind == "I"}
+        at_once = {a.microbatch for a, b in pairwise(row) if a.kind == "F" and b in (a.of("B"), a.of("I"))}
+        self._again = {a.microbatch for a in own} - at_once if checkpoint else set()
+        self._kept: dict[int, _Kept] = {}
+
+    def act(self, a: Action, given: Given) -> Given:
+        """Do one action: from activations to activations, or from gradients to gradients.
+
+        given: of "F" the tensors that the part takes, each with requires_grad as it is to be; of "B" and "I" gradients
+        of what it returned, None where there is none; of "W" nothing. All on this device. Returns of "F" what it
+        returned, with requires_grad but without a graph (the last part its loss); of "B" and "I" gradients of what it
+        was given. Those of parameters are added to their .grad.
+        """
+        if a.kind == "F":
+            return self._forward(a.microbatch, given)
+        found = [] if a.kind == "W" else self._backward(a.microbatch, given)
+        if a.kind != "I":
+            for task in self._kept.pop(a.microbatch).later:
+                task()
+        return found
+
+    def _forward(self, k: int, given: Given) -> Given:
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in given if x is not None]
+        kept = self._kept[k] = _Kept(inputs)
+        if k not in self._again:
+            kept.outputs = self._run(k, inputs, kept.later)
+            return [y.detach().requires_grad_(y.requires_grad) for y in kept.outputs]
+        versions = [x._version for x in inputs]
+        with torch.no_grad():
+            outputs = self._run(k, inputs, [])
+        if versions != [x._version for x in inputs]:
+            raise RuntimeError(IN_PLACE.format(self.part))
+        learns = any(x.requires_grad for x in inputs) or any(p.requires_grad for p in self.module.parameters())
+        return [y.detach().requires_grad_(learns and y.is_floating_point()) for y in outputs]
+
+    def _backward(self, k: int, gradients: Given) -> Given:
+        kept = self._kept[k]
+        if k in self._again:
+            with without_trace(self.module):
+                kept.outputs = self._run(k, kept.inputs, kept.later)
+        if self.loss is not None:
+            gradients = [torch.ones_like(kept.outputs[0])]
+        pairs = [(y, g) for y, g in zip(kept.outputs, gradients, strict=True) if y.requires_grad and g is not None]
+        if pairs:
+            torch.autograd.backward([y for y, _ in pairs], [g for _, g in pairs])
+        found = [x.grad for x in kept.inputs]
+        kept.inputs, kept.outputs = [], []
+        return found
+
+    def _run(self, k: int, inputs: list[torch.Tensor], later: Later) -> list[torch.Tensor]:
+        putting_off = deferring(self.module, later) if k in self._in_parts else contextlib.nullcontext()
+        with drawing_from(hash((self.seed, k, self.part)), self.device), putting_off:
+            try:
+                outputs = self.module(*inputs)
+            except RuntimeError as error:
+                if "leaf Variable" in str(error):
+                    raise RuntimeError(IN_PLACE.format(self.part)) from error
+                raise
+            if self.loss is not None:
+                outputs = self.loss(k, outputs)
+        return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+
+
+@contextlib.contextmanager
+def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Within, random numbers on the CPU and on `device` begin at `seed`; after, they go on as if nothing was drawn."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    states = [g.get_state() for g in generators]
+    for g in generators:
+        g.manual_seed(seed % 2**63)
+    try:
+        yield
+    finally:
+        for g, state in zip(generators, states, strict=True):
+            g.set_state(state)
+
+
+@contextlib.contextmanager
+def without_trace(module: nn.Module) -> Iterator[None]:
+    """Within, `module` changes copies of its buffers and of its numbers: batch norm must not count a batch twice.
+
+    Copies, and not a state to be put back: what autograd has saved of a buffer must not change after that.
+    """
+    buffers = [(m, dict(m._buffers)) for m in module.modules() if m._buffers]
+    numbers = [(m, {n: v for n, v in vars(m).items() if isinstance(v, int | float)}) for m in module.modules()]
+    for m, own in buffers:
+        m._buffers.update({name: None if b is None else b.clone() for name, b in own.items()})
+    try:
+        yield
+    finally:
+        for m, own in buffers:
+            m._buffers.update(own)
+        for m, counts in numbers:
+            vars(m).update(counts)

@@ -1,0 +1,121 @@
+"""A pipeline's schedule as the field draws it: stages down, time across, micro-batches as numbered blocks."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from mpcourse.pipeline import Execution, Schedule, replay
+from mpcourse.plot.style import GREY, INK, color, figure, label, shade
+
+# As in a device's timeline: forward is light, backward full, what comes last dark.
+SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}
+NAMES = {"F": "forward", "B": "backward", "I": "backward, for the input", "W": "backward, for the weights"}
+BUBBLE = "bubble"
+CHUNKS = "abcdefghijklmnopqrstuvwxyz"
+POINTS = 400.0  # width of the axes in print
+FONT, SMALL = 6.5, 4.5  # of the numbers in blocks, and the smallest that can still be read
+FOOT = 0.18  # how much of a block a later chunk's foot takes
+
+
+def schedule(
+    source: Execution | Schedule | Mapping[str, Execution | Schedule],
+    title: str | None = None,
+    unit: str = "time (a forward takes 1, a backward 2)",
+) -> Figure:
+    """A row for each stage, in its colour; beside it, how long it idles and how many micro-batches it holds at most.
+
+    source: what `replay` or a run returned, or a schedule, which is replayed with its default costs; or several by
+    name, drawn one above the other on one time axis. unit: of that axis. Where a stage has several chunks of the model,
+    a letter says which. Raises IllegalAction for a schedule that cannot run, ValueError where there is nothing to draw.
+    """
+    given = source if isinstance(source, Mapping) else {"": source}
+    runs = {name: run if isinstance(run, Execution) else replay(run) for name, run in given.items()}
+    if not runs or not all(any(run.stages) for run in runs.values()):
+        raise ValueError("no schedule to draw")
+    if title is None:
+        counts = [sorted({len(run.stages) for run in runs.values()}), sorted({r.microbatches for r in runs.values()})]
+        stages, microbatches = (" or ".join(map(str, values)) for values in counts)
+        title = f"{stages} stage{'s' * (stages != '1')}, {microbatches} micro-batch{'es' * (microbatches != '1')}"
+        if len(runs) == 1:
+            title += f": {100 * next(iter(runs.values())).bubble:.1f} % of the time is bubble"
+    rows = sum(len(run.stages) for run in runs.values())
+    made, axes = figure(title, rows=len(runs), width=7.4, height=0.27 * rows + 0.42 * len(runs) + 0.75)
+    longest = max(run.makespan for run in runs.values())
+    for axis, (name, run) in zip(axes, runs.items(), strict=True):
+        _draw(axis, run, longest)
+        if name:
+            told = f"{name}: {run.makespan:.4g} long, {100 * run.bubble:.1f} % bubble"
+            axis.set_title(told, fontsize=9, color=INK, loc="left")
+        if axis is not axes[-1]:
+            axis.tick_params(axis="x", labelbottom=False)
+    label(axes[-1], unit, "")
+    made.legend(handles=_legend(list(runs.values())), fontsize=8, frameon=False, loc="outside lower center", ncols=5)
+    return made
+
+
+def _draw(axis: Axes, run: Execution, longest: float) -> None:
+    for s, row in enumerate(run.stages):
+        at = run.start
+        for t in [*row, None]:
+            until = t.start if t else run.start + run.makespan
+            if until - at > 1e-6 * longest:
+                axis.broken_barh(
+                    [(at - run.start, until - at)], (s - 0.4, 0.8), facecolor="white", edgecolor="#BBBBBB",
+                    hatch="////", linewidth=0, gid=f"{BUBBLE}|{s}",
+                )  # fmt: skip
+            if t is None:
+                break
+            fill = shade(color(s), SHADES[t.action.kind])
+            width, begin = t.end - t.start, t.start - run.start
+            axis.broken_barh(
+                [(begin, width)],
+                (s - 0.4, 0.8),
+                facecolor=fill,
+                edgecolor="white",
+                linewidth=0.5,
+                gid=f"{t.action}|{s}",
+            )
+            if t.action.chunk:
+                foot = 0.8 * FOOT * t.action.chunk / (run.chunks - 1)
+                axis.broken_barh(
+                    [(begin, width)], (s + 0.4 - foot, foot), facecolor=INK, edgecolor="white", linewidth=0.5
+                )
+            letter = CHUNKS[t.action.chunk % len(CHUNKS)] if run.chunks > 1 else ""
+            _write(axis, str(t.action.microbatch), letter, POINTS * width / longest, (begin + width / 2, s), fill)
+            at = t.end
+    for s, (idle, peak) in enumerate(zip(run.idle, run.peak, strict=True)):
+        told = f"{100 * idle / run.makespan:.0f} % idle, holds {peak:.3g}"
+        axis.text(1.01, s, told, fontsize=7.5, color=INK, va="center", transform=axis.get_yaxis_transform())
+    axis.set_yticks(range(len(run.stages)), [f"stage {s}" for s in range(len(run.stages))])
+    axis.set_ylim(len(run.stages) - 0.5, -0.5)
+    axis.set_xlim(0, longest)
+    axis.grid(visible=False)
+    axis.tick_params(axis="y", length=0)
+
+
+def _write(axis: Axes, number: str, letter: str, room: float, at: tuple[float, float], fill: str) -> None:
+    """The micro-batch, and the chunk's letter where there is room for it, `room` being in points."""
+    for name in (number + letter, number):
+        font = min(FONT, (room - 1) / (0.6 * len(name)))
+        if font >= SMALL:
+            red, green, blue = to_rgb(fill)
+            ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+            axis.text(*at, name, fontsize=font, color=ink, ha="center", va="center_baseline")
+            return
+
+
+def _legend(runs: Sequence[Execution]) -> list[Patch]:
+    kinds = {t.action.kind for run in runs for row in run.stages for t in row}
+    names = NAMES if "I" in kinds else NAMES | {"B": "backward"}
+    if {"B", "I"} <= kinds:
+        names = names | {"B": "backward", "I": "backward"}  # of one shade
+    handles = {names[k]: Patch(facecolor=shade(GREY, SHADES[k]), label=names[k]) for k in NAMES if k in kinds}
+    handles[BUBBLE] = Patch(facecolor="white", edgecolor="#BBBBBB", hatch="////", linewidth=0, label=BUBBLE)
+    chunks = max(run.chunks for run in runs)
+    if chunks > 1:
+        letters = ", ".join(CHUNKS[:chunks])
+        handles[letters] = Patch(facecolor="none", label=f"{letters}: chunks, later ones with a foot")
+    return list(handles.values())
