@@ -49,8 +49,11 @@ def pipeline_step(
     planned = replay(schedule)
     p, last = len(schedule), len(model) - 1
     check_devices(model, schedule)
+    if len(x) != len(target):
+        raise ValueError(f"x has {len(x)} examples, target has {len(target)}")
     on_first, on_last = x.detach().to(model.devices[0]), target.to(model.devices[last])
-    inputs, targets = cut(on_first.requires_grad_(x.requires_grad), on_last, microbatches_of(schedule))
+    inputs = cut(on_first.requires_grad_(x.requires_grad), microbatches_of(schedule))
+    targets = cut(on_last, microbatches_of(schedule))
     first_seed = int(torch.randint(2**62, ())) if seed is None else seed
 
     def part_of_loss(k: int, output: torch.Tensor) -> torch.Tensor:
@@ -96,13 +99,11 @@ def _send(t: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
     return None if t is None else t.to(device).requires_grad_(t.requires_grad)
 
 
-def cut(x: torch.Tensor, target: torch.Tensor, microbatches: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def cut(batch: torch.Tensor, microbatches: int) -> list[torch.Tensor]:
     """A batch as micro-batches whose sizes differ by 1 at most. Raises ValueError where there are too few examples."""
-    if len(x) != len(target):
-        raise ValueError(f"x has {len(x)} examples, target has {len(target)}")
-    if len(x) < microbatches:
-        raise ValueError(f"a batch of {len(x)} examples cannot make {microbatches} micro-batches: take fewer")
-    return list(x.tensor_split(microbatches)), list(target.tensor_split(microbatches))
+    if len(batch) < microbatches:
+        raise ValueError(f"a batch of {len(batch)} examples cannot make {microbatches} micro-batches: take fewer")
+    return list(batch.tensor_split(microbatches))
 
 
 def check_devices(model: Split, schedule: Schedule) -> None:

@@ -1,0 +1,207 @@
+"""A pipeline over MPI: one stage a rank, and messages for what crosses a cut.
+
+`mpirun -np 2 python -m mpcourse.pipeline.ranks --schedule 1f1b --microbatches 8` trains on handwritten digits.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mpcourse.pipeline.batch_norm import DeferredBatchNorm
+from mpcourse.pipeline.execution import Execution, Timed
+from mpcourse.pipeline.local import cut
+from mpcourse.pipeline.messages import Mailbox, RankFailed
+from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
+from mpcourse.pipeline.schedule import Action, Schedule
+from mpcourse.pipeline.stage import Given, Stage
+from mpcourse.pipeline.tied import Tied
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class PipelineRank:
+    """This rank's stage of a pipeline. All ranks of `comm`, as many as the schedule has stages, must make one together.
+
+    comm: mpi4py's communicator, or one like it. chunks: this rank's parts of the model, all on one device: one, or as
+    many as the schedule's chunks; rank s of p has parts s, p + s, 2 p + s ... loss, checkpoint, seed: as of
+    `pipeline_step`; the seed moves on by one each step, alike on all ranks. tied: see `Tied`.
+    Raises ValueError, on every rank, where ranks and schedule do not fit or ranks were given different ones;
+    IllegalAction for a schedule that cannot run.
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        chunks: nn.Module | Sequence[nn.Module],
+        schedule: Schedule,
+        loss: Loss,
+        *,
+        checkpoint: bool = False,
+        seed: int = 0,
+        tied: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
+        self.comm, self.loss, self.seed, self.checkpoint = comm, loss, seed, checkpoint
+        self.chunks = [chunks] if isinstance(chunks, nn.Module) else list(chunks)
+        self.schedule = checked(schedule)
+        self._agree()
+        replay(self.schedule)
+        self.count, self.row = microbatches_of(self.schedule), self.schedule[comm.rank]
+        self.last = len(self.schedule) * len(self.chunks) - 1
+        first = next((p for c in self.chunks for p in c.parameters()), None)
+        self.device = torch.device("cpu") if first is None else first.device
+        self._mail, self._tied, self._failed = Mailbox(comm.Dup()), Tied(comm, tied or {}), ""
+
+    def step(self, x: torch.Tensor | None = None, target: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Forward and backward of one batch; all ranks call it. The batch's loss on the last rank, None elsewhere.
+
+        x: (batch, ...), on the first rank. target: (batch, ...), on the last one. Others may have them or not.
+        Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, so do all ranks:
+        that one its error, the others RankFailed.
+        """
+        return self.timed_step(x, target)[0]
+
+    def timed_step(
+        self, x: torch.Tensor | None = None, target: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor | None, list[Timed]]:
+        """The same, and when each of this rank's actions began and ended, on `time.perf_counter`'s clock.
+
+        An action begins when its input is there: the time before is bubble.
+        """
+        rank, last_rank = self.comm.rank, self.comm.size - 1
+        batch = self._batch(x, target)
+        inputs = cut(x.detach().to(self.device), self.count) if x is not None and rank == 0 else []
+        targets = cut(target.to(self.device), self.count) if target is not None and rank == last_rank else []
+
+        def part_of_loss(k: int, output: torch.Tensor) -> torch.Tensor:
+            return self.loss(output, targets[k]) * (len(targets[k]) / batch)
+
+        stages = [
+            Stage(
+                module, self.device, self.row, part=c * self.comm.size + rank, chunk=c,
+                loss=part_of_loss if c * self.comm.size + rank == self.last else None,
+                checkpoint=self.checkpoint, seed=self.seed,
+            )
+            for c, module in enumerate(self.chunks)
+        ]  # fmt: skip
+        self.seed += 1
+        asked = x is not None and x.requires_grad
+        # What this rank has for itself, under the name by which another rank would send it.
+        own: dict[tuple[str, int, int], Given] = {("F", k, 0): [t.requires_grad_(asked)] for k, t in enumerate(inputs)}
+        ran: list[Timed] = []
+        self._tied.begin()
+        done = 0
+        try:
+            for a in self.row:
+                given = self._given(a, stages[a.chunk].part, own)
+                start = time.perf_counter()
+                out = stages[a.chunk].act(a, given)
+                ran.append(Timed(a, start, self._now()))
+                self._pass_on(a, stages[a.chunk].part, out, own)
+                done += 1
+            self._mail.finish()
+        except BaseException as error:
+            self._fail(error, done)
+            raise
+        self._tied.sum_gradients()
+        for module in (m for chunk in self.chunks for m in chunk.modules()):
+            if isinstance(module, DeferredBatchNorm):
+                module.commit()
+        if inputs and asked:
+            assert x is not None
+            of_x = [own["B", k, -1][0] for k in range(self.count)]
+            x.backward(torch.cat([g for g in of_x if g is not None]).to(x.device))
+        if rank != last_rank:
+            return None, ran
+        losses = [part for k in range(self.count) for part in own["F", k, self.last + 1] if part is not None]
+        return torch.stack(losses).detach().sum(), ran
+
+    def gather(self, ran: list[Timed]) -> Execution | None:
+        """What `timed_step` told each rank, on rank 0; all ranks call it. One clock: that of one machine's ranks."""
+        rows = self.comm.gather([(tuple(t.action), t.start, t.end) for t in ran], root=0)
+        if rows is None:
+            return None
+        begin = min(start for row in rows for _, start, _ in row)
+        return Execution([[Timed(Action(*a), s - begin, e - begin) for a, s, e in row] for row in rows])
+
+    def _given(self, a: Action, part: int, own: dict[tuple[str, int, int], Given]) -> Given:
+        """What action `a` of this rank's part `part` takes, received if another rank sends it."""
+        direction = "F" if a.kind == "F" else "B"
+        if a.kind == "W" or (direction == "B" and part == self.last):
+            return []
+        if (direction, a.microbatch, part) in own:
+            return own.pop((direction, a.microbatch, part))
+        source = (part + (-1 if a.kind == "F" else 1)) % self.comm.size
+        return self._mail.receive(source, self._tag(direction, a.microbatch, part), self.device)
+
+    def _pass_on(self, a: Action, part: int, out: Given, own: dict[tuple[str, int, int], Given]) -> None:
+        """Give what action `a` returned to the part that takes it; the losses and the input's gradients stay."""
+        if a.kind == "W":
+            return
+        direction, to = "F" if a.kind == "F" else "B", self._after(a, part)
+        if 0 <= to <= self.last and to % self.comm.size != self.comm.rank:
+            self._mail.send(out, to % self.comm.size, self._tag(direction, a.microbatch, to))
+        else:
+            own[direction, a.microbatch, to] = out
+
+    def _after(self, a: Action, part: int) -> int:
+        return part + (1 if a.kind == "F" else -1)
+
+    def _fail(self, error: BaseException, done: int) -> None:
+        """Tell all that wait for what this rank had still to send, after the first `done` actions of its list."""
+        self._failed = str(error) if isinstance(error, RankFailed) else f"rank {self.comm.rank} raised {error!r}"
+        for a in self.row[done:]:
+            to = self._after(a, a.chunk * self.comm.size + self.comm.rank)
+            if a.kind != "W" and 0 <= to <= self.last and to % self.comm.size != self.comm.rank:
+                tag = self._tag("F" if a.kind == "F" else "B", a.microbatch, to)
+                self._mail.send_failure(self._failed, to % self.comm.size, tag)
+
+    def _now(self) -> float:
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).synchronize(self.device)
+        return time.perf_counter()
+
+    def _tag(self, direction: str, k: int, part: int) -> int:
+        """Of what part `part` is given for micro-batch k. MPI promises 32 768 tags at least."""
+        return (2 * (k * (self.last + 1) + part) + (direction == "B")) % 32768
+
+    def _batch(self, x: torch.Tensor | None, target: torch.Tensor | None) -> int:
+        """How many examples this step has. Whatever is wrong with them is told on all ranks, before any waits."""
+        if self._failed:
+            raise RuntimeError(f"this pipeline stopped in the middle of a step: {self._failed}. Make a new one")
+        told = np.empty((self.comm.size, 2), np.int64)
+        self.comm.Allgather(np.array([-1 if t is None else len(t) for t in (x, target)], np.int64), told)
+        batch, targets = int(told[0, 0]), int(told[-1, 1])
+        if batch < 0:
+            raise ValueError("rank 0 needs x: it has the model's first part")
+        if targets < 0:
+            raise ValueError(f"rank {self.comm.size - 1} needs target: it has the model's last part")
+        if batch != targets:
+            raise ValueError(f"x has {batch} examples on rank 0, target has {targets} on rank {self.comm.size - 1}")
+        if batch < self.count:
+            raise ValueError(f"a batch of {batch} examples cannot make {self.count} micro-batches: take fewer")
+        return batch
+
+    def _agree(self) -> None:
+        """Raise ValueError on all ranks if one of them would."""
+        told = self.comm.allgather((len(self.chunks), self.schedule, self.checkpoint, self.seed))
+        for rank, (given, schedule, *others) in enumerate(told):
+            stages, ranks, chunks = len(schedule), self.comm.size, chunks_of(schedule)
+            if stages != ranks:
+                needs = f"one rank a stage: this schedule has {stages}, this run {ranks}"
+                raise ValueError(f"a pipeline needs {needs}. Start it with -np {stages}, or ask for {ranks} stages")
+            if given != chunks:
+                raise ValueError(
+                    f"rank {rank} was given {given} of the model's parts: this schedule needs {chunks} a rank"
+                )
+            if [schedule, *others] != list(told[0][1:]):
+                raise ValueError(f"rank {rank} was given another schedule, seed or checkpoint setting than rank 0")
+
+
+if __name__ == "__main__":
+    from mpcourse.commands.pipeline_ranks import main  # it draws; this room does not
+
+    main()

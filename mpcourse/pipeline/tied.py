@@ -1,0 +1,51 @@
+"""One parameter on several ranks: each has a copy, and the copies stay equal because their gradients are summed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.pipeline.messages import bytes_of
+
+
+class Tied:
+    """This rank's tied parameters, by a name that is the same on all ranks that hold a copy.
+
+    All ranks of `comm` make one together, those without a tied parameter too. The values become those of the lowest
+    rank that holds the parameter. Raises ValueError, on every rank, where copies differ in shape, dtype, or in whether
+    they are trained.
+    """
+
+    def __init__(self, comm: Any, own: Mapping[str, nn.Parameter]) -> None:
+        told = comm.allgather({name: (tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in own.items()})
+        self._shared: list[tuple[Any, nn.Parameter]] = []
+        for name in sorted(set().union(*told)):
+            holders = {rank: of[name] for rank, of in enumerate(told) if name in of}
+            if len(set(holders.values())) > 1:
+                raise ValueError(f"tied parameter {name!r} is not the same on all ranks: {holders}")
+            group = comm.Split(int(name in own), comm.rank)  # who has none is in a group of its own
+            if name in own:
+                value = own[name].detach().cpu().contiguous()
+                group.Bcast(bytes_of(value), 0)
+                own[name].data.copy_(value)
+                if own[name].requires_grad:
+                    self._shared.append((group, own[name]))
+        self._before: list[torch.Tensor | None] = []
+
+    def begin(self) -> None:
+        """Put aside the gradients of steps before: they are sums already."""
+        self._before = [p.grad for _, p in self._shared]
+        for _, p in self._shared:
+            p.grad = None
+
+    def sum_gradients(self) -> None:
+        """Each copy's .grad becomes the sum of what all copies got since `begin`, plus what was there before."""
+        for (group, p), before in zip(self._shared, self._before, strict=True):
+            # Sums of shorter dtypes are made in float32: MPI has none of them.
+            dtype = p.dtype if p.dtype == torch.float64 else torch.float32
+            mine = torch.zeros(p.shape, dtype=dtype) if p.grad is None else p.grad.detach().to("cpu", dtype)
+            whole = torch.empty_like(mine, memory_format=torch.contiguous_format)
+            group.Allreduce(mine.contiguous().numpy(), whole.numpy())
+            found = whole.to(p.device, p.dtype)
+            p.grad = found if before is None else before + found
