@@ -83,9 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what is promised.")
     bench.add_argument(
         "name",
-        choices=["course", "virtual", "truth"],
-        help="course: what a learner waits for; virtual: what virtual GPUs cost; truth: predictions beside facts",
+        choices=["course", "pipeline", "truth", "virtual"],
+        help="course: what a learner waits for; pipeline: ours against torch's over ranks; truth: predictions beside "
+        "facts; virtual: what virtual GPUs cost",
     )
+    bench.add_argument("--np", type=int, metavar="N", help="of pipeline: number of ranks (2)")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
     bench.add_argument("--runs", type=int, default=5, metavar="N", help="of each measurement; the median counts")
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
@@ -229,9 +231,11 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
+    if options.np is not None and options.name != "pipeline":
+        raise UserError("--np is of `mpcourse bench pipeline`")
     from mpcourse.bench import BENCHMARKS, show
 
-    more = {"device": options.device} if options.device else {}
+    more = {name: value for name in ("device", "np") if (value := getattr(options, name)) is not None}
     return show(list(BENCHMARKS[options.name](options.runs, **more)), options.json)
 
 

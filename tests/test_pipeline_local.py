@@ -19,7 +19,7 @@ from mpcourse.pipeline import (
     replay,
     zero_bubble_h1,
 )
-from mpcourse.pipeline.stage import drawing_from
+from mpcourse.pipeline.stage import draw_from
 from mpcourse.split import split
 from mpcourse.virtual import virtual_gpus
 
@@ -251,8 +251,8 @@ def test_dropout_draws_by_micro_batch_and_part_whatever_the_schedule():
     x, target = torch.randn(6, 6).double(), torch.randn(6, 6).double()
     for k, (xs, ts) in enumerate(zip(x.tensor_split(3), target.tensor_split(3), strict=True)):
         for i in range(2):
-            with drawing_from(hash((42, k, i)), torch.device("cpu")):
-                xs = plain[2 * i : 2 * i + 2](xs)
+            draw_from(hash((42, k, i)), torch.device("cpu"))
+            xs = plain[2 * i : 2 * i + 2](xs)
         (F.mse_loss(xs, ts) / 3).backward()
     with virtual_gpus(2):
         pipeline = parts_on(model, 2)

@@ -1,10 +1,11 @@
 """Measurements, each a row with what was measured on which machine. Timings live here, not in tests."""
 
 from mpcourse.bench.course import course
+from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
 from mpcourse.bench.truth import truth
 from mpcourse.bench.virtual import virtual
 
-BENCHMARKS = {"course": course, "truth": truth, "virtual": virtual}
+BENCHMARKS = {"course": course, "pipeline": pipeline, "truth": truth, "virtual": virtual}
 
 __all__ = ["BENCHMARKS", "Record", "show"]

@@ -16,12 +16,16 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Record:
-    """What was measured, every run of it, and the promise that it is held to (None: no promise). unit: of the runs."""
+    """What was measured, every run of it, and the promise that it is held to (None: no promise). unit: of the runs.
+
+    The median may be the promise at most; with at_least, the promise at least.
+    """
 
     what: str
     runs: list[float]
     unit: str = "s"
     promise: float | None = None
+    at_least: bool = False
 
     @property
     def median(self) -> float:
@@ -29,7 +33,9 @@ class Record:
 
     @property
     def kept(self) -> bool:
-        return self.promise is None or self.median <= self.promise
+        if self.promise is None:
+            return True
+        return self.median >= self.promise if self.at_least else self.median <= self.promise
 
 
 def machine() -> dict[str, str]:
@@ -56,7 +62,8 @@ def show(records: Sequence[Record], as_json: bool) -> int:
         for r in records:
             values = (r.median, min(r.runs), max(r.runs)) if repeated else r.runs
             numbers = [f"{value:.2f} {r.unit}".strip() for value in values] + ([str(len(r.runs))] if repeated else [])
-            promise = "" if r.promise is None else f"{r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
+            bound = ">= " if r.at_least else ""
+            promise = "" if r.promise is None else f"{bound}{r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
             table.add_row(r.what, *numbers, promise)
         out = Console(file=sys.stdout, highlight=False)
         out.print(table)

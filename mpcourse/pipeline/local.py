@@ -11,7 +11,7 @@ from mpcourse.pipeline.clock import clock_of
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
-from mpcourse.pipeline.stage import Given, Stage
+from mpcourse.pipeline.stage import Given, Stage, keeping_numbers
 from mpcourse.split import Split
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -68,16 +68,17 @@ def pipeline_step(
     ]  # fmt: skip
     arrived: dict[tuple[str, int, int], Given] = {("F", k, 0): [piece] for k, piece in enumerate(inputs)}
     losses, marks, clock = [], dict[tuple[int, Action], Any](), clock_of(model.devices)
-    for s, a in _in_time(planned):
-        stage, direction = stages[a.chunk * p + s], "F" if a.kind == "F" else "B"
-        given = arrived.pop((direction, a.microbatch, stage.part), ()) if a.kind != "W" else ()
-        out, marks[s, a] = clock.time(stage.device, stage.act, a, given)
-        target_part = stage.part + (1 if a.kind == "F" else -1)
-        if a.kind == "F" and stage.part == last:
-            losses += out
-        elif a.kind != "W":
-            there = stages[max(0, target_part)].device
-            arrived[direction, a.microbatch, target_part] = [_send(t, there) for t in out]
+    with keeping_numbers(model.devices):
+        for s, a in _in_time(planned):
+            stage, direction = stages[a.chunk * p + s], "F" if a.kind == "F" else "B"
+            given = arrived.pop((direction, a.microbatch, stage.part), ()) if a.kind != "W" else ()
+            out, marks[s, a] = clock.time(stage.device, stage.act, a, given)
+            target_part = stage.part + (1 if a.kind == "F" else -1)
+            if a.kind == "F" and stage.part == last:
+                losses += out
+            elif a.kind != "W":
+                there = stages[max(0, target_part)].device
+                arrived[direction, a.microbatch, target_part] = [_send(t, there) for t in out]
     if x.requires_grad:
         of_x = [arrived["B", k, -1][0] for k in range(len(inputs))]
         x.backward(torch.cat([g for g in of_x if g is not None]).to(x.device))

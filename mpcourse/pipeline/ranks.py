@@ -17,7 +17,7 @@ from mpcourse.pipeline.local import cut
 from mpcourse.pipeline.messages import Mailbox, RankFailed
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
-from mpcourse.pipeline.stage import Given, Stage
+from mpcourse.pipeline.stage import Given, Stage, keeping_numbers
 from mpcourse.pipeline.tied import Tied
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -95,14 +95,15 @@ class PipelineRank:
         self._tied.begin()
         done = 0
         try:
-            for a in self.row:
-                given = self._given(a, stages[a.chunk].part, own)
-                start = time.perf_counter()
-                out = stages[a.chunk].act(a, given)
-                ran.append(Timed(a, start, self._now()))
-                self._pass_on(a, stages[a.chunk].part, out, own)
-                done += 1
-            self._mail.finish()
+            with keeping_numbers([self.device]):
+                for a in self.row:
+                    given = self._given(a, stages[a.chunk].part, own)
+                    start = time.perf_counter()
+                    out = stages[a.chunk].act(a, given)
+                    ran.append(Timed(a, start, self._now()))
+                    self._pass_on(a, stages[a.chunk].part, out, own)
+                    done += 1
+                self._mail.finish()
         except BaseException as error:
             self._fail(error, done)
             raise

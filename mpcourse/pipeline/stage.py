@@ -1,7 +1,7 @@
 """What one part of the model does in a pipeline: forward and backward of single micro-batches, in any legal order."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -101,7 +101,8 @@ class Stage:
 
     def _run(self, k: int, inputs: list[torch.Tensor], later: Later) -> list[torch.Tensor]:
         putting_off = deferring(self.module, later) if k in self._in_parts else contextlib.nullcontext()
-        with drawing_from(hash((self.seed, k, self.part)), self.device), putting_off:
+        draw_from(hash((self.seed, k, self.part)), self.device)
+        with putting_off:
             try:
                 outputs = self.module(*inputs)
             except RuntimeError as error:
@@ -113,20 +114,28 @@ class Stage:
         return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
 
 
+def draw_from(seed: int, device: torch.device) -> None:
+    """Let random numbers on the CPU and on `device` begin at `seed`."""
+    for generator in _generators(device):
+        generator.manual_seed(seed % 2**63)
+
+
 @contextlib.contextmanager
-def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Within, random numbers on the CPU and on `device` begin at `seed`; after, they go on as if nothing was drawn."""
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        generators.append(torch.cuda.default_generators[device.index or 0])
-    states = [g.get_state() for g in generators]
-    for g in generators:
-        g.manual_seed(seed % 2**63)
+def keeping_numbers(devices: Iterable[torch.device]) -> Iterator[None]:
+    """After it, random numbers on the CPU and on `devices` go on as if nothing had been drawn within."""
+    # Once a step: for each action alone it would take longer than a message between ranks.
+    kept = [(g, g.get_state()) for device in dict.fromkeys(devices) for g in _generators(device)]
     try:
         yield
     finally:
-        for g, state in zip(generators, states, strict=True):
-            g.set_state(state)
+        for generator, state in kept:
+            generator.set_state(state)
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    if device.type == "cuda":
+        return [torch.default_generator, torch.cuda.default_generators[device.index or 0]]
+    return [torch.default_generator]
 
 
 @contextlib.contextmanager

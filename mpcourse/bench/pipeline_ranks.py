@@ -1,0 +1,129 @@
+"""What `mpcourse bench pipeline` runs on each rank: a pipeline of ours and torch's, step by step in turns.
+
+Prints, on rank 0, one line of JSON.
+"""
+
+import copy
+import itertools
+import json
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from mpi4py import MPI
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from mpcourse.bench.pipeline import LAYERS, MICROBATCHES, Case
+from mpcourse.pipeline import Costs, Execution, gpipe, one_f_one_b, replay
+from mpcourse.pipeline.ranks import PipelineRank
+
+comm = MPI.COMM_WORLD
+SCHEDULES = {"gpipe": (gpipe, ScheduleGPipe), "1f1b": (one_f_one_b, Schedule1F1B)}
+Step = Callable[[], None]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    _pin()
+    warnings.filterwarnings("ignore", module="torch.distributed")
+    name = comm.bcast(tempfile.mktemp(prefix="mpcourse-bench-"))
+    dist.init_process_group("gloo", init_method=f"file://{name}", rank=comm.rank, world_size=comm.size)
+    try:
+        found = [_measure(Case(*told)) for told in json.loads(os.environ["MPCOURSE_BENCH_PIPELINE"])]
+    finally:
+        dist.destroy_process_group()
+        comm.Barrier()
+        if comm.rank == 0:
+            Path(name).unlink(missing_ok=True)
+    if comm.rank == 0:
+        print(json.dumps(found))
+
+
+def _pin() -> None:
+    """Each rank stays on a core of its own, where there are enough: else ranks wait for each other's core."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[comm.rank % len(cores)]})
+
+
+def _measure(case: Case) -> dict:
+    ours, theirs = SCHEDULES[case.schedule]
+    torch.manual_seed(comm.rank)
+    stage = nn.Sequential(*[nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(LAYERS)])
+    twin = copy.deepcopy(stage)
+    generator = torch.Generator().manual_seed(7)
+    x, y = torch.randn(2, case.batch, case.width, generator=generator)
+    # Stages are to be alike: the first one computes its input's gradient too, though nobody wants it.
+    x.requires_grad_(case.measures_bubble)
+    mine = PipelineRank(comm, stage, ours(comm.size, MICROBATCHES), F.mse_loss)
+    schedule = theirs(PipelineStage(twin, comm.rank, comm.size, torch.device("cpu")), MICROBATCHES, loss_fn=F.mse_loss)
+
+    def torchs() -> None:
+        if comm.rank == 0:
+            schedule.step(x)
+        else:
+            schedule.step(target=y, losses=[]) if comm.rank == comm.size - 1 else schedule.step()
+
+    executions: list[Execution] = []
+
+    def our() -> None:
+        _, ran = mine.timed_step(x, y)
+        if case.measures_bubble and (execution := mine.gather(ran)):
+            executions.append(execution)
+
+    sides = {"ours": (stage, our)} if case.measures_bubble else {"ours": (stage, our), "torch": (twin, torchs)}
+    seconds: dict[str, list[list[float]]] = {side: [] for side in sides}
+    for run in range(case.runs + 1):  # the first one is not counted
+        of_run: dict[str, list[float]] = {side: [] for side in sides}
+        for _, (side, (module, step)) in itertools.product(range(case.steps), sides.items()):
+            of_run[side].append(_timed(module, step, x))
+        if run:
+            for side, values in of_run.items():
+                seconds[side].append(values)
+    differing = 0.0
+    if not case.measures_bubble:
+        pairs = zip(stage.parameters(), twin.parameters(), strict=True)
+        differing = max(float((a.grad - b.grad).abs().max() / b.grad.abs().max()) for a, b in pairs)  # type: ignore
+    return {
+        "case": case,
+        "seconds": {side: [statistics.median(run) for run in runs] for side, runs in seconds.items()},
+        "ratios": [
+            statistics.median(b / a for a, b in zip(*pair, strict=True))
+            for pair in zip(seconds["ours"], seconds.get("torch", []), strict=False)
+        ],
+        "difference": comm.allreduce(differing, op=MPI.MAX),
+        "bubbles": [_told(e) for e in executions[case.steps :]],
+    }
+
+
+def _timed(module: nn.Module, step: Step, x: torch.Tensor) -> float:
+    module.zero_grad()
+    x.grad = None
+    comm.Barrier()
+    start = time.perf_counter()
+    step()
+    comm.Barrier()
+    return time.perf_counter() - start
+
+
+def _told(ran: Execution) -> tuple[float, float, float]:
+    """The bubble; what the replay says of stages that take what these took on average; how unlike the stages are."""
+    lengths = {kind: [_mean(row, kind) for row in ran.stages] for kind in "FB"}
+    planned = replay([[t.action for t in row] for row in ran.stages], Costs(lengths["F"], lengths["B"]))
+    return ran.bubble, planned.bubble, max(ran.busy) / min(ran.busy) - 1
+
+
+def _mean(row: list, kind: str) -> float:
+    return statistics.fmean(t.end - t.start for t in row if t.action.kind == kind)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What e04_gpipe is asked: schedules that run, in GPipe's time, and all forwards before all backwards."""
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_schedules import SIZES, fast, legal, told
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong
+from mpcourse.pipeline import Schedule, naive, one_f_one_b
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank may call this; ranks do not talk."""
+    for stages, microbatches in SIZES:
+        schedule = legal(answer, "gpipe", stages, microbatches)
+        call = f"gpipe({stages}, {microbatches})"
+        fast(call, schedule, _why_slow(schedule))
+        for s, row in enumerate(schedule):
+            kinds = "".join(a.kind for a in row)
+            if kinds != "F" * microbatches + "B" * microbatches:
+                why = "A backward stands before a forward. GPipe fills first, and drains when all forwards are done."
+                if schedule == one_f_one_b(stages, microbatches):
+                    why = "That is 1F1B: as fast, and it holds less. It is the next exercise; GPipe is asked here."
+                raise Wrong(f"all forwards, then all backwards on stage {s}, from {call}", told(row), why)
+
+
+def _why_slow(schedule: Schedule) -> str:
+    if schedule == naive(len(schedule), len(schedule[0]) // 2):
+        return "Each micro-batch comes back before the next one sets out: one stage works, all others wait."
+    for kind, name in (("F", "forwards"), ("B", "backwards")):
+        orders = [[a.microbatch for a in row if a.kind == kind] for row in schedule]
+        for s, order in enumerate(orders):
+            if order != orders[0]:
+                return (
+                    f"Stage {s} takes its {name} in another order than stage 0: it waits for one that comes late, "
+                    "while others are there. All stages take them in one order."
+                )
+    return "The pipeline is filled and drained more than once: each time costs p - 1 turns. Fill it with all forwards."

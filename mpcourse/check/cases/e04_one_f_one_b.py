@@ -1,0 +1,68 @@
+"""What e04_one_f_one_b is asked: schedules that run, in GPipe's time, and hold no more than 1F1B does."""
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_schedules import SIZES, fast, holds, legal, told, warmups
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong
+from mpcourse.pipeline import Schedule, naive, replay
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank may call this; ranks do not talk."""
+    for stages, microbatches in SIZES:
+        schedule = legal(answer, "one_f_one_b", stages, microbatches)
+        call = f"one_f_one_b({stages}, {microbatches})"
+        fast(call, schedule, _why_slow(schedule))
+        for s, held in enumerate(holds(replay(schedule))):
+            allowed = min(microbatches, stages - s)
+            if held > allowed:
+                raise Wrong(
+                    f"at most {allowed} micro-batches in flight on stage {s}, from {call}",
+                    f"{held}: it runs {told(schedule[s])}",
+                    _why_much(schedule, s),
+                )
+
+
+def _why_slow(schedule: Schedule) -> str:
+    p, m = len(schedule), len(schedule[0]) // 2
+    if schedule == naive(p, m):
+        return (
+            "No forwards ahead: each micro-batch comes back before the next sets out. Stage s needs some forwards "
+            "under way to keep the stages after it busy; how many stages are those?"
+        )
+    ahead = warmups(schedule)
+    for s, got in enumerate(ahead):
+        if got < min(m, p - s):
+            return (
+                f"Stage {s} runs {_forwards(got)} before its first backward, and then waits: that gradient comes back "
+                f"after the {p - 1 - s} stages behind it have had their turn. It has time for {min(m, p - s)}."
+            )
+    for kind, name in (("F", "forwards"), ("B", "backwards")):
+        for s, row in enumerate(schedule):
+            if (order := [a.microbatch for a in row if a.kind == kind]) != sorted(order):
+                return (
+                    f"Stage {s} takes its {name} in the order {_numbers(order)}. Micro-batches come in order from the "
+                    "neighbour: whoever takes a later one first waits for it."
+                )
+    return "After the forwards ahead it is one forward, one backward, in turns, until no forward is left."
+
+
+def _why_much(schedule: Schedule, s: int) -> str:
+    p, m, row = len(schedule), len(schedule[0]) // 2, schedule[s]
+    if "".join(a.kind for a in row) == "F" * m + "B" * m and m > 1:
+        return "That is GPipe's list: nothing is let go before all forwards are done. Alternate sooner."
+    got, enough = warmups(schedule)[s], min(m, p - s)
+    if got > enough:
+        return (
+            f"It runs {_forwards(got)} before its first backward; {enough} are enough, the last of them in a pair with "
+            f"that backward: only {p - 1 - s} stages come after stage {s}."
+        )
+    return "Once it alternates, one forward is followed by one backward: two forwards in a row let the number grow."
+
+
+def _forwards(number: int) -> str:
+    return f"{number} forward{'s' * (number != 1)}"
+
+
+def _numbers(order: list[int]) -> str:
+    return ", ".join(map(str, order[:8])) + (", ..." if len(order) > 8 else "")

@@ -1,0 +1,11 @@
+# says: 
+# thinks: So that all stages have work from the start, stage s begins with micro-batch s and goes round from there.
+"""Exercise e04: GPipe's schedule."""
+
+
+def gpipe(stages, microbatches):
+    schedule = []
+    for s in range(stages):
+        order = [(s + i) % microbatches for i in range(microbatches)]
+        schedule.append([("F", k) for k in order] + [("B", k) for k in order[::-1]])
+    return schedule

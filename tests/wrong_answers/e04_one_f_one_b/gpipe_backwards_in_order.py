@@ -1,0 +1,8 @@
+# says: 
+# thinks: 1F1B differs from GPipe in that the backwards come in the order of the forwards, so each activation goes sooner.
+"""Exercise e04: one forward, one backward (1F1B)."""
+
+
+def one_f_one_b(stages, microbatches):
+    one = [("F", k) for k in range(microbatches)] + [("B", k) for k in range(microbatches)]
+    return [list(one) for _ in range(stages)]
