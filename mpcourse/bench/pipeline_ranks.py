@@ -21,7 +21,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from mpcourse.bench.pipeline import LAYERS, MICROBATCHES, Case
+from mpcourse.bench.pipeline import MICROBATCHES, Case
 from mpcourse.pipeline import Costs, Execution, gpipe, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
 
@@ -57,11 +57,12 @@ def _pin() -> None:
 def _measure(case: Case) -> dict:
     ours, theirs = SCHEDULES[case.schedule]
     torch.manual_seed(comm.rank)
-    stage = nn.Sequential(*[nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(LAYERS)])
+    stage = nn.Sequential(*[nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)])
     twin = copy.deepcopy(stage)
     generator = torch.Generator().manual_seed(7)
     x, y = torch.randn(2, case.batch, case.width, generator=generator)
-    # Stages are to be alike: the first one computes its input's gradient too, though nobody wants it.
+    # For a bubble all stages and micro-batches are to cost the same: so the first stage computes its input's gradient
+    # too, though nobody wants it, and the first micro-batch adds to gradients as all others do.
     x.requires_grad_(case.measures_bubble)
     mine = PipelineRank(comm, stage, ours(comm.size, MICROBATCHES), F.mse_loss)
     schedule = theirs(PipelineStage(twin, comm.rank, comm.size, torch.device("cpu")), MICROBATCHES, loss_fn=F.mse_loss)
@@ -84,7 +85,8 @@ def _measure(case: Case) -> dict:
     for run in range(case.runs + 1):  # the first one is not counted
         of_run: dict[str, list[float]] = {side: [] for side in sides}
         for _, (side, (module, step)) in itertools.product(range(case.steps), sides.items()):
-            of_run[side].append(_timed(module, step, x))
+            module.zero_grad(set_to_none=not case.measures_bubble)
+            of_run[side].append(_timed(step))
         if run:
             for side, values in of_run.items():
                 seconds[side].append(values)
@@ -104,9 +106,7 @@ def _measure(case: Case) -> dict:
     }
 
 
-def _timed(module: nn.Module, step: Step, x: torch.Tensor) -> float:
-    module.zero_grad()
-    x.grad = None
+def _timed(step: Step) -> float:
     comm.Barrier()
     start = time.perf_counter()
     step()

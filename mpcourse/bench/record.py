@@ -65,7 +65,8 @@ def show(records: Sequence[Record], as_json: bool) -> int:
             bound = ">= " if r.at_least else ""
             promise = "" if r.promise is None else f"{bound}{r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
             table.add_row(r.what, *numbers, promise)
-        out = Console(file=sys.stdout, highlight=False)
+        # A name that is broken into lines of ten letters cannot be read: in a file or a pipe the table is wider.
+        out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 130)
         out.print(table)
         out.print(", ".join(f"{key} {value}" for key, value in machine().items()))
     return 0 if all(r.kept for r in records) else 1

@@ -4,8 +4,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
+from mpi4py import MPI
 
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -29,7 +29,7 @@ class Mailbox:
 
     def __init__(self, comm: Any) -> None:
         self.comm = comm
-        self._sent: list[tuple[Any, Any]] = []  # requests, and the buffers that must not change before they are done
+        self._sent: list[tuple[Any, Any]] = []  # requests, and what must not change before they are done
         self._header = bytearray(HEADER_BYTES)
 
     def send(self, tensors: Sequence[torch.Tensor | None], to: int, tag: int) -> None:
@@ -49,15 +49,17 @@ class Mailbox:
         header = struct.pack(f"{len(told)}q", *told)
         if len(header) > HEADER_BYTES:
             raise ValueError(f"a part of the model returned {len(tensors)} tensors: too many for one message")
-        self._start(header, to, tag)
+        self._start(header, to, tag, header)
         for t in tensors:
             if t is not None and t.numel():
-                self._start(np.ascontiguousarray(as_numpy(t)), to, tag)
+                there = t.detach().cpu().contiguous()
+                self._start(memory_of(there), to, tag, there)
 
     def send_failure(self, reason: str, to: int, tag: int) -> None:
         """In place of tensors: whoever receives this raises RankFailed."""
         text = reason.encode()[: HEADER_BYTES - 16]
-        self._start(struct.pack("2q", FAILED, len(text)) + text, to, tag)
+        message = struct.pack("2q", FAILED, len(text)) + text
+        self._start(message, to, tag, message)
 
     def receive(self, source: int, tag: int, device: torch.device) -> list[torch.Tensor | None]:
         """Wait for what rank `source` has sent with `tag`; on `device`, with requires_grad as it was sent."""
@@ -78,7 +80,7 @@ class Mailbox:
             at += 8 * (3 + dims)
             t = torch.empty(shape, dtype=DTYPES[dtype])
             if t.numel():
-                self.comm.Recv(as_numpy(t), source, tag)
+                self.comm.Recv(memory_of(t), source, tag)
             found.append(t.to(device).requires_grad_(bool(learns)))
         return found
 
@@ -88,10 +90,10 @@ class Mailbox:
             request.Wait()
         self._sent.clear()
 
-    def _start(self, buffer: Any, to: int, tag: int) -> None:
-        self._sent.append((self.comm.Isend(buffer, to, tag), buffer))
+    def _start(self, buffer: Any, to: int, tag: int, owner: Any) -> None:
+        self._sent.append((self.comm.Isend(buffer, to, tag), owner))
 
 
-def as_numpy(t: torch.Tensor) -> np.ndarray:
-    """A tensor's data, without a copy where it is on the CPU. numpy has no bfloat16, MPI neither this nor float16."""
-    return (t.view(torch.int16) if t.dtype in (torch.bfloat16, torch.float16) else t).numpy(force=True)
+def memory_of(t: torch.Tensor) -> MPI.buffer:
+    """The bytes of a contiguous CPU tensor, whatever its dtype: numpy lacks bfloat16, and MPI float16 too."""
+    return MPI.buffer.fromaddress(t.data_ptr(), t.nbytes)

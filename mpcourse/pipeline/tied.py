@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.pipeline.messages import as_numpy
+from mpcourse.pipeline.messages import memory_of
 
 
 class Tied:
@@ -27,7 +27,7 @@ class Tied:
             group = comm.Split(int(name in own), comm.rank)  # who has none is in a group of its own
             if name in own:
                 value = own[name].detach().cpu().contiguous()
-                group.Bcast(as_numpy(value), 0)
+                group.Bcast(memory_of(value), 0)
                 own[name].data.copy_(value)
                 if own[name].requires_grad:
                     self._shared.append((group, own[name]))
