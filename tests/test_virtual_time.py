@@ -128,6 +128,18 @@ def test_a_copy_between_gpus_is_in_both_queues_unless_it_may_overlap():
     assert found == {False: True, True: False}
 
 
+def test_a_stream_of_its_own_waits_for_what_the_source_has_been_given_and_the_source_does_not_wait_for_it():
+    with virtual_gpus(2, overlap=True) as box:
+        x = torch.ones(10**6, device="vgpu:0")
+        box.reset()
+        x + 1  # not what is copied, but the stream cannot know
+        x.to("vgpu:1")
+        x + 2
+        before, after = (e for e in box.events if e.kind == "compute")
+        (copy,) = box.copies
+        assert copy.start >= before.end and after.start < copy.end
+
+
 def test_copies_in_the_two_directions_of_a_link_do_not_wait_for_each_other():
     with virtual_gpus(2, overlap=True) as box:
         x, y = torch.ones(10**6, device="vgpu:0"), torch.ones(10**6, device="vgpu:1")

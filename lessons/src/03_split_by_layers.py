@@ -362,4 +362,4 @@ got
 #
 # For a model of your own: `mpcourse predict file.py:make_model --batch 10 3 1024 1024 --gpus 2 --cut layer2`.
 #
-# Next comes lesson 04, in which the waiting GPU gets work. It is being written.
+# Next comes lesson 04, in which the waiting GPU gets work.

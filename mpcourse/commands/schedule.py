@@ -13,7 +13,6 @@ from rich.table import Table
 from mpcourse.errors import UserError
 from mpcourse.pipeline import (
     SCHEDULES,
-    Action,
     Costs,
     Execution,
     IllegalAction,
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.save:
         _save(done, title, costs, options.save)
     if options.json:
-        print(json.dumps(_as_dict(done), indent=1))
+        print(json.dumps(done.as_dict(), indent=1))
     else:
         _show(done, title)
     return 0
@@ -87,19 +86,6 @@ def _show(done: Execution, title: str) -> None:
     out.print(title)
     out.print(table)
     out.print(f"{done.makespan:g} from the first start to the last end. Holds: micro-batches at most at once.")
-
-
-def _as_dict(done: Execution) -> dict:
-    def told(action: Action) -> dict:
-        return {"kind": action.kind, "microbatch": action.microbatch, "chunk": action.chunk}
-
-    return {
-        "makespan": done.makespan,
-        "bubble": done.bubble,
-        "idle": done.idle,
-        "peak": done.peak,
-        "stages": [[told(t.action) | {"start": t.start, "end": t.end} for t in row] for row in done.stages],
-    }
 
 
 def _save(done: Execution, title: str, costs: Costs, path: Path) -> None:

@@ -74,6 +74,26 @@ class Execution:
             found.append(most / self.chunks)
         return found
 
+    def as_dict(self) -> dict:
+        """Plain lists and numbers, for JSON; `from_dict` reads them."""
+        return {
+            "makespan": self.makespan,
+            "bubble": self.bubble,
+            "idle": self.idle,
+            "peak": self.peak,
+            "stages": [[t.action._asdict() | {"start": t.start, "end": t.end} for t in row] for row in self.stages],
+        }
+
+    @classmethod
+    def from_dict(cls, told: dict) -> "Execution":
+        """What `as_dict` told, without the transfers."""
+        return cls(
+            [
+                [Timed(Action(t["kind"], t["microbatch"], t["chunk"]), t["start"], t["end"]) for t in row]
+                for row in told["stages"]
+            ]
+        )
+
     @property
     def events(self) -> list[Event]:
         """The same in the record that all timelines have; lanes "stage 0" and on."""

@@ -78,7 +78,7 @@ def pipeline_step(
                 losses += out
             elif a.kind != "W":
                 there = stages[max(0, target_part)].device
-                arrived[direction, a.microbatch, target_part] = [_send(t, there) for t in out]
+                arrived[direction, a.microbatch, target_part] = _sent(out, there, a.kind == "F")
     if x.requires_grad:
         of_x = [arrived["B", k, -1][0] for k in range(len(inputs))]
         x.backward(torch.cat([g for g in of_x if g is not None]).to(x.device))
@@ -95,9 +95,10 @@ def _in_time(planned: Execution) -> list[tuple[int, Action]]:
     return [(s, planned.stages[s][i].action) for _, s, i in sorted(timed)]
 
 
-@torch.no_grad()
-def _send(t: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
-    return None if t is None else t.to(device).requires_grad_(t.requires_grad)
+def _sent(tensors: Given, device: torch.device, forward: bool) -> Given:
+    # None of them has a graph, so grad mode changes nothing; it tells a virtual GPU's ledger what these bytes are.
+    with torch.set_grad_enabled(forward):
+        return [None if t is None else t.detach().to(device).requires_grad_(t.requires_grad) for t in tensors]
 
 
 def cut(batch: torch.Tensor, microbatches: int) -> list[torch.Tensor]:

@@ -18,14 +18,16 @@ class Costs:
 
     forward, backward: of one micro-batch on one stage; where a stage has several chunks, on all of them together. Or a
     sequence: of one micro-batch on each part of the model, in the model's order. weight: the part of `backward` for the
-    weights' gradients; None: half of it. transfer: of an activation, or its gradient, from one stage to another. Stages
-    go on meanwhile; a link carries one at a time in each direction.
+    weights' gradients; None: half of it. transfer: of an activation, or its gradient, from one stage to another, or a
+    sequence, of each cut between two parts. Stages go on meanwhile; a link carries one at a time in each direction.
+    again: with checkpoints, the forward that a backward runs once more, unless it follows its own forward at once.
     """
 
     forward: Cost = 1.0
     backward: Cost = 2.0
     weight: Cost | None = None
-    transfer: float = 0.0
+    transfer: Cost = 0.0
+    again: Cost = 0.0
 
     def table(self, parts: int, chunks: int) -> dict[str, list[float]]:
         """Of each kind of action, on each part of the model. Raises ValueError for costs that make no sense."""
@@ -34,18 +36,27 @@ class Costs:
         weight = [b / 2 for b in backward] if self.weight is None else _spread("weight", self.weight, parts, chunks)
         if any(w > b for w, b in zip(weight, backward, strict=True)):
             raise ValueError(f"weight is a part of backward: {self.weight} is more than {self.backward}")
-        _spread("transfer", self.transfer, 1, 1)
         inputs = [b - w for b, w in zip(backward, weight, strict=True)]
-        return {"F": forward, "B": backward, "I": inputs, "W": weight}
+        return {
+            "F": forward,
+            "B": backward,
+            "I": inputs,
+            "W": weight,
+            "again": _spread("again", self.again, parts, chunks),
+        }
+
+    def cuts(self, parts: int) -> list[float]:
+        """Of a transfer over each cut between two parts."""
+        return _spread("transfer", self.transfer, parts - 1, 1, "cuts between parts")
 
 
-def _spread(name: str, cost: Cost, parts: int, chunks: int) -> list[float]:
+def _spread(name: str, cost: Cost, parts: int, chunks: int, of: str = "parts of the model") -> list[float]:
     if isinstance(cost, int | float):
-        costs = [cost / chunks] * parts
+        costs = [cost / chunks] * max(parts, 1)
     else:
         costs = list(cost)
         if len(costs) != parts:
-            raise ValueError(f"{name} has {len(costs)} costs, but the schedule has {parts} parts of the model")
+            raise ValueError(f"{name} has {len(costs)} costs, but the schedule has {parts} {of}")
     if bad := [c for c in costs if not (c >= 0 and math.isfinite(c))]:
         raise ValueError(f"{name} must be 0 or more and finite: got {bad[0]}")
     return costs
@@ -89,7 +100,7 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
     schedule = checked(schedule)
     p = len(schedule)
     chunks = chunks_of(schedule)
-    seconds = costs.table(p * chunks, chunks)
+    seconds, transfer = costs.table(p * chunks, chunks), costs.cuts(p * chunks)
     stages = [_Stage(actions) for actions in schedule]
     arrived: dict[tuple[str, int, int], float] = {}  # "F" or "B", micro-batch, part -> when what it needs was there
     links: dict[tuple[int, int], float] = {}
@@ -118,6 +129,8 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
             raise IllegalAction(s, stage.next, a, reason)
         part = a.chunk * p + s
         end = start + seconds[a.kind][part]
+        if a.kind in "BI" and stage.actions[stage.next - 1] != a.of("F"):
+            end += seconds["again"][part]
         stage.timed.append(Timed(a, start, end))
         stage.done.add(a)
         stage.held += {"F": 1, "B": -1, "W": -1, "I": 0}[a.kind]
@@ -126,9 +139,9 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
         other = part + 1 if a.kind == "F" else part - 1
         if a.kind != "W" and 0 <= other < p * chunks:
             at, link = end, (s, other % p)
-            if s != other % p and costs.transfer:
+            if s != other % p and (took := transfer[min(part, other)]):
                 begin = max(end, links.get(link, 0.0))
-                at = links[link] = begin + costs.transfer
+                at = links[link] = begin + took
                 lane = f"stage {s} -> stage {other % p}"
                 transfers.append(Event(lane, str(a), "copy", begin, at, end))
             arrived["F" if a.kind == "F" else "B", a.microbatch, other] = at
@@ -174,13 +187,15 @@ def _finished(stages: list[_Stage], parts: int) -> None:
     """Raise IllegalAction where a stage still waits, or has ended too early."""
     p = len(stages)
     waiting = [(s, stage) for s, stage in enumerate(stages) if stage.head]
+    in_parts = any(a.kind == "I" for stage in stages for a in stage.actions)
     reasons = {}
     for s, stage in waiting:
         a = stage.head
         assert a is not None
         other = a.chunk * p + s + (-1 if a.kind == "F" else 1)
         chunk, owner = divmod(other, p)
-        needed = [Action(kind, a.microbatch, chunk) for kind in ("F" if a.kind == "F" else "BI")]
+        kinds = "F" if a.kind == "F" else "BI" if in_parts else "B"
+        needed = [Action(kind, a.microbatch, chunk) for kind in kinds]
         what = "activation" if a.kind == "F" else "gradient"
         if not any(n in stages[owner].actions for n in needed):
             never = f"its {what} never arrives: {' or '.join(map(str, needed))} is not in stage {owner}'s list"

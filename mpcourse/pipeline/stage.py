@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import torch
 import torch.nn as nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from mpcourse.pipeline.deferred import Later, deferring
 from mpcourse.pipeline.schedule import Action
@@ -23,7 +24,8 @@ class _Kept:
     """Of one micro-batch, between its forward and its backward."""
 
     inputs: list[torch.Tensor]
-    outputs: list[torch.Tensor] = field(default_factory=list)
+    # Where backward begins. Not the outputs themselves: their data is the next stage's, and is not needed here.
+    outputs: list[torch.Tensor | GradientEdge | None] = field(default_factory=list)
     later: Later = field(default_factory=list)
 
 
@@ -75,8 +77,9 @@ class Stage:
         inputs = [x.detach().requires_grad_(x.requires_grad) for x in given if x is not None]
         kept = self._kept[k] = _Kept(inputs)
         if k not in self._again:
-            kept.outputs = self._run(k, inputs, kept.later)
-            return [y.detach().requires_grad_(y.requires_grad) for y in kept.outputs]
+            outputs = self._run(k, inputs, kept.later)
+            kept.outputs = self._begins(outputs)
+            return [y.detach().requires_grad_(y.requires_grad) for y in outputs]
         versions = [x._version for x in inputs]
         with torch.no_grad():
             outputs = self._run(k, inputs, [])
@@ -89,15 +92,21 @@ class Stage:
         kept = self._kept[k]
         if k in self._again:
             with without_trace(self.module):
-                kept.outputs = self._run(k, kept.inputs, kept.later)
+                kept.outputs = self._begins(self._run(k, kept.inputs, kept.later))
         if self.loss is not None:
-            gradients = [torch.ones_like(kept.outputs[0])]
-        pairs = [(y, g) for y, g in zip(kept.outputs, gradients, strict=True) if y.requires_grad and g is not None]
+            gradients = [torch.ones_like(y) for y in kept.outputs if isinstance(y, torch.Tensor)]
+        pairs = [(y, g) for y, g in zip(kept.outputs, gradients, strict=True) if y is not None and g is not None]
         if pairs:
-            torch.autograd.backward([y for y, _ in pairs], [g for _, g in pairs])
+            begins: list = [y for y, _ in pairs]  # of one kind, which is all that torch's types know
+            torch.autograd.backward(begins, [g for _, g in pairs])
         found = [x.grad for x in kept.inputs]
         kept.inputs, kept.outputs = [], []
         return found
+
+    def _begins(self, outputs: list[torch.Tensor]) -> list[torch.Tensor | GradientEdge | None]:
+        if self.loss is not None:
+            return [y if y.requires_grad else None for y in outputs]  # a single number
+        return [get_gradient_edge(y) if y.requires_grad else None for y in outputs]
 
     def _run(self, k: int, inputs: list[torch.Tensor], later: Later) -> list[torch.Tensor]:
         putting_off = deferring(self.module, later) if k in self._in_parts else contextlib.nullcontext()

@@ -4,7 +4,7 @@ from mpcourse.models.unet import UNet3D
 from mpcourse.split.balance import all_cuts, balance
 from mpcourse.split.copy import copy
 from mpcourse.split.costs import LayerCost, layer_costs
-from mpcourse.split.layers import ModelParallelResNet50, Split, split
+from mpcourse.split.layers import ModelParallelResNet50, PipelinedResNet50, Split, split
 from mpcourse.split.nin import NIN, HalvedNIN, ParallelNIN
 from mpcourse.split.parallel_mlp import ParallelMLP
 from mpcourse.split.tensor import (
@@ -22,6 +22,7 @@ __all__ = [
     "ModelParallelResNet50",
     "ParallelMLP",
     "ParallelNIN",
+    "PipelinedResNet50",
     "RowParallelLinear",
     "Split",
     "TensorParallelAttention",

@@ -23,8 +23,40 @@ class ModelParallelResNet50(ResNet50):
             module.to(self.device1 if name in ("layer3", "layer4", "avgpool", "fc") else self.device0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.layer2(self.layer1(self.stem(copy(x, self.device0))))
-        return self.head(self.layer4(self.layer3(copy(x, self.device1))))
+        return self.second(copy(self.first(copy(x, self.device0)), self.device1))
+
+    def first(self, x: torch.Tensor) -> torch.Tensor:
+        """What device0 does. (batch, 3, h, w) -> (batch, 512, h / 8, w / 8)."""
+        return self.layer2(self.layer1(self.stem(x)))
+
+    def second(self, x: torch.Tensor) -> torch.Tensor:
+        """What device1 does. (batch, 512, h / 8, w / 8) -> (batch, classes)."""
+        return self.head(self.layer4(self.layer3(x)))
+
+
+class PipelinedResNet50(ModelParallelResNet50):
+    """The same, but the batch goes through in splits: while device1 works on one, device0 begins the next.
+
+    split_size: examples of a split; the last one may have fewer. Python asks device1 first, then device0, and the copy
+    between them stands in both queues: so the two go in step. Autograd runs the backwards in reverse, with no schedule
+    of its own. Batch norm sees one split at a time. From PyTorch's tutorial on model parallelism (2019).
+    """
+
+    def __init__(
+        self, device0: torch.device | str, device1: torch.device | str, split_size: int, classes: int = 1000
+    ) -> None:
+        super().__init__(device0, device1, classes)
+        self.split_size = split_size
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        splits = iter(copy(x, self.device0).split(self.split_size))
+        crossed = copy(self.first(next(splits)), self.device1)
+        outputs = []
+        for split in splits:
+            outputs.append(self.second(crossed))
+            crossed = copy(self.first(split), self.device1)
+        outputs.append(self.second(crossed))
+        return torch.cat(outputs)
 
 
 class Split(nn.Sequential):

@@ -182,16 +182,18 @@ class Box:
         """Copy between two devices, or a device and the host; the time at which it ends.
 
         As torch does on CUDA: a copy between two GPUs is in the queues of both, so neither computes meanwhile;
-        `overlap` gives it a stream of its own. waits: so does the host, for a copy from or to its pageable memory.
+        `overlap` gives it a stream of its own, which waits for what the source has been given so far; both go on
+        meanwhile. waits: so does the host, for a copy from or to its pageable memory.
         """
         link = self.host_link if HOST in (source, target) else self.link
         launch = self.gpus[max(source, target)].launch
         issued = self.now + launch
-        queues = [] if self.overlap and HOST not in (source, target) else [i for i in (source, target) if i != HOST]
+        own_stream = self.overlap and HOST not in (source, target)
+        queues = [source] if own_stream else [i for i in (source, target) if i != HOST]
         start = max(issued, ready, self.link_free_at.get((source, target), 0.0), *(self.free_at[i] for i in queues))
         end = start + link.seconds(nbytes)
         self.link_free_at[source, target] = end
-        for i in queues:
+        for i in queues if not own_stream else []:
             self.free_at[i] = end
         if self.record:
             lane = f"{self.device_at(source)} -> {self.device_at(target)}"

@@ -9,7 +9,7 @@ from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import Action, Costs, Execution, IllegalAction, Schedule, replay
 
 # Stages and micro-batches, small ones first: their wrong schedules can be read at a glance.
-SIZES = [(2, 2), (2, 3), (1, 1), (1, 3), (3, 1), (3, 2), (3, 3), (4, 8), (4, 2), (5, 7), (8, 3), (8, 32)]
+SIZES = [(2, 2), (3, 6), (2, 3), (1, 1), (1, 3), (3, 1), (3, 2), (3, 3), (4, 8), (4, 2), (5, 7), (8, 3), (8, 32)]
 # What a forward and a backward take. No order of actions is good for one of them alone.
 COSTS = [(1.0, 2.0), (1.0, 1.0), (3.0, 1.0)]
 TUPLE = 'An action is a tuple of two: ("F", 0) is the forward of micro-batch 0, ("B", 0) its backward.'
@@ -24,9 +24,11 @@ def legal(answer: Answer, name: str, stages: int, microbatches: int) -> Schedule
             if not 0 <= a.microbatch < microbatches:
                 ks = sorted({b.microbatch for b in row})
                 from_one = ks[0] == 1 and ks[-1] == microbatches
-                why = f"{microbatches} micro-batches are numbered from 0 to {microbatches - 1}."
+                why = f"They are numbered from 0 to {microbatches - 1}."
                 why += " This list counts from 1." if from_one else " No list may go on beyond the last one."
-                raise Wrong(f"micro-batches 0 to {microbatches - 1} from {call}", f"{a} on stage {s}", why)
+                raise Wrong(
+                    f"{microbatches} micro-batch{'es' * (microbatches > 1)} from {call}", f"{a} on stage {s}", why
+                )
     try:
         replay(schedule)
     except IllegalAction as error:

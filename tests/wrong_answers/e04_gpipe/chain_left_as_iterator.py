@@ -1,4 +1,4 @@
-# says: 
+# says: A list is asked: an iterator is empty once it has been read
 # thinks: A chain of the forwards and the backwards is as good as a list, one can loop over it just the same.
 """Exercise e04: GPipe's schedule."""
 

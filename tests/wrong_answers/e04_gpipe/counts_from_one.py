@@ -1,4 +1,4 @@
-# says: 
+# says: They are numbered from 0 to 1. This list counts from 1
 # thinks: Micro-batches are numbered 1 to m.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Stage 1 takes its forwards in another order than stage 0: it
 # thinks: So that all stages have work from the start, stage s begins with micro-batch s and goes round from there.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Each micro-batch comes back before the next one sets out: one
 # thinks: Each micro-batch goes all the way forward and then all the way back, and only then comes the next one.
 """Exercise e04: GPipe's schedule."""
 

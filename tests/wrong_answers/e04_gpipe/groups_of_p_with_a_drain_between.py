@@ -1,4 +1,4 @@
-# says: 
+# says: The pipeline is filled and drained more than once: each time
 # thinks: The pipe is full with p micro-batches in it, so I fill it with p of them, drain it, and fill it again with the next p.
 """Exercise e04: GPipe's schedule."""
 

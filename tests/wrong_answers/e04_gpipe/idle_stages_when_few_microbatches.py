@@ -1,4 +1,4 @@
-# says: 
+# says: Its gradient never arrives: B0 is not in stage 1's list
 # thinks: With fewer micro-batches than stages there is no work for the stages left over, so their lists stay empty.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: That is 1F1B: as fast, and it holds less. It is the next
 # thinks: The last stage has nobody after it to wait for, so it can do each backward right after its forward; the others do all forwards, then all backwards.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Stage 1 takes its backwards in another order than stage 0: it
 # thinks: The first and the last stage turn the order round, the stages in between just pass things on first in, first out.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: F0 has no backward: B0 is missing
 # thinks: The micro-batches are only for the forward: the loss is averaged over the batch and there is a single backward.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: That is 1F1B: as fast, and it holds less. It is the next
 # thinks: Filling means each stage runs forwards until the pipe behind it is full, and from then on it can already start on backwards in between.
 """Exercise e04: GPipe's schedule."""
 

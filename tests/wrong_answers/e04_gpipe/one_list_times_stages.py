@@ -1,4 +1,4 @@
-# says: 
+# says: F0 has run already
 # thinks: I make the p empty lists with [[]] * stages and fill each of them in a loop.
 """Exercise e04: GPipe's schedule."""
 

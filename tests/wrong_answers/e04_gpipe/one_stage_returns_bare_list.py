@@ -1,4 +1,4 @@
-# says: 
+# says: One stage has one list, and it stands in a list too: [[...]]
 # thinks: With one stage there is no pipeline, so the answer is simply that stage's list.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: F1 has run already
 # thinks: GPipe throws the activations away and recomputes them, so before each backward the forward runs once more.
 """Exercise e04: GPipe's schedule."""
 

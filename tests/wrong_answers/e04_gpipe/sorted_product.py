@@ -1,4 +1,4 @@
-# says: 
+# says: The gradient before its forward: F0 of this stage has not run
 # thinks: All actions are the product of F and B with the micro-batches, and sorting puts them in order.
 """Exercise e04: GPipe's schedule."""
 

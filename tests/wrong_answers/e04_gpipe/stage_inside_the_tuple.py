@@ -1,4 +1,4 @@
-# says: 
+# says: An action is a tuple of two: ("F", 0) is the forward of
 # thinks: An action has to say on which stage it runs, so I put the stage in the tuple too.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: There are as many lists as micro-batches. Each of the 3 stages
 # thinks: The outer list has one entry for each micro-batch, and the number in the tuple says which stage it is on.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Waiting is not written down: a stage waits by itself until its
 # thinks: A stage waits while the pipe fills and drains, and the waiting has to stand in its list as None so that the columns are time steps.
 """Exercise e04: GPipe's schedule."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: That is GPipe's list: nothing is let go before all forwards are
 # thinks: There are m micro-batches in the pipe and stage s is s steps behind, so it runs m - s - 1 forwards ahead.
 """Exercise e04: one forward, one backward (1F1B)."""
 

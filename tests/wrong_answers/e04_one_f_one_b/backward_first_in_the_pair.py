@@ -1,4 +1,4 @@
-# says: 
+# says: The gradient before its forward: F0 of this stage has not run
 # thinks: After p - s - 1 forwards the stage is full, so in each pair it must first let go of one with a B and then take a new F.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Stage 0 takes its backwards in the order 2, 3, 4, 5, 0, 1
 # thinks: In each pair the backward belongs to the forward just before it, and the ones run ahead at the start get their backwards at the end.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Its input never arrives, for all wait in a circle: stage 0 is
 # thinks: A stage may hold p - s micro-batches, so it runs that many forwards, then that many backwards, and again.
 """Exercise e04: one forward, one backward (1F1B)."""
 

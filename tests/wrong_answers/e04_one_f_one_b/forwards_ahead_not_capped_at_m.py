@@ -1,4 +1,4 @@
-# says: 
+# says: They are numbered from 0 to 0. No list may go on beyond the
 # thinks: Stage s always runs p - s - 1 forwards ahead, that is the depth of the pipe and has nothing to do with m.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: That is GPipe's list: nothing is let go before all forwards are
 # thinks: With fewer micro-batches than stages the pipe never gets full and there is nothing to alternate, so it is GPipe.
 """Exercise e04: one forward, one backward (1F1B)."""
 

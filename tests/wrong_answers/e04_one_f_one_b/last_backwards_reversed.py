@@ -1,4 +1,4 @@
-# says: 
+# says: Stage 0 takes its backwards in the order 0, 1, 2, 3, 5, 4
 # thinks: At the end the pipe drains as in GPipe, from the newest micro-batch back to the oldest.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: F4 has no backward: B4 is missing
 # thinks: After the alternation the batch is through: when the last forward has had its backward next to it, the list is done.
 """Exercise e04: one forward, one backward (1F1B)."""
 

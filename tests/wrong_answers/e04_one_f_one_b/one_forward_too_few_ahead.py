@@ -1,4 +1,4 @@
-# says: 
+# says: Stage 0 runs 2 forwards before its first backward, and then
 # thinks: I count the stages from 1 as i = s + 1, and p - i - 1 stages still have to be filled after stage i, so that many forwards run ahead.
 """Exercise e04: one forward, one backward (1F1B)."""
 

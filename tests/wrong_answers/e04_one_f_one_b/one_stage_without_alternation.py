@@ -1,4 +1,4 @@
-# says: 
+# says: That is GPipe's list: nothing is let go before all forwards are
 # thinks: A single stage has no pipeline, there one just runs all forwards and then all backwards.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,4 +1,4 @@
-# says: 
+# says: Its gradient never arrives: B1 is not in stage 2's list
 # thinks: Stage s never has more than min(m, p - s) micro-batches, so that is how many it gets in the whole batch.
 """Exercise e04: one forward, one backward (1F1B)."""
 

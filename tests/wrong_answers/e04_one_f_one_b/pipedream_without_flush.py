@@ -1,4 +1,4 @@
-# says: 
+# says: F0 has run already
 # thinks: The pipe is never emptied: instead of draining, a stage goes on with the forwards of the next batch while the last backwards come in.
 """Exercise e04: one forward, one backward (1F1B)."""
 

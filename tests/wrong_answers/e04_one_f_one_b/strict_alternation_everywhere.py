@@ -1,4 +1,4 @@
-# says: 
+# says: No forwards ahead: each micro-batch comes back before the next
 # thinks: One forward, one backward means just that: on every stage F 0, B 0, F 1, B 1 and so on.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,0 +1,32 @@
+"""Exercise e04: one training step, by a schedule.
+
+`pipeline_step` runs forward and backward of one batch over several devices, micro-batch by micro-batch, each stage in
+the order of its list. ("F", 2) is the forward of micro-batch 2, ("B", 2) its backward, as in the exercises before.
+Afterwards each parameter's .grad is what one backward of the whole batch's loss would have left there.
+
+Autograd sees one stage at a time. An F starts from a tensor of its own, so that its B can be run later, alone: from the
+gradient of what the F returned to the gradient of what it was given. You carry both over the cut.
+
+There is one Python process, so you decide whose turn it is. GPUs work on while Python goes on: the order of calls is
+what counts, as long as nothing makes Python wait for a result.
+
+Check it with `mpcourse check e04_pipeline_step`. Stuck? `mpcourse hint e04_pipeline_step`.
+"""
+
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    """Forward and backward of one batch; gradients are added to the parameters' .grad.
+
+    stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. devices: list
+    of strings, all different. schedule: schedule[s] is stage s's list of tuples ("F", k) and ("B", k); a legal schedule
+    of any kind. x: (batch, ...) and target: (batch, ...), on the first device and on the last one. They are to be cut
+    by .tensor_split into as many micro-batches as the schedule has: some may have one example more than others.
+    loss(output, target): a scalar tensor, the mean over the examples that it is given.
+    Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device.
+    """
+    raise NotImplementedError("e04_pipeline_step: run every action once its input is there, each stage in the order of its list; return the batch's loss")

@@ -1,0 +1,93 @@
+"""Published tables of pipelines, replayed on virtual GPUs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.models import ResNet50
+from mpcourse.pipeline.local import pipeline_step
+from mpcourse.pipeline.replay import Costs, replay
+from mpcourse.pipeline.schedule import gpipe, naive
+from mpcourse.published import PIPELINE_TUTORIAL, Partitions, Pipelined
+from mpcourse.split import ModelParallelResNet50, PipelinedResNet50, split
+from mpcourse.virtual import GPU, virtual_gpus
+
+BATCH, BATCHES = (120, 3, 128, 128), 3  # of the tutorial
+
+
+def slowed_to_the_tutorial(gpu: GPU, link: str) -> GPU:
+    """`gpu` with both efficiencies times one factor, such that the tutorial's run on one GPU takes what it took."""
+    for _ in range(2):  # operations have a least length, so time is not quite one over the factor
+        factor = tutorial_seconds(gpu, link, ["single"])["single"] / PIPELINE_TUTORIAL.single
+        gpu = replace(
+            gpu,
+            compute_efficiency=gpu.compute_efficiency * factor,
+            memory_efficiency=gpu.memory_efficiency * factor,
+        )
+    return gpu
+
+
+def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> dict[int | str, float]:
+    """Virtual seconds of the tutorial's run: "single", "model parallel", or the number of examples in a split.
+
+    One batch is run, without values, and counts three times: all three take the same.
+    """
+    found: dict[int | str, float] = {}
+    for run in runs:
+        with (
+            virtual_gpus(1 if run == "single" else 2, gpu, link, dry=True, record=False) as box,
+            torch.device("vgpu:0"),
+        ):
+            model: nn.Module
+            if run == "single":
+                model = ResNet50()
+            elif run == "model parallel":
+                model = ModelParallelResNet50("vgpu:0", "vgpu:1")
+            else:
+                model = PipelinedResNet50("vgpu:0", "vgpu:1", int(run))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+            x = torch.empty(BATCH)
+            start = box.synchronize()
+            optimizer.zero_grad()
+            out = model(x)
+            F.mse_loss(out, torch.empty(BATCH[0], 1000).to(out.device)).backward()
+            optimizer.step()
+            found[run] = BATCHES * (box.synchronize() - start)
+    return found
+
+
+def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GPU | str, link: str) -> list[float]:
+    """Examples/s that a table's pipelines would have on virtual GPUs: first alone, then of each row.
+
+    Forward and backward of each partition, and the transfers, are those of one micro-batch on virtual GPUs; the rest is
+    the replay of GPipe's schedule. The few micro-batches at the end of an epoch that are smaller are left out.
+    """
+    return [_rate(make, table, row, gpu, link, i > 0) for i, row in enumerate((table.alone, *table.rows))]
+
+
+def _rate(
+    make: Callable[[], nn.Sequential], table: Partitions, row: Pipelined, gpu: GPU | str, link: str, checkpoints: bool
+) -> float:
+    p, size = len(row.balance), -(-row.batch // row.chunks)
+    with virtual_gpus(p, gpu, link, dry=True):
+        with torch.device("vgpu:0"):  # where numbers are not even drawn
+            whole = make()
+        model = split(whole, row.balance, [f"vgpu:{i}" for i in range(p)])
+        for parameter in model.parameters():  # all micro-batches but the first add to gradients that are there
+            parameter.grad = torch.zeros_like(parameter)
+        x = torch.empty(size, *table.shape, device="vgpu:0")
+        target = torch.empty(size, device=f"vgpu:{p - 1}")
+        ran = pipeline_step(model, naive(p, 1), x, target, _mean).execution
+    forward, backward = ([stage[i].end - stage[i].start for stage in ran.stages] for i in (0, 1))
+    transfer = [
+        sum(e.end - e.start for e in ran.transfers if e.lane == f"vgpu:{s} -> vgpu:{s + 1}") for s in range(p - 1)
+    ]
+    costs = Costs(forward, backward, transfer=transfer, again=forward if checkpoints else 0.0)
+    return row.chunks * size / replay(gpipe(p, row.chunks), costs).makespan
+
+
+def _mean(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return output.square().mean()  # as cheap as any loss is beside these models

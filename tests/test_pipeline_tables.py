@@ -1,0 +1,32 @@
+"""The published tables of pipelines, replayed: orders and optima come out, and ratios within the stated bounds."""
+
+import pytest
+
+from mpcourse.models.flat import flat_resnet101, flat_unet
+from mpcourse.pipeline.tables import replayed_rates, slowed_to_the_tutorial, tutorial_seconds
+from mpcourse.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
+from mpcourse.virtual import GPUS
+
+
+def test_the_tutorials_order_and_optimum_come_out_with_one_fitted_efficiency():
+    gpu = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
+    given = GPUS["Tesla P100-SXM2"]
+    assert gpu.compute_efficiency / given.compute_efficiency == pytest.approx(
+        gpu.memory_efficiency / given.memory_efficiency
+    )
+    found = tutorial_seconds(gpu, "NVLink 1", ["single", "model parallel", 8, 12, 20, 60])
+    assert found["single"] == pytest.approx(3.75, rel=0.01)
+    assert found["model parallel"] > found["single"] > found[60] > found[20] > found[12]
+    assert min((8, 12, 20, 60), key=found.__getitem__) == 12
+    for run, seconds in (("model parallel", PIPELINE_TUTORIAL.model_parallel), (20, 2.51), (12, 2.43)):
+        assert found[run] / found["single"] == pytest.approx(seconds / PIPELINE_TUTORIAL.single, rel=0.15)
+
+
+@pytest.mark.parametrize("make, table", [(flat_resnet101, TORCHGPIPE_RESNET101), (flat_unet, TORCHGPIPE_UNET)])
+def test_torchgpipes_speedups_come_out_but_for_four_partitions(make, table):
+    alone, *rates = replayed_rates(make, table, "Tesla P40", "PCIe 3.0 x16")
+    off = [rate / alone / (row.rate / table.alone.rate) - 1 for rate, row in zip(rates, table.rows, strict=True)]
+    one, two, four, eight = off
+    assert abs(one) < 0.02 and abs(two) < 0.1 and abs(eight) < 0.1
+    assert -0.2 < four < -0.05  # lesson 04 says why
+    assert sorted(rates) == rates
