@@ -22,10 +22,11 @@ if __name__ == "__main__":  # up here, so that whatever stands below runs under 
 def pipeline_step(stages, devices, schedule, x, target, loss):
     """Forward and backward of one batch; gradients are added to the parameters' .grad.
 
-    stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. devices: list
-    of strings, all different. schedule: schedule[s] is stage s's list of tuples ("F", k) and ("B", k); a legal schedule
-    of any kind. x: (batch, ...) and target: (batch, ...), on the first device and on the last one. They are to be cut
-    by .tensor_split into as many micro-batches as the schedule has: some may have one example more than others.
+    stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has
+    parameters to train. devices: list of strings, all different. schedule: schedule[s] is stage s's list of tuples
+    ("F", k) and ("B", k); a legal schedule of any kind. x: (batch, ...) and target: (batch, ...), on the first device
+    and on the last one. They are to be cut by .tensor_split into as many micro-batches as the schedule has: some may
+    have one example more than others.
     loss(output, target): a scalar tensor, the mean over the examples that it is given.
     Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device.
     """
