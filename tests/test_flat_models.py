@@ -242,6 +242,8 @@ def test_slices_in_a_row_equal_the_whole_wherever_it_is_cut(name):
         want = model(x)
         for sizes in [*cuts_of(model, 2), *cuts_of(model, 3, 12), [1] * len(model)]:
             torch.testing.assert_close(through_parts(model, sizes, x), want, rtol=0, atol=0)
+        for sizes in cuts_of(model, 3, 3):  # and without a pipeline
+            torch.testing.assert_close(split(model, sizes, ["cpu"] * 3)(x), want, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("schedule", [gpipe, one_f_one_b])

@@ -333,6 +333,15 @@ def test_a_stage_holds_as_many_activations_as_the_replay_says():
             assert name == "zb-h1" or highest[name][s] > want - 0.8 * step, (name, s)
 
 
+def test_what_a_stage_hands_on_is_not_kept_by_it():
+    with virtual_gpus(2, dry=True) as box:
+        pipeline = split(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), [1, 1], ["vgpu:0", "vgpu:1"])
+        x = torch.empty(8 * 1024, 64)
+        pipeline_step(pipeline, gpipe(2, 8), x, x, lambda y, t: y.sum())
+        outputs = max(held["activations"] for _, held in box.ledger.history(0)) / (1024 * 64 * 4)
+    assert outputs <= 2  # a linear layer keeps its input for backward; of what it returns, at most what is on its way
+
+
 def flops_by_stage_and_kind(done, box):
     found = {}
     for s, row in enumerate(done.stages):

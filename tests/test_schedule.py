@@ -200,3 +200,18 @@ def test_impossible_sizes_are_refused(make, sizes):
         make(*sizes)
     with pytest.raises(ValueError, match="chunks must be a whole number"):
         interleaved_one_f_one_b(2, 2, 0)
+
+
+def test_a_transfer_may_differ_from_cut_to_cut():
+    done = replay(naive(3, 1), Costs(1, 2, transfer=[0.5, 4]))
+    assert done.makespan == 3 * 3 + 2 * (0.5 + 4)
+    assert [e.end - e.start for e in done.transfers] == [0.5, 4, 4, 0.5]
+    with pytest.raises(ValueError, match="transfer has 3 costs, but the schedule has 2 cuts between parts"):
+        replay(naive(3, 1), Costs(transfer=[1, 1, 1]))
+
+
+def test_a_checkpoint_costs_a_forward_more_but_not_where_backward_follows_at_once():
+    assert replay(gpipe(1, 4), Costs(1, 2, again=1)).makespan == 4 * 3 + 3  # B3 follows F3
+    assert replay(one_f_one_b(1, 4), Costs(1, 2, again=1)).makespan == 4 * 3
+    first, last = replay(gpipe(2, 3), Costs(1, 2, again=[1, 10])).busy
+    assert (first, last) == (3 * 3 + 2, 3 * 3 + 2 * 10)  # the first stage waits after its last F, but it follows

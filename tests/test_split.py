@@ -16,6 +16,7 @@ from mpcourse.split import (
     ModelParallelResNet50,
     ParallelMLP,
     ParallelNIN,
+    PipelinedResNet50,
     RowParallelLinear,
     TensorParallelAttention,
     TensorParallelMLP,
@@ -328,6 +329,23 @@ def test_resnet50_over_two_devices_equals_it_on_one(box):
     assert equal(steps(whole, data), steps(halves, data))
     places = {n.split(".")[0]: p.device.index for n, p in halves.named_parameters()}
     assert places == {"conv1": 0, "bn1": 0, "layer1": 0, "layer2": 0, "layer3": 1, "layer4": 1, "fc": 1}
+
+
+def test_resnet50_in_splits_equals_it_in_one_piece_but_for_batch_norm(box):
+    torch.manual_seed(0)
+    whole = ResNet50(5).eval()  # in training each split would be normalised by itself
+    pipelined = PipelinedResNet50("vgpu:0", "vgpu:1", 2, 5).eval()
+    pipelined.load_state_dict(whole.state_dict())
+    x, y = torch.randn(5, 3, 32, 32), torch.randint(5, (5,))
+    box.reset()
+    one, other = whole(x), pipelined(x)
+    crossing = [e.nbytes // 512 // 4 // 16 for e in box.copies if e.lane == "vgpu:0 -> vgpu:1"]
+    assert crossing == [2, 2, 1]  # examples
+    torch.testing.assert_close(other.cpu(), one)
+    F.cross_entropy(one, y).backward()
+    F.cross_entropy(other, y.to("vgpu:1")).backward()
+    for p, q in zip(whole.parameters(), pipelined.parameters(), strict=True):
+        torch.testing.assert_close(q.grad.cpu(), p.grad, rtol=1e-3, atol=1e-3 * float(p.grad.abs().max()))
 
 
 def test_a_unet_cut_between_encoder_and_decoder_equals_the_whole_one(box):

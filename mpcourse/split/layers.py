@@ -66,10 +66,12 @@ class Split(nn.Sequential):
         super().__init__(*(stage.to(device) for stage, device in zip(stages, devices, strict=True)))
         self.devices = list(devices)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, *given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Stages may take and return several tensors."""
+        found: torch.Tensor | tuple[torch.Tensor, ...] = given
         for stage, device in zip(self, self.devices, strict=True):
-            x = stage(copy(x, device))
-        return x
+            found = stage(*(copy(x, device) for x in ([found] if isinstance(found, torch.Tensor) else found)))
+        return found
 
 
 def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:
