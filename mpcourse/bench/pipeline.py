@@ -72,6 +72,9 @@ def _bubbles(case: Case, found: dict, np: int) -> Iterator[Record]:
 
 def _measured(cases: list[Case], np: int) -> list[dict]:
     environment = rank_environment() | {"OMP_NUM_THREADS": "1", "MPCOURSE_BENCH_PIPELINE": json.dumps(cases)}
+    # glibc gives large freed blocks back to the system, and then some micro-batches pay for page faults and others do
+    # not. All memory is kept instead, for ours and for torch's alike.
+    environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**35)}
     # Left alone, gloo looks the host's name up, which fails where no server knows it.
     if sys.platform.startswith("linux"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
