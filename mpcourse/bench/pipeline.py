@@ -41,7 +41,7 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
     cases = [
         Case(name, layers, width, batch, runs, steps, bubble)
         for layers, width, batch, steps, bubble in (
-            (4, 128, 128, 60, False), (4, 512, 128, 15, False), (16, 512, 2048, 8, True),
+            (2, 256, 128, 60, False), (4, 512, 128, 15, False), (16, 512, 2048, 8, True),
         )
         for name in ("gpipe", "1f1b")
     ]  # fmt: skip

@@ -56,18 +56,22 @@ def pipeline_step(
     targets = cut(on_last, microbatches_of(schedule))
     first_seed = int(torch.randint(2**62, ())) if seed is None else seed
 
-    def part_of_loss(k: int, output: torch.Tensor) -> torch.Tensor:
-        return loss(output, targets[k]) * (len(targets[k]) / len(target))
+    def own_loss(k: int, output: torch.Tensor) -> torch.Tensor:
+        return loss(output, targets[k])
+
+    def share(k: int) -> float:
+        return len(targets[k]) / len(target)
 
     stages = [
         Stage(
-            part, device, schedule[i % p], part=i, chunk=i // p, loss=part_of_loss if i == last else None,
-            checkpoint=checkpoint, seed=first_seed,
+            part, device, schedule[i % p], part=i, chunk=i // p, loss=own_loss if i == last else None,
+            share=share, checkpoint=checkpoint, seed=first_seed,
         )
         for i, (part, device) in enumerate(zip(model, model.devices, strict=True))
     ]  # fmt: skip
     arrived: dict[tuple[str, int, int], Given] = {("F", k, 0): [piece] for k, piece in enumerate(inputs)}
-    losses, marks, clock = [], dict[tuple[int, Action], Any](), clock_of(model.devices)
+    losses: dict[int, torch.Tensor] = {}
+    marks, clock = dict[tuple[int, Action], Any](), clock_of(model.devices)
     with keeping_numbers(model.devices):
         for s, a in _in_time(planned):
             stage, direction = stages[a.chunk * p + s], "F" if a.kind == "F" else "B"
@@ -75,7 +79,7 @@ def pipeline_step(
             out, marks[s, a] = clock.time(stage.device, stage.act, a, given)
             target_part = stage.part + (1 if a.kind == "F" else -1)
             if a.kind == "F" and stage.part == last:
-                losses += out
+                losses[a.microbatch] = out[0]
             elif a.kind != "W":
                 there = stages[max(0, target_part)].device
                 arrived[direction, a.microbatch, target_part] = _sent(out, there, a.kind == "F")
@@ -86,7 +90,7 @@ def pipeline_step(
         if isinstance(module, DeferredBatchNorm):
             module.commit()
     ran = [[Timed(a, *clock.read(marks[s, a])) for a in row] for s, row in enumerate(schedule)]
-    return Step(torch.stack(losses).detach().sum(), Execution(ran, clock.copies()))
+    return Step(weighed(losses, share), Execution(ran, clock.copies()))
 
 
 def _in_time(planned: Execution) -> list[tuple[int, Action]]:
@@ -99,6 +103,12 @@ def _sent(tensors: Given, device: torch.device, forward: bool) -> Given:
     # None of them has a graph, so grad mode changes nothing; it tells a virtual GPU's ledger what these bytes are.
     with torch.set_grad_enabled(forward):
         return [None if t is None else t.detach().to(device).requires_grad_(t.requires_grad) for t in tensors]
+
+
+@torch.no_grad()
+def weighed(losses: dict[int, torch.Tensor], share: Callable[[int], float]) -> torch.Tensor:
+    """The batch's loss, from those of its micro-batches and their shares of the examples."""
+    return torch.stack([losses[k] * share(k) for k in sorted(losses)]).sum()
 
 
 def cut(batch: torch.Tensor, microbatches: int) -> list[torch.Tensor]:

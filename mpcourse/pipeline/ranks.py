@@ -13,7 +13,7 @@ from torch import nn
 
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm
 from mpcourse.pipeline.execution import Execution, Timed
-from mpcourse.pipeline.local import cut
+from mpcourse.pipeline.local import cut, weighed
 from mpcourse.pipeline.messages import Mailbox, RankFailed
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
@@ -54,6 +54,18 @@ class PipelineRank:
         first = next((p for c in self.chunks for p in c.parameters()), None)
         self.device = torch.device("cpu") if first is None else first.device
         self._mail, self._tied, self._failed = Mailbox(comm.Dup()), Tied(comm, tied or {}), ""
+        self._targets: list[torch.Tensor] = []  # of a step's micro-batches, on the last rank
+        self._batch_size = 0
+        # Made once: what a step does before its first action delays all ranks.
+        self._stages = [
+            Stage(
+                module, self.device, self.row, part=c * comm.size + comm.rank, chunk=c,
+                loss=self._loss if c * comm.size + comm.rank == self.last else None, share=self._share,
+                checkpoint=checkpoint,
+            )
+            for c, module in enumerate(self.chunks)
+        ]  # fmt: skip
+        self._norms = [m for c in self.chunks for m in c.modules() if isinstance(m, DeferredBatchNorm)]
 
     def step(self, x: torch.Tensor | None = None, target: torch.Tensor | None = None) -> torch.Tensor | None:
         """Forward and backward of one batch; all ranks call it. The batch's loss on the last rank, None elsewhere.
@@ -72,21 +84,12 @@ class PipelineRank:
         An action begins when its input is there: the time before is bubble.
         """
         rank, last_rank = self.comm.rank, self.comm.size - 1
-        batch = self._batch(x, target)
+        self._batch_size = self._batch(x, target)
         inputs = cut(x.detach().to(self.device), self.count) if x is not None and rank == 0 else []
-        targets = cut(target.to(self.device), self.count) if target is not None and rank == last_rank else []
-
-        def part_of_loss(k: int, output: torch.Tensor) -> torch.Tensor:
-            return self.loss(output, targets[k]) * (len(targets[k]) / batch)
-
-        stages = [
-            Stage(
-                module, self.device, self.row, part=c * self.comm.size + rank, chunk=c,
-                loss=part_of_loss if c * self.comm.size + rank == self.last else None,
-                checkpoint=self.checkpoint, seed=self.seed,
-            )
-            for c, module in enumerate(self.chunks)
-        ]  # fmt: skip
+        if target is not None and rank == last_rank:
+            self._targets = cut(target.to(self.device), self.count)
+        for stage in self._stages:
+            stage.seed = self.seed
         self.seed += 1
         asked = x is not None and x.requires_grad
         # What this rank has for itself, under the name by which another rank would send it.
@@ -97,28 +100,28 @@ class PipelineRank:
         try:
             with keeping_numbers([self.device]):
                 for a in self.row:
-                    given = self._given(a, stages[a.chunk].part, own)
+                    stage = self._stages[a.chunk]
+                    given = self._given(a, stage.part, own)
                     start = time.perf_counter()
-                    out = stages[a.chunk].act(a, given)
+                    out = stage.act(a, given)
                     ran.append(Timed(a, start, self._now()))
-                    self._pass_on(a, stages[a.chunk].part, out, own)
+                    self._pass_on(a, stage.part, out, own)
                     done += 1
                 self._mail.finish()
         except BaseException as error:
             self._fail(error, done)
             raise
         self._tied.sum_gradients()
-        for module in (m for chunk in self.chunks for m in chunk.modules()):
-            if isinstance(module, DeferredBatchNorm):
-                module.commit()
+        for norm in self._norms:
+            norm.commit()
         if inputs and asked:
             assert x is not None
             of_x = [own["B", k, -1][0] for k in range(self.count)]
             x.backward(torch.cat([g for g in of_x if g is not None]).to(x.device))
         if rank != last_rank:
             return None, ran
-        losses = [part for k in range(self.count) for part in own["F", k, self.last + 1] if part is not None]
-        return torch.stack(losses).detach().sum(), ran
+        losses = {k: part for k in range(self.count) for part in own["F", k, self.last + 1] if part is not None}
+        return weighed(losses, self._share), ran
 
     def gather(self, ran: list[Timed]) -> Execution | None:
         """What `timed_step` told each rank, on rank 0; all ranks call it. One clock: that of one machine's ranks."""
@@ -127,6 +130,12 @@ class PipelineRank:
             return None
         begin = min(start for row in rows for _, start, _ in row)
         return Execution([[Timed(Action(*a), s - begin, e - begin) for a, s, e in row] for row in rows])
+
+    def _loss(self, k: int, output: torch.Tensor) -> torch.Tensor:
+        return self.loss(output, self._targets[k])
+
+    def _share(self, k: int) -> float:
+        return len(self._targets[k]) / self._batch_size
 
     def _given(self, a: Action, part: int, own: dict[tuple[str, int, int], Given]) -> Given:
         """What action `a` of this rank's part `part` takes, received if another rank sends it."""

@@ -32,7 +32,8 @@ class _Kept:
 class Stage:
     """`module`, which lives on `device`, as part `part` of a pipeline, doing the actions of `row` that are of `chunk`.
 
-    loss(k, output): on the last part, what follows the module. checkpoint: of a micro-batch keep what the part is given
+    loss(k, output): on the last part, what follows the module; share(k): how much that counts in the batch's loss, by
+    which backward begins. checkpoint: of a micro-batch keep what the part is given
     alone, and compute the rest again in backward (Chen et al. 2016); not where that follows at once. seed: where a part
     draws random numbers (dropout), it draws them for micro-batch k from a generator that begins at (seed, k, part). So
     what is drawn depends neither on the schedule nor on who runs it, and a forward that is run again draws the same.
@@ -47,10 +48,12 @@ class Stage:
         part: int = 0,
         chunk: int = 0,
         loss: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
+        share: Callable[[int], float] = lambda k: 1.0,
         checkpoint: bool = False,
         seed: int = 0,
     ) -> None:
-        self.module, self.device, self.part, self.loss, self.seed = module, device, part, loss, seed
+        self.module, self.device, self.part, self.seed = module, device, part, seed
+        self.loss, self.share = loss, share
         own = [a for a in row if a.chunk == chunk]
         self._in_parts = {a.microbatch for a in own if a.kind == "I"}
         at_once = {a.microbatch for a, b in pairwise(row) if a.kind == "F" and b in (a.of("B"), a.of("I"))}
@@ -94,7 +97,7 @@ class Stage:
             with without_trace(self.module):
                 kept.outputs = self._begins(self._run(k, kept.inputs, kept.later))
         if self.loss is not None:
-            gradients = [torch.ones_like(y) for y in kept.outputs if isinstance(y, torch.Tensor)]
+            gradients = [torch.full_like(y, self.share(k)) for y in kept.outputs if isinstance(y, torch.Tensor)]
         pairs = [(y, g) for y, g in zip(kept.outputs, gradients, strict=True) if y is not None and g is not None]
         if pairs:
             begins: list = [y for y, _ in pairs]  # of one kind, which is all that torch's types know
