@@ -83,9 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what is promised.")
     bench.add_argument(
         "name",
-        choices=["course", "pipeline", "truth", "virtual"],
-        help="course: what a learner waits for; pipeline: ours against torch's over ranks; truth: predictions beside "
-        "facts; virtual: what virtual GPUs cost",
+        choices=["course", "pipeline", "tables", "truth", "virtual"],
+        help="course: what a learner waits for; pipeline: ours against torch's over ranks; tables: published pipelines "
+        "replayed; truth: predictions beside facts; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of pipeline: number of ranks (2)")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")

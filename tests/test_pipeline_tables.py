@@ -2,6 +2,9 @@
 
 import pytest
 
+from mpcourse.bench import BENCHMARKS
+from mpcourse.bench import tables as rows
+from mpcourse.cli import _parser
 from mpcourse.models.flat import flat_resnet101, flat_unet
 from mpcourse.pipeline.tables import replayed_rates, slowed_to_the_tutorial, tutorial_seconds
 from mpcourse.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
@@ -30,3 +33,20 @@ def test_torchgpipes_speedups_come_out_but_for_four_partitions(make, table):
     assert abs(one) < 0.02 and abs(two) < 0.1 and abs(eight) < 0.1
     assert -0.2 < four < -0.05  # lesson 04 says why
     assert sorted(rates) == rates
+
+
+def test_bench_tables_has_a_row_for_each_published_number(monkeypatch):
+    monkeypatch.setitem(rows.__globals__, "slowed_to_the_tutorial", lambda gpu, link: gpu)
+    monkeypatch.setitem(rows.__globals__, "tutorial_seconds", lambda gpu, link, runs: dict.fromkeys(runs, 3.0))
+    monkeypatch.setitem(rows.__globals__, "replayed_rates", lambda *asked: [10.0, 8.0, 15.0, 30.0, 45.0])
+    found = {r.what: r for r in rows()}
+    assert found["tutorial, splits of 12: ours (published 2.43)"].runs == [3.0]
+    off = found["tutorial, splits of 12: ratio to one GPU off by"]
+    assert off.median == pytest.approx(100 * (3.75 / 2.43 - 1)) and off.promise == 15 and not off.kept
+    assert found["torchgpipe, U-Net, pipeline-4: speedup (published 2.352)"].runs == [3.0]
+    assert len(found) == 1 + 2 * (1 + len(PIPELINE_TUTORIAL.pipelined)) + 2 * 5
+
+
+def test_the_command_line_offers_every_benchmark():
+    commands = next(a for a in _parser()._actions if hasattr(a, "choices") and a.choices).choices
+    assert set(next(a for a in commands["bench"]._actions if a.dest == "name").choices) == set(BENCHMARKS)

@@ -371,6 +371,8 @@ for name, make, table in (("ResNet-101", flat_resnet101, TORCHGPIPE_RESNET101), 
 #
 # Also: batch sizes differ from row to row in their table, and in ours. And our skips travel through all partitions
 # between, where torchgpipe sends them straight.
+#
+# Both tables in full: `mpcourse bench tables`.
 
 # %% [markdown]
 # ## Two real ranks

@@ -3,9 +3,10 @@
 from mpcourse.bench.course import course
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
+from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
 from mpcourse.bench.virtual import virtual
 
-BENCHMARKS = {"course": course, "pipeline": pipeline, "truth": truth, "virtual": virtual}
+BENCHMARKS = {"course": course, "pipeline": pipeline, "tables": tables, "truth": truth, "virtual": virtual}
 
 __all__ = ["BENCHMARKS", "Record", "show"]
