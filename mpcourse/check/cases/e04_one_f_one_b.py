@@ -62,7 +62,7 @@ def _why_much(schedule: Schedule, s: int) -> str:
 
 def _too_many(s: int, got: int, p: int, m: int) -> str:
     return (
-        f"Stage {s} runs {_forwards(got)} before its first backward; {min(m, p - s)} is enough, the last of them in a "
+        f"Stage {s} runs {_forwards(got)} before its first backward; {min(m, p - s)} would do, the last of them in a "
         f"pair with that backward. It needs as many ahead as stages come after it: {p - 1 - s}."
     )
 

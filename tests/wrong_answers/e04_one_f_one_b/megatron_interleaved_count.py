@@ -1,4 +1,4 @@
-# says: Stage 0 runs 5 forwards before its first backward; 3 is enough
+# says: Stage 0 runs 5 forwards before its first backward; 3 would do
 # thinks: I know the number of warm-up forwards from Megatron's interleaved schedule: two for each stage that comes after.
 """Exercise e04: one forward, one backward (1F1B)."""
 

@@ -1,4 +1,4 @@
-# says: Stage 0 runs 4 forwards before its first backward; 3 is enough
+# says: Stage 0 runs 4 forwards before its first backward; 3 would do
 # thinks: Stage s may hold p - s micro-batches, so it runs p - s forwards ahead and then one forward, one backward in turns.
 """Exercise e04: one forward, one backward (1F1B)."""
 

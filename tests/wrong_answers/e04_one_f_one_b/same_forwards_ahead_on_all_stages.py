@@ -1,4 +1,4 @@
-# says: Stage 1 runs 3 forwards before its first backward; 2 is enough
+# says: Stage 1 runs 3 forwards before its first backward; 2 would do
 # thinks: The pipe takes p - 1 steps to fill, so every stage runs p - 1 forwards first and then alternates.
 """Exercise e04: one forward, one backward (1F1B)."""
 
