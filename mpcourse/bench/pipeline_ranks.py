@@ -3,6 +3,7 @@
 Prints, on rank 0, one line of JSON.
 """
 
+import contextlib
 import copy
 import itertools
 import json
@@ -22,7 +23,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from mpcourse.bench.pipeline import MICROBATCHES, Case
-from mpcourse.pipeline import Costs, Execution, gpipe, one_f_one_b, replay
+from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
 
 comm = MPI.COMM_WORLD
@@ -34,15 +35,16 @@ def main() -> None:
     torch.set_num_threads(1)
     _pin()
     warnings.filterwarnings("ignore", module="torch.distributed")
-    name = comm.bcast(tempfile.mktemp(prefix="mpcourse-bench-"))
-    dist.init_process_group("gloo", init_method=f"file://{name}", rank=comm.rank, world_size=comm.size)
-    try:
-        found = [_measure(Case(*told)) for told in json.loads(os.environ["MPCOURSE_BENCH_PIPELINE"])]
-    finally:
-        dist.destroy_process_group()
-        comm.Barrier()
-        if comm.rank == 0:
-            Path(name).unlink(missing_ok=True)
+    # Where gloo's ranks find each other: no port that another program may have.
+    folder = tempfile.TemporaryDirectory(prefix="mpcourse-bench-") if comm.rank == 0 else contextlib.nullcontext("")
+    with folder as name:
+        meeting = Path(comm.bcast(name)) / "gloo"
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
+        try:
+            found = [_measure(Case(*told)) for told in json.loads(os.environ["MPCOURSE_BENCH_PIPELINE"])]
+        finally:
+            dist.destroy_process_group()
+            comm.Barrier()
     if comm.rank == 0:
         print(json.dumps(found))
 
@@ -116,13 +118,8 @@ def _timed(step: Step) -> float:
 
 def _told(ran: Execution) -> tuple[float, float, float]:
     """The bubble; what the replay says of stages that take what these took on average; how unlike the stages are."""
-    lengths = {kind: [_mean(row, kind) for row in ran.stages] for kind in "FB"}
-    planned = replay([[t.action for t in row] for row in ran.stages], Costs(lengths["F"], lengths["B"]))
+    planned = replay([[t.action for t in row] for row in ran.stages], measured_costs([ran]))
     return ran.bubble, planned.bubble, max(ran.busy) / min(ran.busy) - 1
-
-
-def _mean(row: list, kind: str) -> float:
-    return statistics.fmean(t.end - t.start for t in row if t.action.kind == kind)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from torch import nn
 
 from mpcourse.data import Dataset, digits
 from mpcourse.errors import UserError
-from mpcourse.pipeline import SCHEDULES, Costs, Execution, Schedule, interleaved_one_f_one_b, replay
+from mpcourse.pipeline import SCHEDULES, Execution, Schedule, interleaved_one_f_one_b, measured_costs, replay
 from mpcourse.pipeline.ranks import PipelineRank
 from mpcourse.training import batches, evaluate
 
@@ -176,7 +176,7 @@ def _draw(
     """The step of median length, beside what the replay says of actions that take what they took on average."""
     later = sorted(executions[len(executions) // 2 :], key=lambda e: e.makespan)
     measured = _in_ms(later[len(later) // 2])
-    predicted = replay(schedule, _costs([_in_ms(e) for e in later]))
+    predicted = replay(schedule, measured_costs([_in_ms(e) for e in later]))
     equal = replay(schedule)
     print(
         f"The ranks together compute {sum(measured.busy):.0f} ms of a step. "
@@ -190,34 +190,23 @@ def _draw(
 
     path = options.save or Path("pipeline.svg")
     runs = {"predicted": predicted, f"measured, {len(schedule)} ranks": measured}
-    try:
-        picture(runs, f"{options.schedule}, {options.microbatches} micro-batches", "milliseconds").savefig(
-            path, bbox_inches="tight", dpi=150
-        )
-        if options.json:
-            told = figures | {"measured": measured.as_dict(), "predicted": predicted.as_dict()}
-            options.json.write_text(json.dumps(told))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be written: {error}") from None
+    title = f"{options.schedule}, {options.microbatches} micro-batches"
+    with _writing(path):
+        picture(runs, title, "milliseconds").savefig(path, bbox_inches="tight", dpi=150)
     print(f"The picture: {path}")
+    if options.json:
+        told = figures | {"measured": measured.as_dict(), "predicted": predicted.as_dict()}
+        with _writing(options.json):
+            options.json.write_text(json.dumps(told))
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not know
+        raise UserError(f"{path} cannot be written: {error}") from None
 
 
 def _in_ms(run: Execution) -> Execution:
     return Execution([[t._replace(start=1e3 * t.start, end=1e3 * t.end) for t in row] for row in run.stages])
-
-
-def _costs(runs: list[Execution]) -> Costs:
-    """What each part's forward, backward and weight part took, on average over `runs`."""
-    p, chunks = len(runs[0].stages), runs[0].chunks
-    took: dict[tuple[str, int], list[float]] = {}
-    for run in runs:
-        for s, row in enumerate(run.stages):
-            for t in row:
-                took.setdefault((t.action.kind, t.action.chunk * p + s), []).append(t.end - t.start)
-
-    def mean(kind: str) -> list[float]:
-        return [statistics.fmean(took.get((kind, part), [0.0])) for part in range(p * chunks)]
-
-    weight = mean("W")
-    backward = [b + i + w for b, i, w in zip(mean("B"), mean("I"), weight, strict=True)]
-    return Costs(mean("F"), backward, weight if any(weight) else None)

@@ -3,7 +3,7 @@
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm, defer_batch_norm
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.local import Step, pipeline_step
-from mpcourse.pipeline.replay import Costs, IllegalAction, replay
+from mpcourse.pipeline.replay import Costs, IllegalAction, measured_costs, replay
 from mpcourse.pipeline.schedule import (
     SCHEDULES,
     Action,
@@ -28,6 +28,7 @@ __all__ = [
     "defer_batch_norm",
     "gpipe",
     "interleaved_one_f_one_b",
+    "measured_costs",
     "naive",
     "one_f_one_b",
     "pipeline_step",

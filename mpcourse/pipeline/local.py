@@ -11,10 +11,8 @@ from mpcourse.pipeline.clock import clock_of
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
-from mpcourse.pipeline.stage import Given, Stage, keeping_numbers
+from mpcourse.pipeline.stage import Given, Loss, Stage, keeping_numbers
 from mpcourse.split import Split
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)

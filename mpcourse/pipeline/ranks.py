@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,8 @@ from mpcourse.pipeline.local import cut, weighed
 from mpcourse.pipeline.messages import Mailbox, RankFailed
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
-from mpcourse.pipeline.stage import Given, Stage, keeping_numbers
+from mpcourse.pipeline.stage import Given, Loss, Stage, keeping_numbers
 from mpcourse.pipeline.tied import Tied
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class PipelineRank:

@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,23 @@ def _spread(name: str, cost: Cost, parts: int, chunks: int, of: str = "parts of 
     if bad := [c for c in costs if not (c >= 0 and math.isfinite(c))]:
         raise ValueError(f"{name} must be 0 or more and finite: got {bad[0]}")
     return costs
+
+
+def measured_costs(runs: Sequence[Execution]) -> Costs:
+    """What each part's forward, backward and weight part took, on average over `runs` of one schedule."""
+    p, chunks = len(runs[0].stages), runs[0].chunks
+    took: dict[tuple[str, int], list[float]] = {}
+    for run in runs:
+        for s, row in enumerate(run.stages):
+            for t in row:
+                took.setdefault((t.action.kind, t.action.chunk * p + s), []).append(t.end - t.start)
+
+    def mean(kind: str) -> list[float]:
+        return [statistics.fmean(took.get((kind, part), [0.0])) for part in range(p * chunks)]
+
+    weight = mean("W")
+    backward = [b + i + w for b, i, w in zip(mean("B"), mean("I"), weight, strict=True)]
+    return Costs(mean("F"), backward, weight if any(weight) else None)
 
 
 class IllegalAction(ValueError):

@@ -13,6 +13,7 @@ from mpcourse.pipeline.deferred import Later, deferring
 from mpcourse.pipeline.schedule import Action
 
 Given = Sequence[torch.Tensor | None]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of (output, target): the mean over examples
 IN_PLACE = (
     "part {} of the model begins with a layer that works in place, on what backward needs as it arrived: give that "
     "layer inplace=False, or cut the model elsewhere"
