@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = command("list", _list, "The exercises, and what is done.")
     listing.add_argument("--json", action="store_true", help="the table as JSON")
     check = command("check", _check, "Check answers at several numbers of ranks.")
-    check.add_argument("exercises", nargs="*", help="e00, e01_memory, ...; none: the next one that has not passed")
+    check.add_argument("exercises", nargs="*", help="e00, e01_memory, ...; none: what `mpcourse next` tells")
     check.add_argument("--all", action="store_true", help="all exercises")
     check.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
     check.add_argument("--file", type=Path, help="check this file instead; progress is not touched")
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     nextup.add_argument("--json", action="store_true", help="as JSON")
     watch = command("watch", _watch, "Check an exercise again each time its file is saved.", "e00, e01_memory, ...")
     watch.add_argument("-np", "--np", type=int, metavar="N", help="only with N ranks")
-    bench = command("bench", _bench, "Measure, and compare with what is promised.")
+    bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
         choices=["course", "pipeline", "tables", "truth", "virtual"],

@@ -20,7 +20,9 @@ if __name__ == "__main__":  # up here, so that whatever stands below runs under 
 
 
 def pipeline_step(stages, devices, schedule, x, target, loss):
-    """Forward and backward of one batch; gradients are added to the parameters' .grad.
+    """Forward and backward of one batch; gradients are added to the parameters' .grad, and nothing else changes.
+
+    What a stage keeps of a micro-batch for its B is let go with that B: so 1F1B holds less than GPipe.
 
     stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has
     parameters to train. devices: list of strings, all different. schedule: schedule[s] is stage s's list of tuples
@@ -28,7 +30,7 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
     and on the last one. They are to be cut by .tensor_split into as many micro-batches as the schedule has: some may
     have one example more than others.
     loss(output, target): a scalar tensor, the mean over the examples that it is given.
-    Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device.
+    Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device, detached.
     """
     # solution: run every action once its input is there, each stage in the order of its list; return the batch's loss
     last = len(stages) - 1

@@ -48,7 +48,7 @@ def judged():
     for exercise in ALONE:
         files = [p.values[1] for folder in ("wrong_answers", "right_answers") for p in answers(folder, [exercise])]
         command = [sys.executable, str(ROOT / "tests" / "judge_many.py"), exercise.name, *map(str, files)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         verdicts |= dict(zip(files, json.loads(done.stdout.splitlines()[-1]), strict=True))
     return verdicts

@@ -12,6 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mpcourse.check.manifest import load_course
+from mpcourse.check.progress import Progress
+from mpcourse.errors import UserError
 from tests.conftest import ROOT
 
 
@@ -114,6 +117,31 @@ def test_what_has_passed_is_followed_by_what_is_next(cli, course, tmp_path):
     shown = cli("check", "e90").stdout
     assert "mpcourse solution e90" in shown and "next: e91_more, see `mpcourse next`" in shown
     assert "next:" not in cli("check", "e90", "--file", course / "solutions" / "e90_mean.py").stdout
+
+
+def test_next_is_what_follows_the_exercise_that_passed_last_and_then_what_was_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path))
+    course = load_course()
+    order = [e.name for e in course.exercises]
+    fourth = order.index("e04_gpipe")
+
+    def next_after(**passed):
+        rows = {name: {"passed_at": moment} for name, moment in passed.items()}
+        (tmp_path / "progress.json").write_text(json.dumps(rows))
+        upcoming = Progress(course).next(course)
+        return upcoming and upcoming.name
+
+    assert next_after() == order[0]
+    assert next_after(e04_gpipe="2026-01-01T10:00:00+01:00") == order[fourth + 1]
+    # Times in two zones: the second is the later one. What has passed already is left out.
+    times = {"e04_gpipe": "2026-01-01T10:00:00+01:00", "e00_hello": "2026-01-01T09:30:00+00:00"}
+    assert next_after(**times) == order[1]
+    assert next_after(**times, **{order[1]: "2026-01-01T09:40:00+00:00"}) == order[2]
+    assert next_after(**{name: times["e04_gpipe"] for name in order[fourth:]}) == order[0]
+    assert next_after(**dict.fromkeys(order, times["e04_gpipe"])) is None
+    assert next_after(**dict.fromkeys(order[:2], times["e04_gpipe"])) == order[2]
+    with pytest.raises(UserError, match="is damaged"):
+        next_after(e00_hello="yesterday")
 
 
 def test_a_copy_under_a_longer_name_is_known_as_its_exercise(cli, course, tmp_path, mpirun):

@@ -65,7 +65,7 @@ def test_blocks_have_the_numbers_of_micro_batches_and_rows_their_idle_time():
     assert [texts.count(n) for n in "012"] == [4, 4, 4]
     assert texts.count("25 % idle, holds 3") == 2
     assert [t.get_text() for t in axis.get_yticklabels()] == ["stage 0", "stage 1"]
-    assert "2 stages, 3 micro-batches: 25.0 % of the time is bubble" in axis.figure.get_suptitle()
+    assert "2 stages, 3 micro-batches: 25 % of the time is bubble" in axis.figure.get_suptitle()
 
 
 def test_chunks_have_letters_and_later_ones_a_foot():
@@ -101,7 +101,8 @@ def test_what_cannot_run_is_not_drawn():
 def test_the_command_tells_actions_bubble_and_activations(cli):
     done = cli("schedule", "1f1b", "--stages", 2, "--microbatches", 3)
     assert done.returncode == 0
-    assert "F0 F1 B0 F2 B1 B2" in done.stdout and "25.0 % of the time is bubble" in done.stdout
+    assert "F0 F1 B0 F2 B1 B2" in done.stdout and "25 % of the time is bubble" in done.stdout
+    assert "│ 25 % │" in done.stdout and "The picture" not in done.stdout
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -113,6 +114,14 @@ def test_the_command_writes_json_and_a_picture(cli, tmp_path, name):
     want = replay(make(3, 6, 2) if name == "interleaved-1f1b" else make(3, 6), Costs(transfer=0.1))
     assert told["bubble"] == pytest.approx(want.bubble) and told["peak"] == want.peak
     assert picture.read_text().startswith("<?xml") and "stage 2" in picture.read_text()
+    assert done.stderr.strip() == f"The picture: {picture}"
+
+
+def test_the_command_says_where_the_picture_is_and_counts_one_thing_as_one(cli, tmp_path):
+    done = cli("schedule", "gpipe", "--stages", 1, "--microbatches", 1, "--save", tmp_path / "out.png")
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == f"The picture: {tmp_path / 'out.png'}"
+    assert done.stdout.startswith("gpipe, 1 stage, 1 micro-batch: 0 % of the time is bubble")
+    assert "The picture" in done.stdout and done.stderr == ""
 
 
 def test_the_command_replays_a_schedule_of_ones_own(cli, tmp_path):
@@ -124,7 +133,7 @@ def test_the_command_replays_a_schedule_of_ones_own(cli, tmp_path):
         "def short(p, m):\n    return []\n"
     )
     done = cli("schedule", f"{file}:good", "--stages", 2, "--microbatches", 2)
-    assert done.returncode == 0 and "50.0 % of the time is bubble" in done.stdout
+    assert done.returncode == 0 and "50 % of the time is bubble" in done.stdout
     done = cli("schedule", f"{file}:bad", "--stages", 2)
     assert done.returncode == 1 and "B0: the gradient before its forward: F0" in done.stderr
     done = cli("schedule", f"{file}:broken")
@@ -142,6 +151,7 @@ def test_the_command_replays_a_schedule_of_ones_own(cli, tmp_path):
         (["interleaved-1f1b", "--chunks", "0"], "chunks must be a whole number, 1 or more: got 0"),
         (["gpipe", "--weight", "9"], "weight is a part of backward"),
         (["gpipe", "--save", "out.xyz"], "its ending names no image format"),
+        (["gpipe", "--save", "out"], "its ending names no image format"),
         (["gpipe", "--save", "/nowhere/out.svg"], "cannot be written"),
     ],
 )

@@ -6,7 +6,8 @@
 # A tutorial of PyTorch trains ResNet-50 for three batches: 3.75 seconds on one GPU. Cut in two, on two GPUs: 4.02
 # seconds. Twice the hardware, and slower. Then the batch is cut too, into splits of 12 images: 2.43 seconds.
 #
-# This lesson explains the three numbers. On the way we meet every schedule that the field uses.
+# This lesson replays the three numbers, and tells where ours are off. On the way we meet the schedules that the field
+# uses.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -65,7 +66,7 @@ def run(schedule, stages=4, chunks=1):
 
 waiting = run(naive(4, 8))
 assert abs(waiting.bubble - 0.75) < 0.02
-plot.schedule(waiting, f"One after the other: {waiting.bubble:.1%} of the time is bubble", "seconds")
+plot.schedule(waiting, f"One after the other: {100 * waiting.bubble:.0f} % of the time is bubble", "seconds")
 None
 
 # %% [markdown]
@@ -136,7 +137,7 @@ None
 
 # %% [markdown]
 # The bubble is the same, to the last digit. On the right stands what each stage holds: 8 everywhere, against 4, 3, 2
-# and 1. Stage s of p has p - s micro-batches in flight, however many there are.
+# and 1. Stage s of p has min(m, p - s) micro-batches in flight: a larger m costs no memory.
 #
 # Bytes, from the ledger of the virtual GPUs. A stage is one layer and a tanh, which keep two activations for each
 # micro-batch: what arrives, and what leaves the tanh. (On the first GPU the batch arrives, which is no activation.)
@@ -151,14 +152,18 @@ def held_at_most(schedule):
         parts = split(layers, [1, 1, 1, 1], [f"vgpu:{i}" for i in range(4)])
         x = torch.empty(8 * ROWS, 64)
         pipeline_step(parts, schedule, x, x, lambda output, target: output.sum())
-        return [max(kinds["activations"] for _, kinds in box.ledger.history(i)) / UNIT for i in range(4)]
+        return [round(box.ledger.peak(i).kinds["activations"] / UNIT) for i in range(4)]
 
 
 memory = {name: held_at_most(SCHEDULES[name](4, 8)) for name in ("gpipe", "1f1b")}
 for name, held in memory.items():
-    print(f"{name:6}" + "".join(f"{n:5.1f}" for n in held) + "   activations")
+    print(f"{name:6}" + "".join(f"{n:4}" for n in held) + "   activations at the peak")
     assert replay(SCHEDULES[name](4, 8)).peak == ([8] * 4 if name == "gpipe" else [4, 3, 2, 1])
-assert all(a > 1.5 * b for a, b in zip(memory["gpipe"], memory["1f1b"]))
+assert memory["1f1b"][1:] == [2 * 3, 2 * 2, 2 * 1] and memory["gpipe"][1:] == [2 * 8 - 1] * 3
+
+# %% [markdown]
+# 6, 4 and 2: two for each micro-batch in flight. GPipe's stages hold 16, and peak in the first backward, when one of
+# them is let go already.
 
 # %% [markdown]
 # Exercise `e04_one_f_one_b`: write that list. The checker tells an illegal action with its reason, and a slow schedule
@@ -170,10 +175,10 @@ assert all(a > 1.5 * b for a, b in zip(memory["gpipe"], memory["1f1b"]))
 # %% [markdown]
 # ## A smaller bubble
 #
-# Two ideas, both of 2021 and later.
+# Two ideas, of 2021 and of 2023.
 #
-# **Interleaved 1F1B** (Megatron-LM): each GPU gets two thin slices of the network instead of a thick one. A turn is
-# half as long, so is the bubble. The price is twice the transfers.
+# **Interleaved 1F1B** (Megatron-LM): each GPU gets two thin chunks of the network instead of a thick one. A turn is
+# half as long, so is the bubble. In the picture the chunks are a and b.
 #
 # **Zero bubble** (ZB-H1): a backward is two things. The gradient of the input, for which the stage before waits, and
 # the gradients of the weights, for which nobody waits. Do the first at once, and the second when there is nothing else
@@ -182,14 +187,14 @@ assert all(a > 1.5 * b for a, b in zip(memory["gpipe"], memory["1f1b"]))
 # %%
 schedules = {
     "1F1B": one_f_one_b(4, 8),
-    "interleaved, 2 slices a GPU": interleaved_one_f_one_b(4, 8, 2),
+    "interleaved, 2 chunks a GPU": interleaved_one_f_one_b(4, 8, 2),
     "ZB-H1": zero_bubble_h1(4, 8),
 }
 plot.schedule(schedules)
 None
 
 # %% [markdown]
-# Published forms: the interleaved bubble is (p - 1) / (v m) of the computing time, for v slices. ZB-H1 idles
+# Published forms: the interleaved bubble is (p - 1) / (v m) of the computing time, for v chunks. ZB-H1 idles
 # (p - 1)(F + B - 2W), W being the weights' part of B.
 
 # %%
@@ -203,10 +208,19 @@ for name, schedule in {"naive": naive(p, m), "GPipe": gpipe(p, m), **schedules}.
     print(f"{name:28} {done.makespan:5.1f} long, bubble {done.bubble:.3f}, holds {max(done.peak):g} at most")
 
 # %% [markdown]
+# Neither is free. Interleaving sends twice as much, and its first stage holds 5.5 micro-batches where 1F1B's holds 4 (a
+# micro-batch on one chunk of two counts half). ZB-H1 holds 4 on every stage, for a weight part needs what its forward
+# kept; 1F1B holds 4, 3, 2 and 1.
+
+# %%
+assert max(interleaved.peak) == 5.5 and zero.peak == [4, 4, 4, 4]
+assert replay(one_f_one_b(p, m)).peak == [4, 3, 2, 1]
+
+# %% [markdown]
 # And on virtual GPUs, where backward really is run in two parts:
 
 # %%
-for name, chunks in (("1F1B", 1), ("interleaved, 2 slices a GPU", 2), ("ZB-H1", 1)):
+for name, chunks in (("1F1B", 1), ("interleaved, 2 chunks a GPU", 2), ("ZB-H1", 1)):
     ran = run(schedules[name], chunks=chunks)
     assert abs(ran.bubble / replay(schedules[name]).bubble - 1) < 0.02
     print(f"{name:28} bubble {ran.bubble:.3f} on virtual GPUs, {replay(schedules[name]).bubble:.3f} replayed")
@@ -220,14 +234,14 @@ for name, chunks in (("1F1B", 1), ("interleaved, 2 slices a GPU", 2), ("ZB-H1", 
 def try_it(schedule="1f1b", stages=4, micro_batches=8, transfer=0.0):
     made = SCHEDULES[schedule](stages, micro_batches, *([2] if schedule == "interleaved-1f1b" else []))
     done = replay(made, Costs(transfer=transfer))
-    return plot.schedule(done, f"{schedule}: {done.makespan:g} long, {done.bubble:.1%} bubble")
+    return plot.schedule(done, f"{schedule}: {done.makespan:g} long, {100 * done.bubble:.1f} % bubble")
 
 
 plot.sliders(
     try_it,
     schedule=list(SCHEDULES),
     stages=[1, 2, 4, 8],
-    micro_batches=[1, 2, 4, 8, 16, 32],
+    micro_batches=[1, 2, 4, 8, 16, 32, 64],
     transfer=[0.0, 0.25, 0.5, 1.0],
 )
 
@@ -298,9 +312,12 @@ outputs = (whole(batch)[:4] - pieces(batch[:4])).abs().max()
 assert outputs > 0.1 and float((pieces.running_var / whole.running_var)[2]) > 2
 
 # %% [markdown]
-# Two things happen. The running statistics move 16 times instead of once: `defer_batch_norm` collects them over the
-# batch and moves them once, as torchgpipe does. And each example is normalised by 3 others instead of 63. That remains:
-# a network with batch norm learns a little differently in a pipeline. Layer norm does not.
+# The true variances are 1, 4 and 9. The running ones begin at 1 and move a tenth of the way at each forward, so 16
+# forwards bring them nearer than one. Nearer is not the point: unsplit training moves once a batch, and this is another
+# training. `defer_batch_norm` collects the statistics over the batch and moves once, as torchgpipe does.
+#
+# The other thing remains. Each example is normalised with 3 others instead of 63: a network with batch norm learns a
+# little differently in a pipeline. Layer norm does not.
 
 # %% [markdown]
 # ## The tutorial, replayed
@@ -310,17 +327,19 @@ assert outputs > 0.1 and float((pieces.running_var / whole.running_var)[2]) > 2
 
 # %%
 pair = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
-sizes = [5, 8, 12, 20, 40, 60]
-found = tutorial_seconds(pair, "NVLink 1", ["single", "model parallel", *sizes])
 published = PIPELINE_TUTORIAL.pipelined
+sizes = [size for size in sorted(published) if size > 3]  # splits of 3 and of 1 would take 30 s here
+found = tutorial_seconds(pair, "NVLink 1", ["single", "model parallel", *sizes])
 print("                    ours   published")
 print(f"one GPU            {found['single']:5.2f}   {PIPELINE_TUTORIAL.single:5.2f}   (fitted)")
-print(f"cut in two         {found['model parallel']:5.2f}   {PIPELINE_TUTORIAL.model_parallel:5.2f}")
+off = found["model parallel"] / PIPELINE_TUTORIAL.model_parallel - 1
+print(f"cut in two         {found['model parallel']:5.2f}   {PIPELINE_TUTORIAL.model_parallel:5.2f}   {off:+.0%}")
 for size in sizes:
     off = found[size] / published[size] - 1
     print(f"splits of {size:2}       {found[size]:5.2f}   {published[size]:5.2f}   {off:+.0%}")
 best = min(sizes, key=found.get)
-assert 8 <= best <= 20 and best == min(sizes, key=published.get)
+assert best in (10, 12) and min(sizes, key=published.get) == 12
+assert abs(found[10] / found[12] - 1) < 0.01 and abs(published[10] / published[12] - 1) < 0.03
 assert found["model parallel"] > found["single"] > found[20] > found[best]
 for mine, theirs in ((found["model parallel"], 4.02), (found[20], 2.51), (found[12], 2.43)):
     assert abs((mine / found["single"]) / (theirs / 3.75) - 1) < 0.15
@@ -331,19 +350,24 @@ plot.lines(
     {"published": [published[s] for s in sizes], "virtual GPUs": [found[s] for s in sizes]},
     "images a split (of 120)",
     "seconds for 3 batches",
-    f"Splits of {best} are best, in the tutorial and on virtual GPUs",
+    "Splits of 10 to 12 images are best, in the tutorial and on virtual GPUs",
     {"one GPU": PIPELINE_TUTORIAL.single},
 ).axes[0].set_ylim(0, 4.2)
 None
 
 # %% [markdown]
-# The order comes out, and so does the best size. Large splits: the second GPU waits for the first one to be filled.
-# Small splits: each one reads all weights again, and adds to all gradients.
+# The optimum comes out: 10 and 12 are level within 1 % here and within 3 % in the tutorial. Large splits: the second
+# GPU waits for the first one to be filled. Small splits: each one reads all weights again, and adds to all gradients.
 #
-# Ours is 7 % to 10 % too fast from 12 images on, and 14 % to 21 % below. Two reasons that we know of. The
-# virtual GPU thinks a kernel for 5 images takes half of one for 10. A real one is not filled by so little work.
-# And our host enqueues an operation in 8 microseconds. At 1 image a split the tutorial needs 8.25 s for 360 splits, 23
-# ms each: there nothing but the host counts.
+# Three things do not come out.
+#
+# - **Cut in two**: ours is 0.2 % slower than one GPU, the tutorial's 7 %. Our copies take as long as the link says, and
+#   hide behind nothing. What else a real pair paid for, the tutorial does not tell.
+# - **From 10 images on** ours is 8 % to 10 % too fast.
+# - **Below 8 images** ours is far too fast. The virtual GPU thinks a kernel for 5 images takes half of one for 10. A
+#   real one is not filled by so little work. And our host enqueues an operation in 8 microseconds: the tutorial needs
+#   8.25 s for 360 splits of 1 image, 23 ms each, and there little but the host counts. `mpcourse bench tables` runs
+#   the smallest, too: splits of 3 take 2.55 s (3.75 published), of 1 4.00 s (8.25).
 
 # %% [markdown]
 # ## Up to eight GPUs: torchgpipe's table
@@ -360,7 +384,8 @@ for name, make, table in (("ResNet-101", flat_resnet101, TORCHGPIPE_RESNET101), 
     print(f"{name}: alone {ours[0]:.0f} examples/s, published {table.alone.rate:.0f}")
     for rate, row in zip(ours[1:], table.rows):
         mine, theirs = rate / ours[0], row.rate / table.alone.rate
-        print(f"  {len(row.balance)} partitions: {mine:.2f} times, published {theirs:.2f}  ({mine / theirs - 1:+.0%})")
+        parts = f"{len(row.balance)} partition{'s' * (len(row.balance) > 1)}"
+        print(f"  {parts:12} {mine:.2f} times, published {theirs:.2f}  ({mine / theirs - 1:+.0%})")
         assert abs(mine / theirs - 1) < (0.21 if len(row.balance) == 4 else 0.1)
 
 # %% [markdown]
@@ -393,12 +418,17 @@ assert told["difference"] < 1e-2 and told["losses"][-1] < told["losses"][0]
 virtual = run(one_f_one_b(2, 8), stages=2)
 longer = measured.makespan / virtual.makespan  # one time axis for both
 scaled = Execution([[t._replace(start=t.start * longer, end=t.end * longer) for t in row] for row in virtual.stages])
-plot.schedule({"two virtual GPUs": scaled, "two real ranks": measured}, "1F1B, 8 micro-batches", "milliseconds")
+panels = {"two virtual GPUs, stretched to the same length": scaled, "two real ranks, measured": measured}
+plot.schedule(panels, "1F1B, 8 micro-batches: the same order on virtual GPUs and on ranks", "milliseconds")
 None
 
 # %% [markdown]
 # On a virtual GPU all micro-batches take the same. On a laptop they do not, and who waits for a late one is late
 # himself. That is why the measured bubble is the larger one.
+#
+# Is it faster than one process? The command tells both. Small matrix products use a core less well than large ones, so
+# one process that takes the whole batch at once can win. What a pipeline divides among ranks is the other figure: the
+# same micro-batches, one after the other.
 #
 # `mpcourse bench pipeline --np 2` measures it beside torch.distributed.pipelining, step by step in the same run.
 
@@ -411,8 +441,8 @@ None
 # | `interleaved_one_f_one_b` | `ScheduleInterleaved1F1B`; Megatron-LM's virtual pipeline stages |
 # | `zero_bubble_h1` | `ScheduleInterleavedZeroBubble` and `ScheduleZBVZeroBubble` are its relatives |
 # | I and W | `dgrad` and `wgrad`; `INPUT` and `WEIGHT` in torch's own schedule files |
-# | `checkpoint=True` | torchgpipe's `checkpoint='always'`; its usual `except_last` |
-# | `PipelineRank` | DeepSpeed's `PipelineEngine`, Megatron's `forward_backward_pipelining_...` |
+# | `pipeline_step(..., checkpoint=True)`: keep inputs, run forward again | torchgpipe's `checkpoint='always'` |
+# | `PipelineRank`, which the command runs | DeepSpeed's `PipelineEngine`, Megatron's `forward_backward_...` |
 #
 # What is missing here: overlapping pipelines with other kinds of parallelism, and pipelines that never drain
 # (PipeDream), in which stages train with weights of different age. That is a question for lesson 07.

@@ -58,15 +58,20 @@ def show(records: Sequence[Record], as_json: bool) -> int:
         print(json.dumps({"machine": machine(), "records": rows}, indent=1))
     else:
         repeated = any(len(r.runs) > 1 for r in records)
-        table = Table("what", *(("median", "least", "most", "runs") if repeated else ("figure",)), "promised")
+        promised = any(r.promise is not None for r in records)
+        table = Table("what", *(("median", "least", "most", "runs") if repeated else ("figure",)))
+        if promised:
+            table.add_column("promise")
         for r in records:
             values = (r.median, min(r.runs), max(r.runs)) if repeated else r.runs
             numbers = [f"{value:.2f} {r.unit}".strip() for value in values] + ([str(len(r.runs))] if repeated else [])
-            bound = ">= " if r.at_least else ""
-            promise = "" if r.promise is None else f"{bound}{r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
-            table.add_row(r.what, *numbers, promise)
+            bound = "at least" if r.at_least else "at most"
+            promise = "" if r.promise is None else f"{bound} {r.promise:g} {r.unit}" + ("" if r.kept else ", broken")
+            table.add_row(r.what, *numbers, *([promise] if promised else []))
         # A name that is broken into lines of ten letters cannot be read: in a file or a pipe the table is wider.
         out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 130)
         out.print(table)
+        if promised:
+            out.print("A promise is a bound that this course sets itself; this command fails where one is broken.")
         out.print(", ".join(f"{key} {value}" for key, value in machine().items()))
     return 0 if all(r.kept for r in records) else 1

@@ -20,6 +20,10 @@ class Done:
     hints: int = 0
     spoiled: bool = False
 
+    def when(self) -> float:
+        """`passed_at` in seconds, to compare; 0 where it has not passed."""
+        return datetime.fromisoformat(self.passed_at).timestamp() if self.passed_at else 0.0
+
 
 class Progress:
     """The records of one clone. Every change is on disk when the method returns, whole or not at all."""
@@ -31,6 +35,8 @@ class Progress:
         try:
             rows = json.loads(self._file.read_text(encoding="utf-8"))
             self._records = {name: Done(**row) for name, row in rows.items()}
+            for record in self._records.values():
+                record.when()  # raises for what is no moment
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -46,8 +52,14 @@ class Progress:
         return self.of(exercise).passed_at is not None
 
     def next(self, course: Course) -> Exercise | None:
-        """The first exercise that has not passed yet, in the course's order."""
-        return next((e for e in course.exercises if not self.passed(e)), None)
+        """The one to go on with: in the course's order the first not passed after the one that passed last.
+
+        Behind the last exercise comes the first: who began with lesson 04 is led to its end, then to what was left out.
+        """
+        order = course.exercises
+        passed = [(self.of(e).when(), i) for i, e in enumerate(order) if self.passed(e)]
+        begin = max(passed)[1] + 1 if passed else 0  # of one second's, as after `check --all`, the last
+        return next((e for e in [*order[begin:], *order[:begin]] if not self.passed(e)), None)
 
     def note_check(self, exercise: Exercise, passed: bool, written: bool = True) -> None:
         """Count an attempt, unless nothing was written yet, and keep the moment of the first pass."""

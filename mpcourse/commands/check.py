@@ -10,6 +10,7 @@ from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
 from mpcourse.check.show import junit, show_next, show_verdict
 from mpcourse.check.supervisor import check
+from mpcourse.commands.output import check_writable
 from mpcourse.errors import UserError
 
 
@@ -35,7 +36,7 @@ def check_answers(options: argparse.Namespace) -> int:
     if not options.file:
         progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
     if options.junit:
-        _check_writable(options.junit)
+        check_writable(options.junit)
     sizes = None if options.np is None else [options.np]
     verdicts = []
     for exercise in chosen:
@@ -53,17 +54,6 @@ def check_answers(options: argparse.Namespace) -> int:
     if options.junit:
         options.junit.write_text(junit(verdicts), encoding="utf-8")
     return 0 if passed else 1
-
-
-def _check_writable(path: Path) -> None:
-    """Raise UserError if `path` cannot be written; leaves it as it was."""
-    new = not path.exists()
-    try:
-        path.open("a").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}): name another file") from None
 
 
 def watch_answer(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import copy
-import json
+import math
 import os
 import statistics
 import sys
@@ -13,33 +13,40 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch._dynamo  # what torch.optim imports at its first use, in seconds: not in the first step
 import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
+from mpcourse.commands.pipeline_asked import check_batches, check_files
+from mpcourse.commands.pipeline_told import compare, draw, tell
 from mpcourse.data import Dataset, digits
 from mpcourse.errors import UserError
-from mpcourse.pipeline import SCHEDULES, Execution, Schedule, interleaved_one_f_one_b, measured_costs, replay
+from mpcourse.pipeline import SCHEDULES, Schedule, interleaved_one_f_one_b
+from mpcourse.pipeline.local import cut
 from mpcourse.pipeline.ranks import PipelineRank
 from mpcourse.training import batches, evaluate
 
 ABOUT = "Train on real digits, a stage of the network on each rank, and draw when each rank worked."
 LAYERS = 2  # hidden layers of each part
 SEED = 0
+TIMED = 6  # steps of which one process alone takes the micro-batches, too, for the clock
 
 
 def main() -> None:
-    """All ranks call it. A rank that fails ends all of them."""
+    """All ranks call it. A rank that fails ends all of them. Exit status: 1 where training diverged, 2 for an error."""
     comm = MPI.COMM_WORLD
     options = _options(comm.rank)
     try:
-        _run(comm, options)
+        sys.exit(_run(comm, options))
     except UserError as error:  # which all ranks raise alike
         if comm.rank == 0:
             print(f"mpcourse: {error}", file=sys.stderr)
         sys.exit(2)
+    except SystemExit:
+        raise
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -55,7 +62,8 @@ def _options(rank: int) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=512, metavar="N", help="examples (512)")
     parser.add_argument("--width", type=int, default=1024, metavar="N", help="units of each hidden layer (1024)")
     parser.add_argument("--lr", type=float, default=0.02, metavar="X", help="of SGD with momentum 0.9 (0.02)")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="the picture (pipeline.svg, in this folder)")
+    picture = Path("pipeline.svg")
+    parser.add_argument("--save", type=Path, default=picture, metavar="FILE", help="the picture (./pipeline.svg)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the timelines and figures, too")
     with open(os.devnull, "w") as silence:  # one rank's complaint is enough
         with contextlib.redirect_stderr(sys.stderr if rank == 0 else silence):
@@ -63,19 +71,12 @@ def _options(rank: int) -> argparse.Namespace:
                 return parser.parse_args()
 
 
-def _run(comm: Any, options: argparse.Namespace) -> None:
+def _run(comm: Any, options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     data = digits()
     schedule, chunks = _schedule(comm.size, options)
-    for name in ("epochs", "batch", "width"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name} {getattr(options, name)}: 1 or more is needed")
-    smallest = len(data.train) % options.batch or options.batch
-    if options.batch > len(data.train) or smallest < options.microbatches:
-        raise UserError(
-            f"--batch {options.batch} of {len(data.train)} examples leaves a batch of "
-            f"{min(smallest, len(data.train))}: it must be {options.microbatches} micro-batches or more"
-        )
+    check_batches(options, len(data.train))
+    _check_files(comm, options)
     parts = _parts(comm.size * chunks, data, options.width)
     whole = copy.deepcopy(parts)
     mine = list(parts)[comm.rank :: comm.size]
@@ -91,18 +92,62 @@ def _run(comm: Any, options: argparse.Namespace) -> None:
         seconds.append(time.perf_counter() - begin)
         optimizer.step()
         losses.append(comm.bcast(None if loss is None else float(loss), root=comm.size - 1))
+        if not math.isfinite(losses[-1]):
+            if comm.rank == 0:
+                what = f"in step {len(losses)} the loss is {losses[-1]}"
+                print(f"mpcourse: training diverged: {what}. A lower --lr helps ({options.lr:g} now)", file=sys.stderr)
+            return 1
         if (execution := pipeline.gather(ran)) is not None:
             executions.append(execution)
     learned = comm.gather([part.state_dict() for part in mine], root=0)
+    with _while_others_sleep(comm):
+        if comm.rank == 0:
+            for rank, states in enumerate(learned):
+                for part, state in zip(list(parts)[rank :: comm.size], states, strict=True):
+                    part.load_state_dict(state)
+            alone = _alone(whole, data, options, len(losses))
+            told = compare(whole, parts, len(losses))
+            steps = len(losses) // options.epochs
+            told["losses"] = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
+            tell(comm.size, options, told, seconds, alone, evaluate(parts, data.test))
+            draw(options, schedule, executions, told)
+    return 0
+
+
+def _check_files(comm: Any, options: argparse.Namespace) -> None:
+    """Rank 0 writes the files, after the training; all ranks raise now if it could not."""
+    said = None
     if comm.rank == 0:
-        for rank, states in enumerate(learned):
-            for part, state in zip(list(parts)[rank :: comm.size], states, strict=True):
-                part.load_state_dict(state)
-        steps = len(losses) // options.epochs
-        per_epoch = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
-        alone, difference = _alone(whole, parts, data, options)
-        _tell(comm.size, options, per_epoch, seconds, alone, difference, evaluate(parts, data.test))
-        _draw(options, schedule, executions, {"losses": per_epoch, "difference": difference})
+        try:
+            check_files(options)
+        except UserError as error:
+            said = str(error)
+    if said := comm.bcast(said, root=0):
+        raise UserError(said)
+
+
+@contextlib.contextmanager
+def _while_others_sleep(comm: Any) -> Iterator[None]:
+    """Rank 0 works in it; the others wait for its end without taking the cores, for MPI would wait at full speed.
+
+    They exit as it does.
+    """
+    failed = np.zeros(1, np.int32)
+    if comm.rank == 0:
+        try:
+            yield
+        except UserError:
+            failed[0] = 1
+            raise
+        finally:
+            comm.Ibcast(failed, root=0).Wait()
+        return
+    yield
+    request = comm.Ibcast(failed, root=0)
+    while not request.Test():
+        time.sleep(0.01)
+    if failed[0]:
+        raise UserError("rank 0 could not write its files")  # which it tells itself
 
 
 def _schedule(stages: int, options: argparse.Namespace) -> tuple[Schedule, int]:
@@ -115,19 +160,22 @@ def _schedule(stages: int, options: argparse.Namespace) -> tuple[Schedule, int]:
 
 
 def _parts(count: int, data: Dataset, width: int) -> nn.Sequential:
-    """A network in `count` parts, the same on all ranks, each with LAYERS hidden layers."""
+    """A network in `count` parts, the same on all ranks, each with LAYERS hidden layers.
+
+    Of tanh: where rounding switches a ReLU, a gradient jumps, and two runs soon differ by more than rounding.
+    """
     torch.manual_seed(SEED)
     inputs, classes = data.train.flat().shape[1], int(data.train.labels.max()) + 1
     layers: list[nn.Module] = []
     for part in range(count):
-        made: list[nn.Module] = [] if part else [nn.Flatten(), nn.Linear(inputs, width), nn.ReLU()]
+        made: list[nn.Module] = [] if part else [nn.Flatten(), nn.Linear(inputs, width), nn.Tanh()]
         for _ in range(LAYERS):
-            made += [nn.Linear(width, width), nn.ReLU()]
+            made += [nn.Linear(width, width), nn.Tanh()]
         layers.append(nn.Sequential(*made, *([nn.Linear(width, classes)] if part == count - 1 else [])))
     model = nn.Sequential(*layers)
     for module in model.modules():
         if isinstance(module, nn.Linear):  # or the signal dies on its way through that many layers
-            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            nn.init.xavier_normal_(module.weight)
             nn.init.zeros_(module.bias)
     return model
 
@@ -140,73 +188,25 @@ def _batches(data: Dataset, options: argparse.Namespace) -> Iterator[tuple[torch
 
 
 def _alone(
-    whole: nn.Sequential, parts: nn.Sequential, data: Dataset, options: argparse.Namespace
-) -> tuple[list[float], float]:
-    """The same training in this process alone: seconds of each step, and how far the pipeline's parameters are off."""
+    whole: nn.Sequential, data: Dataset, options: argparse.Namespace, steps: int
+) -> tuple[list[float], list[float]]:
+    """The same training in this process alone, without micro-batches: seconds of its last steps.
+
+    And seconds of the same steps' forwards and backwards with micro-batches, one after the other.
+    """
     optimizer = torch.optim.SGD(whole.parameters(), lr=options.lr, momentum=0.9)
-    seconds = []
-    for images, labels in _batches(data, options):
+    at_once, in_turn = [], []
+    for step, (images, labels) in enumerate(_batches(data, options)):
+        if step >= steps - TIMED:
+            optimizer.zero_grad()
+            begin = time.perf_counter()
+            for x, target in zip(cut(images, options.microbatches), cut(labels, options.microbatches), strict=True):
+                F.cross_entropy(whole(x), target).backward()
+            in_turn.append(time.perf_counter() - begin)
         optimizer.zero_grad()
         begin = time.perf_counter()
         F.cross_entropy(whole(images), labels).backward()
-        seconds.append(time.perf_counter() - begin)
+        if step >= steps - TIMED:
+            at_once.append(time.perf_counter() - begin)
         optimizer.step()
-    pairs = zip(whole.parameters(), parts.parameters(), strict=True)
-    return seconds, max((a - b).detach().abs().max().item() for a, b in pairs)
-
-
-def _tell(
-    ranks: int, options: argparse.Namespace, losses: list[float], seconds: list[float], alone: list[float],
-    difference: float, accuracy: float,
-) -> None:  # fmt: skip
-    print(f"{options.schedule}: {ranks} ranks, {options.microbatches} micro-batches a batch of {options.batch}")
-    print("Loss by epoch:", " ".join(f"{loss:.3f}" for loss in losses))
-    print(f"{100 * accuracy:.1f} % of the test digits are classified rightly.")
-    print(
-        f"One process alone learns the same: after {len(seconds)} steps no parameter differs by more than "
-        f"{difference:.1e}, which is rounding: float32 sums are added up in another order."
-    )
-    step, single = statistics.median(seconds), statistics.median(alone)
-    print(f"A step takes {1e3 * step:.0f} ms; in one process, without micro-batches, {1e3 * single:.0f} ms.")
-
-
-def _draw(
-    options: argparse.Namespace, schedule: Schedule, executions: list[Execution], figures: dict[str, Any]
-) -> None:
-    """The step of median length, beside what the replay says of actions that take what they took on average."""
-    later = sorted(executions[len(executions) // 2 :], key=lambda e: e.makespan)
-    measured = _in_ms(later[len(later) // 2])
-    predicted = replay(schedule, measured_costs([_in_ms(e) for e in later]))
-    equal = replay(schedule)
-    print(
-        f"The ranks together compute {sum(measured.busy):.0f} ms of a step. "
-        f"Bubble: measured {100 * measured.bubble:.1f} %, predicted {100 * predicted.bubble:.1f} % from the measured "
-        f"forwards and backwards, {100 * equal.bubble:.1f} % if all stages took the same."
-    )
-    import matplotlib
-
-    matplotlib.use("agg")
-    from mpcourse.plot import schedule as picture
-
-    path = options.save or Path("pipeline.svg")
-    runs = {"predicted": predicted, f"measured, {len(schedule)} ranks": measured}
-    title = f"{options.schedule}, {options.microbatches} micro-batches"
-    with _writing(path):
-        picture(runs, title, "milliseconds").savefig(path, bbox_inches="tight", dpi=150)
-    print(f"The picture: {path}")
-    if options.json:
-        told = figures | {"measured": measured.as_dict(), "predicted": predicted.as_dict()}
-        with _writing(options.json):
-            options.json.write_text(json.dumps(told))
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not know
-        raise UserError(f"{path} cannot be written: {error}") from None
-
-
-def _in_ms(run: Execution) -> Execution:
-    return Execution([[t._replace(start=1e3 * t.start, end=1e3 * t.end) for t in row] for row in run.stages])
+    return at_once, in_turn

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from mpcourse.commands.output import check_picture, counted, percent
 from mpcourse.errors import UserError
 from mpcourse.pipeline import (
     SCHEDULES,
@@ -26,6 +27,8 @@ CHUNKS = 2  # of an interleaved schedule, unless told
 
 def run(options: argparse.Namespace) -> int:
     """Exit status 0, or 1 for a schedule of one's own that cannot run."""
+    if options.save:
+        check_picture(options.save)
     try:
         made = _make(options)
         costs = Costs(options.forward, options.backward, options.weight, options.transfer)
@@ -36,15 +39,16 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UserError(str(error)) from None
     title = (
-        f"{options.name}, {len(done.stages)} stages, {done.microbatches} micro-batches: "
-        f"{100 * done.bubble:.1f} % of the time is bubble"
+        f"{options.name}, {counted(len(done.stages), 'stage')}, {counted(done.microbatches, 'micro-batch')}: "
+        f"{percent(done.bubble)} of the time is bubble"
     )
-    if options.save:
-        _save(done, title, costs, options.save)
     if options.json:
         print(json.dumps(done.as_dict(), indent=1))
     else:
         _show(done, title)
+    if options.save:
+        _save(done, title, costs, options.save)
+        print(f"The picture: {options.save}", file=sys.stderr if options.json else sys.stdout)
     return 0
 
 
@@ -73,7 +77,7 @@ def _own(options: argparse.Namespace) -> Schedule:
     except (Exception, SystemExit) as error:
         raise UserError(f"{options.name} failed: {blame(error)}") from None
     if not isinstance(made, list | tuple) or len(made) != options.stages:
-        raise UserError(f"{options.name} must return a list of actions for each of {options.stages} stages")
+        raise UserError(f"{options.name} must return a list of actions for each of {counted(options.stages, 'stage')}")
     return made  # type: ignore[return-value]  # replay looks at what is in it
 
 
@@ -82,7 +86,7 @@ def _show(done: Execution, title: str) -> None:
     table = Table("stage", "actions", "idle", "holds")
     for s, (row, idle, peak) in enumerate(zip(done.stages, done.idle, done.peak, strict=True)):
         share = idle / done.makespan if done.makespan else 0.0
-        table.add_row(str(s), " ".join(str(t.action) for t in row), f"{share:.0%}", f"{peak:g}")
+        table.add_row(str(s), " ".join(str(t.action) for t in row), f"{100 * share:.0f} %", f"{peak:g}")
     out.print(title)
     out.print(table)
     out.print(f"{done.makespan:g} from the first start to the last end. Holds: micro-batches at most at once.")
@@ -95,9 +99,6 @@ def _save(done: Execution, title: str, costs: Costs, path: Path) -> None:
     from mpcourse.plot import schedule
 
     figure = schedule(done, title, f"time (a forward takes {costs.forward:g}, a backward {costs.backward:g})")
-    formats = figure.canvas.get_supported_filetypes()
-    if path.suffix[1:].lower() not in formats:
-        raise UserError(f"{path}: its ending names no image format: choose one of {', '.join(sorted(formats))}")
     try:
         figure.savefig(path, bbox_inches="tight", dpi=150)
     except OSError as error:

@@ -40,20 +40,24 @@ def schedule(
         stages, microbatches = (" or ".join(map(str, values)) for values in counts)
         title = f"{stages} stage{'s' * (stages != '1')}, {microbatches} micro-batch{'es' * (microbatches != '1')}"
         if len(runs) == 1:
-            title += f": {100 * next(iter(runs.values())).bubble:.1f} % of the time is bubble"
+            title += f": {_percent(next(iter(runs.values())).bubble)} of the time is bubble"
     rows = sum(len(run.stages) for run in runs.values())
     made, axes = figure(title, rows=len(runs), width=7.4, height=0.27 * rows + 0.42 * len(runs) + 0.75)
     longest = max(run.makespan for run in runs.values())
     for axis, (name, run) in zip(axes, runs.items(), strict=True):
         _draw(axis, run, longest)
         if name:
-            told = f"{name}: {run.makespan:.4g} long, {100 * run.bubble:.1f} % bubble"
+            told = f"{name}: {run.makespan:.4g} long, {_percent(run.bubble)} bubble"
             axis.set_title(told, fontsize=9, color=INK, loc="left")
         if axis is not axes[-1]:
             axis.tick_params(axis="x", labelbottom=False)
     label(axes[-1], unit, "")
     made.legend(handles=_legend(list(runs.values())), fontsize=8, frameon=False, loc="outside lower center", ncols=5)
     return made
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share, 1):g} %"  # as beside the rows, 75 % and not 75.0 %
 
 
 def _draw(axis: Axes, run: Execution, longest: float) -> None:
@@ -117,5 +121,5 @@ def _legend(runs: Sequence[Execution]) -> list[Patch]:
     chunks = max(run.chunks for run in runs)
     if chunks > 1:
         letters = ", ".join(CHUNKS[:chunks])
-        handles[letters] = Patch(facecolor="none", label=f"{letters}: chunks, later ones with a foot")
+        handles[letters] = Patch(facecolor="none", label=f"{letters}: chunks, later ones with a dark strip")
     return list(handles.values())

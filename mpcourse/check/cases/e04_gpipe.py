@@ -1,5 +1,7 @@
 """What e04_gpipe is asked: schedules that run, in GPipe's time, and all forwards before all backwards."""
 
+from collections import Counter
+
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import SIZES, fast, legal, told
 from mpcourse.check.watched import WatchedComm
@@ -12,7 +14,7 @@ def check(answer: Answer, comm: WatchedComm) -> None:
     for stages, microbatches in SIZES:
         schedule = legal(answer, "gpipe", stages, microbatches)
         call = f"gpipe({stages}, {microbatches})"
-        fast(call, schedule, _why_slow(schedule))
+        fast(call, schedule, *_why_slow(schedule))
         for s, row in enumerate(schedule):
             kinds = "".join(a.kind for a in row)
             if kinds != "F" * microbatches + "B" * microbatches:
@@ -22,15 +24,21 @@ def check(answer: Answer, comm: WatchedComm) -> None:
                 raise Wrong(f"all forwards, then all backwards on stage {s}, from {call}", told(row), why)
 
 
-def _why_slow(schedule: Schedule) -> str:
+def _why_slow(schedule: Schedule) -> tuple[int, str]:
+    """The stage that shows why, and why."""
     if schedule == naive(len(schedule), len(schedule[0]) // 2):
-        return "Each micro-batch comes back before the next one sets out: one stage works, all others wait."
+        return 0, "Each micro-batch comes back before the next one sets out: one stage works, all others wait."
     for kind, name in (("F", "forwards"), ("B", "backwards")):
         orders = [[a.microbatch for a in row if a.kind == kind] for row in schedule]
+        usual = list(Counter(map(tuple, orders)).most_common(1)[0][0])
         for s, order in enumerate(orders):
-            if order != orders[0]:
-                return (
-                    f"Stage {s} takes its {name} in another order than stage 0: it waits for one that comes late, "
-                    "while others are there. All stages take them in one order."
+            if order != usual:
+                return s, (
+                    f"Stage {s} takes its {name} in another order than stage {orders.index(usual)}: it waits for one "
+                    "that comes late, while others are there. All stages take them in one order."
                 )
-    return "The pipeline is filled and drained more than once: each time costs p - 1 turns. Fill it with all forwards."
+    s = next((s for s, row in enumerate(schedule) if "BF" in "".join(a.kind for a in row)), 0)
+    return (
+        s,
+        "The pipeline is filled and drained more than once: each time costs p - 1 turns. Fill it with all forwards.",
+    )

@@ -1,19 +1,22 @@
 """What e04_one_f_one_b is asked: schedules that run, in GPipe's time, and hold no more than 1F1B does."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import SIZES, fast, holds, legal, told, warmups
 from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong
-from mpcourse.pipeline import Schedule, naive, replay
+from mpcourse.pipeline import Action, Schedule, naive, replay
 
 
 def check(answer: Answer, comm: WatchedComm) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
     for stages, microbatches in sorted(SIZES, key=lambda size: size != (3, 6)):
-        schedule = legal(answer, "one_f_one_b", stages, microbatches)
+        schedule = legal(answer, "one_f_one_b", stages, microbatches, _why_stuck)
         call = f"one_f_one_b({stages}, {microbatches})"
-        fast(call, schedule, _why_slow(schedule))
+        fast(call, schedule, *_why_slow(schedule))
         for s, held in enumerate(holds(replay(schedule))):
             allowed = min(microbatches, stages - s)
             if held > allowed:
@@ -24,30 +27,47 @@ def check(answer: Answer, comm: WatchedComm) -> None:
                 )
 
 
-def _why_slow(schedule: Schedule) -> str:
+def _why_stuck(schedule: Schedule) -> str:
+    ahead = warmups(schedule)
+    if ahead == sorted(ahead) and ahead[0] < ahead[-1]:
+        return (
+            f"Stage 0 runs {_forwards(ahead[0])} before its first backward, the last stage {ahead[-1]}. It is the "
+            "other way round: the first stage needs the most, not the last, for its first gradient comes back last."
+        )
+    return ""
+
+
+def _why_slow(schedule: Schedule) -> tuple[int, str]:
+    """The stage that shows why, and why."""
     p, m = len(schedule), len(schedule[0]) // 2
     if schedule == naive(p, m):
-        return (
+        return 0, (
             "No forwards ahead: each micro-batch comes back before the next sets out. Stage s needs some forwards "
             "under way to keep the stages after it busy; how many stages are those?"
         )
     ahead = warmups(schedule)
     for s, got in enumerate(ahead):
         if got < min(m, p - s):
-            return (
+            return s, (
                 f"Stage {s} runs {_forwards(got)} before its first backward, and then waits: that gradient comes back "
                 f"after the {p - 1 - s} stages behind it have had their turn. It has time for {min(m, p - s)}."
             )
         if got > min(m, p - s):
-            return _too_many(s, got, p, m)
+            return s, _too_many(s, got, p, m)
     for kind, name in (("F", "forwards"), ("B", "backwards")):
         for s, row in enumerate(schedule):
             if (order := [a.microbatch for a in row if a.kind == kind]) != sorted(order):
-                return (
+                return s, (
                     f"Stage {s} takes its {name} in the order {_numbers(order)}. Micro-batches come in order from the "
                     "neighbour: whoever takes a later one first waits for it."
                 )
-    return "After the forwards ahead it is one forward, one backward, in turns, until no forward is left."
+    turns = (s for s, row in enumerate(schedule) if not _alternates(row[ahead[s] - 1 : len(row) - ahead[s] + 1]))
+    why = "After the forwards ahead it is one forward, one backward, in turns, until no forward is left."
+    return next(turns, 0), why
+
+
+def _alternates(row: Sequence[Action]) -> bool:
+    return all(a.kind != b.kind for a, b in pairwise(row))
 
 
 def _why_much(schedule: Schedule, s: int) -> str:

@@ -1,7 +1,7 @@
 """What checks of pipeline schedules share: a legal schedule or the reason against it, and its bubble against par."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpcourse.check.answer import Answer
@@ -15,8 +15,13 @@ COSTS = [(1.0, 2.0), (1.0, 1.0), (3.0, 1.0)]
 TUPLE = 'An action is a tuple of two: ("F", 0) is the forward of micro-batch 0, ("B", 0) its backward.'
 
 
-def legal(answer: Answer, name: str, stages: int, microbatches: int) -> Schedule:
-    """What name(stages, microbatches) returns, if it is a schedule that runs every micro-batch; else Wrong."""
+def legal(
+    answer: Answer, name: str, stages: int, microbatches: int, hint: Callable[[Schedule], str] = lambda schedule: ""
+) -> Schedule:
+    """What name(stages, microbatches) returns, if it is a schedule that runs every micro-batch; else Wrong.
+
+    hint: what may lie behind a schedule that cannot run, told after the reason.
+    """
     call = f"{name}({stages}, {microbatches})"
     schedule = _read(answer.call(name, stages, microbatches), call, stages, microbatches)
     for s, row in enumerate(schedule):
@@ -32,7 +37,8 @@ def legal(answer: Answer, name: str, stages: int, microbatches: int) -> Schedule
     try:
         replay(schedule)
     except IllegalAction as error:
-        raise Wrong(f"a schedule that can run from {call}", _at(schedule, error), _sentence(error.reason)) from None
+        why = f"{_sentence(error.reason)} {hint(schedule)}".rstrip()
+        raise Wrong(f"a schedule that can run from {call}", _at(schedule, error), why) from None
     for s, row in enumerate(schedule):
         if missing := [Action("F", k) for k in range(microbatches) if Action("F", k) not in row]:
             why = f"Each stage runs all {microbatches} micro-batches, forward and backward."
@@ -40,15 +46,15 @@ def legal(answer: Answer, name: str, stages: int, microbatches: int) -> Schedule
     return schedule
 
 
-def fast(call: str, schedule: Schedule, why: str) -> None:
-    """Raise Wrong where `schedule` idles more than (p - 1) / (m + p - 1) of its time."""
+def fast(call: str, schedule: Schedule, stage: int, why: str) -> None:
+    """Raise Wrong where `schedule` idles more than (p - 1) / (m + p - 1) of its time: `why`, to be seen on `stage`."""
     par = bubble(len(schedule), len(schedule[0]) // 2)
     for forward, backward in COSTS:
         if (got := replay(schedule, Costs(forward, backward)).bubble) > par + 1e-9:
             raise Wrong(
                 f"a bubble of {100 * par:.1f} % of the time from {call}",
                 f"{100 * got:.1f} %: the schedule can run, but stages wait too long (forwards that take {forward:g}, "
-                f"backwards {backward:g}); stage 0 runs {told(schedule[0])}",
+                f"backwards {backward:g}); stage {stage} runs {told(schedule[stage])}",
                 why,
             )
 
@@ -65,7 +71,7 @@ def told(row: Sequence[Action], limit: int = 12) -> str:
 
 def warmups(schedule: Schedule) -> list[int]:
     """How many forwards each stage runs before its first backward."""
-    return [next(i for i, a in enumerate(row) if a.kind == "B") for row in schedule]
+    return [next((i for i, a in enumerate(row) if a.kind == "B"), len(row)) for row in schedule]
 
 
 def _read(got: Any, call: str, stages: int, microbatches: int) -> Schedule:

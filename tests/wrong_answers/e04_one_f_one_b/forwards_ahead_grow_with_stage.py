@@ -1,4 +1,4 @@
-# says: Its input never arrives, for all wait in a circle: stage 0 is
+# says: It is the other way round: the first stage needs the most, not the last
 # thinks: Stage s comes later in the pipe, so it has s stages before it to be filled and runs s forwards ahead.
 """Exercise e04: one forward, one backward (1F1B)."""
 

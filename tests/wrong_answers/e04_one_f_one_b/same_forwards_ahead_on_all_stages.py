@@ -1,4 +1,4 @@
-# says: Stage 1 runs 3 forwards before its first backward; 2 would do
+# says: stage 1 runs F0 F1 F2 B0
 # thinks: The pipe takes p - 1 steps to fill, so every stage runs p - 1 forwards first and then alternates.
 """Exercise e04: one forward, one backward (1F1B)."""
 

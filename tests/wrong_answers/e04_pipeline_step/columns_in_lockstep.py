@@ -1,4 +1,4 @@
-# says: What a stage's next action needs may not be there yet: other
+# says: Stage 1 is at F0, but micro-batch 0's output is not there
 # thinks: The n-th actions of all stages belong to the same time step: I run the schedule column by column, forwards from the first stage, backwards from the last.
 """Exercise e04: one training step, by a schedule."""
 

@@ -1,4 +1,4 @@
-# says: The last stage's gradients are right, an earlier one's are not
+# says: Stage 0's B1 starts from the gradient of micro-batch 0
 # thinks: A stage gets its gradient from the one after it, so a place for one gradient per stage is enough.
 """Exercise e04: one training step, by a schedule."""
 

@@ -1,4 +1,4 @@
-# says: A GPU computes on its own memory only: copy(x, device) brings a
+# says: A GPU computes on its own memory only. tensor.to(device) brings
 # thinks: Only activations have to be moved; autograd knows on which device a gradient is needed.
 """Exercise e04: one training step, by a schedule."""
 

@@ -1,4 +1,4 @@
-# says: B1 runs before it is this stage's turn: B is a call of its own
+# says: A tensor crosses without detach
 # thinks: `.to` is differentiable, so the loss of a micro-batch goes back through all stages by itself, and the Bs of the earlier stages have nothing left to do.
 """Exercise e04: one training step, by a schedule."""
 

@@ -1,4 +1,4 @@
-# says: Which tensors does a micro-batch's B need? Those of its own F
+# says: holds other numbers: it was written over
 # thinks: The input of a stage is one leaf that I make once and refill for each micro-batch, then autograd has its .grad in the same place.
 """Exercise e04: one training step, by a schedule."""
 

@@ -1,0 +1,85 @@
+"""What the checks of pipelined steps share: a case to run, and the whole model on the CPU as its oracle."""
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_schedules import told
+from mpcourse.check.wrong import Wrong
+from mpcourse.pipeline import Action, Schedule, replay
+
+Tensor = torch.Tensor
+WIDTH = 6
+
+
+class Case:
+    """A model of as many stages as `schedule` has, one a device, with gradients of a step before; and its oracle."""
+
+    def __init__(self, schedule: Sequence[Sequence[tuple]], batch: int) -> None:
+        self.schedule: Schedule = [[Action(*a) for a in row] for row in schedule]
+        p = self.p = len(schedule)
+        self.m = 1 + max(a.microbatch for a in self.schedule[0])
+        replay(self.schedule)
+        layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(p)]
+        self.x, self.target = torch.randn(2, batch, WIDTH)
+        self.whole = nn.Sequential(*layers)
+        F.mse_loss(self.whole(torch.randn(4, WIDTH)), torch.randn(4, WIDTH)).backward()
+        self.earlier = [q.grad.clone() for q in self.whole.parameters() if q.grad is not None]
+        self.devices = [f"vgpu:{s}" for s in range(p)]
+        self.stages = [copy.deepcopy(layer).to(device) for layer, device in zip(layers, self.devices, strict=True)]
+        for layer, q in zip(self.stages, layers, strict=True):
+            for a, b in zip(layer.parameters(), q.parameters(), strict=True):
+                assert b.grad is not None
+                a.grad = b.grad.to(a.device)
+        self.given = self.x.to(self.devices[0]), self.target.to(self.devices[-1])
+        self.loss = F.mse_loss(self.whole(self.x), self.target)
+        self.loss.backward()
+
+    def run(self, answer: Answer, loss: Callable = F.mse_loss) -> Any:
+        """Ask for the step; the schedule that is given must be left as it is."""
+        plain = [[(a.kind, a.microbatch) for a in row] for row in self.schedule]
+        arguments = (self.stages, list(self.devices), plain, *self.given, loss)
+        return answer.call("pipeline_step", *arguments, changes=(self.stages, *self.given))
+
+    def unchanged(self) -> None:
+        """Raise Wrong if the step changed a parameter or a buffer."""
+        for s, stage in enumerate(self.stages):
+            for name, before in self.whole[s].state_dict().items():
+                if not torch.equal(stage.state_dict()[name].cpu(), before):
+                    raise Wrong(
+                        f"stage {s}'s {name} as it was before the step",
+                        "other numbers",
+                        "The step only adds to .grad. Whoever calls it updates the parameters afterwards, once.",
+                    )
+
+    @property
+    def asked(self) -> str:
+        rows = "; ".join(f"stage {s}: {told(row)}" for s, row in enumerate(self.schedule[:3]))
+        return f"{self.m} micro-batch{'es' * (self.m > 1)} of a batch of {len(self.x)}, {rows}"
+
+    @cached_property
+    def pieces(self) -> list[tuple[Tensor, Tensor]]:
+        """Input and target of each micro-batch."""
+        return list(zip(self.x.tensor_split(self.m), self.target.tensor_split(self.m), strict=True))
+
+    @cached_property
+    def activations(self) -> list[list[Tensor]]:
+        """[s][k]: what stage s is given of micro-batch k; of s = p, what the last stage returns."""
+        with torch.no_grad():
+            return [[self.whole[:s](x) if s else x for x, _ in self.pieces] for s in range(self.p + 1)]
+
+    @cached_property
+    def gradients(self) -> list[list[Tensor]]:
+        """[s][k]: the gradient that stage s's backward of micro-batch k starts from."""
+        found = []
+        for out, target in self.pieces:
+            outs = [out := stage(out) for stage in self.whole]
+            loss = F.mse_loss(out, target) * (len(target) / len(self.target))
+            found.append(torch.autograd.grad(loss, outs))
+        return [list(of_stage) for of_stage in zip(*found, strict=True)]

@@ -1,0 +1,99 @@
+"""What an exception of a step means, told from what was seen of the step up to there."""
+
+from mpcourse.check.cases.on_steps_watched import Seen
+from mpcourse.check.cases.on_steps_why import CROSSES, wrong_order, wrong_targets
+from mpcourse.check.wrong import Wrong, short
+from mpcourse.pipeline import Action
+
+OVER = "grad can be implicitly created only for scalar outputs"
+TWICE = "backward through the graph a second time"
+GRAPHLESS = "does not require grad and does not have a grad_fn"
+AWAKE = (
+    "A tensor's .grad stays None unless it required a gradient before the forward: detach() makes one that does not, "
+    "requires_grad_() makes it ask."
+)
+MOVED = (
+    "The stage's input is no leaf: .to() after requires_grad_() makes another tensor, and that one's .grad stays None. "
+    "The order is .detach().to(device).requires_grad_()."
+)
+LOOK = "Look whether it is there; if not, go on with another stage."
+EARLY = f"What a stage's next action needs may not be there yet. {LOOK}"
+TAKEN = "If it is there: was it stored under another key, or taken out already?"
+USED_UP = (
+    "A backward runs through one F's graph, once. Has each micro-batch a place of its own for what its F returned? "
+    "With one place a stage, the next F overwrites it."
+)
+DETACHED = (
+    "B starts from what F returned, before it is detached, and outside of torch.no_grad. Keep that for B. Only what "
+    "crosses to the next stage is detached."
+)
+DEVICES = (
+    "A GPU computes on its own memory only. tensor.to(device) brings a tensor there: what an F returned to the device "
+    "of the next stage, the gradient of what it was given to the one before."
+)
+
+
+def explained(seen: Seen, error: Exception) -> Wrong | None:
+    """The exception as a wrong answer, with what it means; None where nothing is known of it."""
+    text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    text = text if len(text) <= 150 else text[:146] + " ..."
+    asked = f"a step of {seen.case.asked}"
+    if "same device" in text or "is on vgpu" in text:
+        return Wrong(asked, text, DEVICES)
+    if why := wrong_targets(seen):
+        return Wrong(asked, text, why)
+    if TWICE in text:
+        text = f"RuntimeError: {TWICE.capitalize()}"
+        if seen.uncut:
+            return Wrong(asked, text, CROSSES)
+        return wrong_order(seen, so_far=True, then=f", then {text}") or Wrong(asked, text, USED_UP)
+    if OVER in text:
+        return Wrong(asked, text, _why_no_start(seen))
+    if GRAPHLESS in text:
+        return Wrong(asked, text, DETACHED)
+    if isinstance(error, KeyError):
+        return Wrong(asked, f"KeyError: {short(error.args[0])}", f"{_not_there(seen) or EARLY} {TAKEN}")
+    if isinstance(error, AttributeError | TypeError) and "NoneType" in text:
+        why = CROSSES if seen.uncut else AWAKE if seen.asleep else MOVED if seen.moved else _not_there(seen)
+        return Wrong(asked, text, why) if why else None
+    return wrong_order(seen, so_far=True, then=f", then {text}")
+
+
+def _next(seen: Seen) -> list[tuple[int, Action]]:
+    """(stage, its next action), the stage that has done least first."""
+    pairs = zip(seen.rows, seen.case.schedule, strict=True)
+    found = [(len(row), s, want[len(row)]) for s, (row, want) in enumerate(pairs) if len(row) < len(want)]
+    return [(s, action) for _, s, action in sorted(found)]
+
+
+def _arrived(seen: Seen, s: int, action: Action) -> bool:
+    neighbour = s - 1 if action.kind == "F" else s + 1
+    return not 0 <= neighbour < seen.case.p or action in seen.rows[neighbour]
+
+
+def _not_there(seen: Seen) -> str:
+    """Which next action has not got what it needs; empty where all have."""
+    for s, action in _next(seen):
+        if not _arrived(seen, s, action):
+            made, other = ("output", s - 1) if action.kind == "F" else ("gradient", s + 1)
+            k = action.microbatch
+            return (
+                f"Stage {s} is at {action}, but micro-batch {k}'s {made} is not there: stage {other} has not run "
+                f"{action}. {LOOK}"
+            )
+    return ""
+
+
+def _why_no_start(seen: Seen) -> str:
+    """Of a backward that was called without a gradient on what is no number."""
+    last = seen.case.p - 1
+    at = [(s, a) for s, a in _next(seen) if a.kind == "B" and _arrived(seen, s, a)]
+    for s, a in at:
+        if s < last:
+            return (
+                f"Only a loss is a number. What stage {s} returned is not: its {a} is out.backward(gradient), from the "
+                f"gradient that stage {s + 1}'s {a} left at its input."
+            )
+    if at and at[0][1].microbatch not in [k for k, _ in seen.losses]:
+        return "The last stage's B starts from the loss of its micro-batch, which is a number, not from the output."
+    return _not_there(seen) or EARLY

@@ -1,0 +1,35 @@
+"""Collective calls by hand: `f(comm, x)` works on x in place, on real ranks and on virtual ones.
+
+All ranks of `comm` call the same function with arrays (or CPU tensors) of one length and dtype. Every file is one
+algorithm, with its source, and with what it sends by closed form.
+"""
+
+from mpcourse.collectives.doubling import recursive_doubling_allreduce
+from mpcourse.collectives.hierarchical import hierarchical_allreduce
+from mpcourse.collectives.naive import naive_allreduce
+from mpcourse.collectives.rabenseifner import rabenseifner_allreduce
+from mpcourse.collectives.ring import ring_allgather, ring_allreduce, ring_reduce_scatter
+from mpcourse.collectives.tree import barrier, broadcast, reduce, tree_allreduce
+
+ALGORITHMS = {
+    "naive": naive_allreduce,
+    "tree": tree_allreduce,
+    "ring": ring_allreduce,
+    "doubling": recursive_doubling_allreduce,
+    "rabenseifner": rabenseifner_allreduce,
+}
+
+__all__ = [
+    "ALGORITHMS",
+    "barrier",
+    "broadcast",
+    "hierarchical_allreduce",
+    "naive_allreduce",
+    "rabenseifner_allreduce",
+    "recursive_doubling_allreduce",
+    "reduce",
+    "ring_allgather",
+    "ring_allreduce",
+    "ring_reduce_scatter",
+    "tree_allreduce",
+]

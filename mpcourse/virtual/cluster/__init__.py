@@ -1,0 +1,8 @@
+"""Virtual ranks: a cluster in one process, which runs MPI programs, and explains what goes wrong between ranks."""
+
+from mpcourse.virtual.cluster import mpi
+from mpcourse.virtual.cluster.errors import ClusterError, Deadlock, RankFailed, Wait
+from mpcourse.virtual.cluster.launch import Run, compute, mpi_of, run
+from mpcourse.virtual.cluster.topology import Topology
+
+__all__ = ["ClusterError", "Deadlock", "RankFailed", "Run", "Topology", "Wait", "compute", "mpi", "mpi_of", "run"]

@@ -1,0 +1,132 @@
+"""What a program gives as a buffer, in all the forms that mpi4py takes, as a flat numpy array on the same memory."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from mpcourse.virtual.cluster.errors import ClusterError
+
+NONE = np.empty(0, np.uint8)
+PLAIN = frozenset("?bBhHiIlLqQefdgFDG")  # dtypes that MPI has
+
+
+class Counted(NamedTuple):
+    """A flat array, and what a specification said of it: counts and displacements, in elements; None: nothing."""
+
+    array: np.ndarray
+    counts: Any = None
+    displacements: Any = None
+
+
+def flat(spec: Any, writable: bool = False) -> np.ndarray:
+    """The memory that `spec` means, as a 1-D array. Raises ClusterError for what is no buffer."""
+    if type(spec) is np.ndarray and (flags := spec.flags).c_contiguous and spec.dtype.char in PLAIN:  # as most are
+        if writable and not flags.writeable:
+            raise ClusterError("buffer", "this array is read-only: nothing can be received into it")
+        return spec if spec.ndim == 1 else spec.reshape(-1)
+    array, counts, displacement = counted(spec, writable)
+    if counts is None and displacement is None:
+        return array
+    begin = 0 if displacement is None else int(displacement)
+    count = len(array) - begin if counts is None else int(counts)
+    if begin < 0 or count < 0 or begin + count > len(array):
+        raise ClusterError("buffer", f"{count} elements from {begin} on, but the buffer has {len(array)}")
+    return array[begin : begin + count]
+
+
+def counted(spec: Any, writable: bool = False) -> Counted:
+    """The same with counts as they were given: [data, count], [data, (counts, displacements), datatype], ..."""
+    if not isinstance(spec, list | tuple):
+        return Counted(_memory(spec, writable))
+    if not 1 <= len(spec) <= 4:
+        raise ClusterError("buffer", f"a buffer is [data, count, datatype] or less, not a list of {len(spec)}")
+    data, *rest = spec
+    datatype = rest.pop() if rest and (isinstance(rest[-1], str) or hasattr(rest[-1], "typestr")) else None
+    counts: Any = None
+    displacements: Any = None
+    if len(rest) == 2:
+        counts, displacements = rest
+    elif rest and isinstance(rest[0], tuple) and len(rest[0]) == 2:
+        counts, displacements = rest[0]
+    elif rest:
+        counts = rest[0]
+    array = _memory(data, writable)
+    if datatype is not None:
+        dtype = np.dtype(datatype if isinstance(datatype, str) else datatype.typestr)
+        if dtype != array.dtype:
+            if array.nbytes % dtype.itemsize:
+                raise ClusterError("buffer", f"{array.nbytes} bytes are no whole number of {dtype}")
+            array = array.view(np.uint8).view(dtype)
+    return Counted(array, counts, displacements)
+
+
+def _memory(data: Any, writable: bool) -> np.ndarray:
+    if data is None or repr(data) == "MPI.BOTTOM":
+        return NONE
+    if isinstance(data, torch.Tensor):
+        data = _of_tensor(data)
+    elif not isinstance(data, np.ndarray):
+        try:
+            data = np.asarray(memoryview(data))
+        except (TypeError, ValueError, BufferError):
+            raise ClusterError(
+                "buffer",
+                f"a {type(data).__name__} is no buffer: upper-case methods send memory such as numpy arrays, "
+                "lower-case ones send any object",
+            ) from None
+    if data.dtype.kind in "OUSMmV":
+        raise ClusterError("buffer", f"an array of {data.dtype} is no buffer of numbers: use the lower-case method")
+    if not (data.flags.c_contiguous or data.flags.f_contiguous):
+        raise ClusterError(
+            "buffer",
+            f"this array is not contiguous (shape {data.shape}, strides {data.strides}): its elements do not lie side "
+            "by side. Send a copy, np.ascontiguousarray(x), or receive into one",
+        )
+    if writable and not data.flags.writeable:
+        raise ClusterError("buffer", "this buffer is read-only: nothing can be received into it")
+    return data.ravel(order="K")
+
+
+def _of_tensor(x: torch.Tensor) -> np.ndarray:
+    if x.requires_grad:
+        raise ClusterError("buffer", "this tensor requires a gradient: send x.detach()")
+    if x.device.type != "cpu":
+        raise ClusterError(
+            "buffer", f"this tensor is on {x.device}: send x.cpu(), for this MPI reads the host's memory"
+        )
+    if not x.is_contiguous():
+        raise ClusterError(
+            "buffer", f"this tensor is not contiguous (shape {tuple(x.shape)}, stride {x.stride()}): x.contiguous() is"
+        )
+    # numpy has no bfloat16: its bytes.
+    return x.reshape(-1).view(torch.uint8).numpy() if x.dtype == torch.bfloat16 else x.numpy()
+
+
+def blocks(buffer: Counted, size: int, what: str) -> list[np.ndarray]:
+    """A buffer as one piece for each of `size` ranks: equal ones, or by its counts and displacements."""
+    array, counts, displacements = buffer
+    if counts is None or isinstance(counts, int | np.integer):
+        count = len(array) // size if counts is None else int(counts)
+        if counts is None and len(array) % size:
+            raise ClusterError("counts", f"{what} has {len(array)} elements, which {size} ranks cannot share alike")
+        counts = [count] * size
+    counts = [int(c) for c in counts]
+    if len(counts) != size:
+        raise ClusterError("counts", f"{what} has {len(counts)} counts for {size} ranks")
+    begins = _begins(counts) if displacements is None else [int(d) for d in displacements]
+    for rank, (begin, count) in enumerate(zip(begins, counts, strict=True)):
+        if begin < 0 or count < 0 or begin + count > len(array):
+            raise ClusterError(
+                "counts",
+                f"{what}: the piece of rank {rank} is elements {begin} to {begin + count - 1}, but it has {len(array)}",
+            )
+    return [array[b : b + c] for b, c in zip(begins, counts, strict=True)]
+
+
+def _begins(counts: Sequence[int]) -> list[int]:
+    begins = [0]
+    for count in counts[:-1]:
+        begins.append(begins[-1] + count)
+    return begins

@@ -1,0 +1,152 @@
+"""`run(program, size)`: the `mpirun -np size` of virtual ranks."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpcourse.virtual.cluster import mpi
+from mpcourse.virtual.cluster import world as _world
+from mpcourse.virtual.cluster.comm import VirtualComm
+from mpcourse.virtual.cluster.errors import ClusterError, RankFailed
+from mpcourse.virtual.cluster.topology import Topology, topology_of
+from mpcourse.virtual.cluster.world import World
+from mpcourse.virtual.specs import Link
+from mpcourse.virtual.timeline import Event
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a program did on virtual ranks.
+
+    results: what it returned, by rank. clock: when each rank ended, in seconds of virtual time.
+    """
+
+    results: list[Any]
+    clock: list[float]
+    _world: World
+
+    @property
+    def seconds(self) -> float:
+        """When the last rank ended."""
+        return max(self.clock)
+
+    @property
+    def size(self) -> int:
+        return len(self.clock)
+
+    @functools.cached_property
+    def traffic(self) -> np.ndarray:
+        """Bytes of messages from each row's rank to each column's; int64, (size, size). Without collective calls."""
+        return self._matrix(lambda nbytes: nbytes)
+
+    @functools.cached_property
+    def messages(self) -> np.ndarray:
+        """How many messages went from each row's rank to each column's; int64, (size, size)."""
+        return self._matrix(lambda nbytes: 1)
+
+    @functools.cached_property
+    def events(self) -> list[Event]:
+        """Every message ("rank 0 -> rank 1"), and what each rank computed and where it waited ("rank 0")."""
+        told = self._world.told
+        found = [
+            Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=told(line))
+            for a, b, tag, nbytes, posted, start, end, line in _rows(self._world.mail.messages, 8)
+        ]
+        found += [
+            Event(f"rank {rank}", name, kind, start, end, start)
+            for rank, name, kind, start, end in _rows(self._world.spans, 5)
+        ]
+        return sorted(found, key=lambda e: (e.start, e.lane))
+
+    def _matrix(self, weight: Callable[[int], int]) -> np.ndarray:
+        found = np.zeros((self.size, self.size), np.int64)
+        for source, target, _, nbytes, *_ in _rows(self._world.mail.messages, 8):
+            found[source, target] += weight(nbytes)
+        return found
+
+
+def run(
+    program: Callable[[Any], Any],
+    size: int,
+    link: str | Link | Topology = "10 GbE",
+    *,
+    eager: int = 0,
+    record: bool = True,
+) -> Run:
+    """Call program(comm) on each of `size` virtual ranks, in this process; what they did.
+
+    comm has mpi4py's methods, so that the same program takes MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives
+    the names that go with it (MPI.SUM, MPI.Request). Each rank has its own random numbers (torch's and numpy's), and
+    its own clock, which messages, collective calls and `comm.compute` move on. link: of any two ranks, or a Topology.
+    eager: a Send of fewer bytes does not wait for its receiver; 0: each does, so that no program works by luck.
+    record: keep what `Run.events` tells of ranks.
+    Raises what the first rank that failed raised, with a note of which one it was; ClusterError, or its Deadlock, for
+    mistakes in what ranks say to each other. After that no rank runs on. Not within a virtual rank.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"a run needs 1 rank or more, not {size!r}")
+    if _world._running is not None:
+        raise RuntimeError("virtual ranks cannot start virtual ranks")
+    if eager < 0:
+        raise ValueError(f"eager is a number of bytes, not {eager}")
+    world = World(size, topology_of(link, size), eager, record)
+    everyone = tuple(range(size))
+    world.comms = [VirtualComm(world, 0, everyone, rank, "MPI_COMM_WORLD") for rank in everyone]
+    world.selves = [VirtualComm(world, 1 + rank, (rank,), 0, "MPI_COMM_SELF") for rank in everyone]
+    world.run(program)
+    if world.errors:
+        _report(world)
+    _left_over(world)
+    return Run(world.results, list(world.clock), world)
+
+
+def compute(comm: Any, seconds: float) -> None:
+    """On virtual ranks this rank works for `seconds` on its own. On real ones nothing: there, real work takes time."""
+    if isinstance(comm, VirtualComm):
+        comm.compute(seconds)
+
+
+def mpi_of(comm: Any) -> Any:
+    """The module whose names go with `comm`: `MPI.SUM` of virtual ranks, or mpi4py's."""
+    if isinstance(comm, VirtualComm):
+        return mpi
+    from mpi4py import MPI  # only now: it makes this process a rank
+
+    return MPI
+
+
+def _report(world: World) -> None:
+    rank, error = next(iter(world.errors.items()))
+    if isinstance(world.failure, ClusterError):
+        # Of the mistake that all ranks were told, not of what one of them made of it.
+        own = [e for e in world.errors.values() if isinstance(e, ClusterError)]
+        error = own[0] if own else error
+    elif not isinstance(error, RankFailed):
+        error.add_note(f"on virtual rank {rank} of {world.size}")
+    raise error
+
+
+def _left_over(world: World) -> None:
+    """Raise ClusterError for what ranks have begun and not finished."""
+    left = world.mail.left()
+    if left:
+        s = left[0]
+        raise ClusterError("never received", f"{world.who(s)} was never received{_more(len(left))}")
+    opened = [q for requests in world.open for q in requests.values()]
+    if opened:
+        q = opened[0]
+        raise ClusterError(
+            "never waited",
+            f"{world.who(q)} was never waited for{_more(len(opened))}: until its Wait nobody knows whether it is done",
+        )
+
+
+def _more(count: int) -> str:
+    return f", and {count - 1} more" if count > 1 else ""
+
+
+def _rows(told: list[Any], width: int) -> Iterator[tuple]:
+    return zip(*[iter(told)] * width, strict=True)

@@ -1,0 +1,168 @@
+"""One collective call: who has arrived, whether all mean the same, and what it costs."""
+
+import copy
+import functools
+import math
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.request import Line, Request, put
+
+Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)
+Finish = Callable[[list[Any]], tuple[int, list[Any]]]  # of what all gave, the bytes that count and what each gets
+
+KINDS = {"count": "counts", "dtype": "datatypes"}
+
+
+class Meeting:
+    """A collective call that some ranks have reached. agreed: what all must say alike, as the first one said it."""
+
+    def __init__(self, name: str, agreed: dict[str, Any], first: Request) -> None:
+        self.name, self.agreed, self.first = name, agreed, first
+        self.arrived: dict[int, Request] = {}
+        self.given: dict[int, Any] = {}
+
+    def arrive(self, rank: int, q: Request, agreed: dict[str, Any], given: Any, number: int) -> None:
+        """One more rank is here. Raises ClusterError on all ranks if it means something else."""
+        self.arrived[rank], self.given[rank] = q, given
+        a, b, world = self.first, q, q.world
+        if q.name != self.name:
+            world.fail(
+                "collectives",
+                f"rank {b.owner} calls {b.name} ({world.told(b.line)}) where rank {a.owner} calls {a.name} "
+                f"({world.told(a.line)}), as collective call {number + 1} of their communicator: all its ranks must "
+                "make the same ones in the same order",
+            )
+        for key, mine in agreed.items():
+            if self.agreed[key] != mine:
+                theirs = self.agreed[key]
+                what = {
+                    "root": f"root={theirs} and root={mine}: all must name the same",
+                    "op": f"the operations {theirs} and {mine}: all must name the same",
+                    "count": f"{theirs} and {mine} elements: all must give as many",
+                    "dtype": f"{theirs} and {mine}: all must give the same datatype",
+                }[key]
+                world.fail(
+                    KINDS.get(key, "collectives"),
+                    f"{self.name} on rank {a.owner} ({world.told(a.line)}) and on rank {b.owner} "
+                    f"({world.told(b.line)}) has {what}",
+                )
+
+
+def seconds(name: str, p: int, n: int, alpha: float, beta: float) -> float:
+    """What a collective call takes, by the best of its textbook algorithms (Thakur et al. 2005).
+
+    n: bytes of the largest rank's part. As if all links were as slow as the slowest. Reducing costs nothing here.
+    """
+    if p == 1:
+        return 0.0
+    steps, share = math.ceil(math.log2(p)), (p - 1) / p
+    tree, halves = steps * (alpha + n * beta), 2 * share * n * beta
+    kind = name.lower().removeprefix("i")
+    if kind in ("barrier", "clone", "dup", "split", "split_type"):
+        return steps * alpha
+    if kind in ("bcast", "reduce"):
+        return min(tree, (steps + p - 1) * alpha + halves)
+    if kind == "allreduce":
+        return min(tree, 2 * steps * alpha + halves)
+    if kind in ("gather", "gatherv", "allgather", "allgatherv"):
+        return steps * alpha + (p - 1) * n * beta
+    if kind in ("scatter", "scatterv", "reduce_scatter", "reduce_scatter_block"):
+        return steps * alpha + share * n * beta
+    if kind in ("alltoall", "alltoallv"):
+        return (p - 1) * alpha + share * n * beta
+    return tree  # scan, exscan
+
+
+def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agreed: Any) -> Any:
+    """A collective call on buffers; a request of those whose name begins with I, else None.
+
+    finish: of what all ranks gave, (sent, into) each, to what is put where.
+    """
+    blocking = not name.startswith("I")
+    if not blocking and isinstance(sent, np.ndarray):
+        sent = sent if name == "Ibcast" and agreed["root"] != comm.rank else sent.copy()
+
+    def done(given: list[Any]) -> tuple[int, list[Any]]:
+        nbytes = max((_size(s) for s, _ in given), default=0)
+        return nbytes, finish(given)
+
+    q = begin(comm, name, (sent, into), done, agreed, line_of(), blocking)
+    q.deliver = functools.partial(_hand_over, q)
+    if not blocking:
+        return q
+    comm.world.wait(q.owner, (q,))
+    q._complete(None)
+    return None
+
+
+def objects(comm: Any, name: str, given: Any, finish: Callable, **agreed: Any) -> Any:
+    """A collective call on objects: every rank gets copies, as if they had been sent."""
+    pickled = pickle.dumps(given, pickle.HIGHEST_PROTOCOL)
+
+    def done(sent: list[bytes]) -> tuple[int, list[Any]]:
+        return max(map(len, sent)), finish([pickle.loads(s) for s in sent])
+
+    return meet(comm, name, pickled, done, agreed, line_of())
+
+
+def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line) -> Any:
+    q = begin(comm, name, given, finish, agreed, line, True)
+    comm.world.wait(q.owner, (q,))
+    q._complete(None)
+    return copy.deepcopy(q.data) if isinstance(q.data, list | dict | tuple) and comm.size > 1 else q.data
+
+
+def begin(
+    comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line, blocking: bool
+) -> Request:
+    world, rank = comm.world, comm.me
+    world.begin(rank)
+    world.vain = 0
+    root = agreed.get("root", 0)
+    if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
+        world.fail(
+            "misuse", f"rank {rank}, {world.told(line)}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}"
+        )
+    key = (comm.context, next(comm._calls))
+    q = Request(world, comm, name, -1, key, None, True, False, blocking, line)  # type: ignore[arg-type]
+    q.collective, q.data = True, None
+    meeting = world.meetings.setdefault(key, Meeting(name, agreed, q))
+    meeting.arrive(comm.rank, q, agreed, given, key[1])
+    if not blocking:
+        world.open[rank][id(q)] = q
+    if len(meeting.arrived) == comm.size:
+        del world.meetings[key]
+        try:
+            nbytes, results = finish([meeting.given[r] for r in range(comm.size)])
+        except ClusterError as error:
+            world.fail(error.kind, error.text)
+        link = world.topology.slowest(comm.ranks)
+        start = max(r.posted for r in meeting.arrived.values())
+        end = start + seconds(name, comm.size, nbytes, link.latency, 1 / link.bandwidth)
+        for r, other in meeting.arrived.items():
+            other.data = results[r]
+            world.settle(other, end)
+    return q
+
+
+def line_of() -> Line:
+    """Where the program called the method that asks."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def _hand_over(q: Request) -> None:
+    for target, source in q.data:
+        put(source, target)
+
+
+def _size(sent: Any) -> int:
+    return sent.nbytes if isinstance(sent, np.ndarray) else sum(s.nbytes for s in sent)

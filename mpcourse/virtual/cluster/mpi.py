@@ -1,0 +1,181 @@
+"""The names of mpi4py's `MPI` module, for virtual ranks: `from mpcourse.virtual import MPI`.
+
+Within `as_mpi4py()` a program that says `from mpi4py import MPI` gets them, too, so that it runs as it is.
+"""
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mpcourse.virtual.cluster import world as _world
+from mpcourse.virtual.cluster.errors import ClusterError as Exception  # noqa: A004  mpi4py's name
+from mpcourse.virtual.cluster.request import Request, Status
+
+# The numbers that MPICH has for these, so that those of a real MPI module are understood, too.
+ANY_SOURCE, ANY_TAG, PROC_NULL, ROOT, UNDEFINED = -2, -1, -1, -3, -32766
+COMM_TYPE_SHARED = 1
+THREAD_SINGLE, THREAD_FUNNELED, THREAD_SERIALIZED, THREAD_MULTIPLE = range(4)
+SUCCESS = 0
+
+
+class _Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"MPI.{self.name}"
+
+
+IN_PLACE, COMM_NULL, REQUEST_NULL, BOTTOM = map(_Named, ("IN_PLACE", "COMM_NULL", "REQUEST_NULL", "BOTTOM"))
+
+
+class Op(_Named):
+    """A reduction. Called with two objects it combines them; `arrays` combines two numpy arrays."""
+
+    def __init__(
+        self, name: str, objects: Callable[[Any, Any], Any], arrays: Callable[..., Any] | None, commute: bool = True
+    ) -> None:
+        super().__init__(name)
+        self.objects, self.arrays, self.commute = objects, arrays, commute
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return self.objects(x, y)
+
+    @classmethod
+    def Create(cls, function: Callable[[Any, Any, Any], None], commute: bool = False) -> "Op":
+        """function(a, b, datatype): both memory; writes `a op b` into b."""
+
+        def arrays(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            into = np.ascontiguousarray(y).copy()
+            function(np.ascontiguousarray(x).data.cast("B"), into.data.cast("B"), datatype_of(x.dtype))
+            return into
+
+        def objects(x: Any, y: Any) -> Any:
+            raise TypeError("an op of Op.Create works on buffers: use Reduce, not reduce")
+
+        return cls("OP_USER", objects, arrays, commute)
+
+    def Free(self) -> None:
+        """Nothing is kept."""
+
+
+def _located(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    def choose(x: Any, y: Any) -> Any:
+        if x[0] == y[0]:
+            return x if x[1] <= y[1] else y
+        return x if better(x[0], y[0]) else y
+
+    return choose
+
+
+SUM = Op("SUM", lambda x, y: x + y, np.add)
+PROD = Op("PROD", lambda x, y: x * y, np.multiply)
+MAX = Op("MAX", lambda x, y: y if y > x else x, np.maximum)
+MIN = Op("MIN", lambda x, y: y if y < x else x, np.minimum)
+LAND = Op("LAND", lambda x, y: bool(x) & bool(y), np.logical_and)
+LOR = Op("LOR", lambda x, y: bool(x) | bool(y), np.logical_or)
+LXOR = Op("LXOR", lambda x, y: bool(x) ^ bool(y), np.logical_xor)
+BAND = Op("BAND", lambda x, y: x & y, np.bitwise_and)
+BOR = Op("BOR", lambda x, y: x | y, np.bitwise_or)
+BXOR = Op("BXOR", lambda x, y: x ^ y, np.bitwise_xor)
+MAXLOC = Op("MAXLOC", _located(lambda x, y: x > y), None)
+MINLOC = Op("MINLOC", _located(lambda x, y: x < y), None)
+
+
+class Datatype(_Named):
+    """A number's type; typestr: numpy's name for it."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        super().__init__(name)
+        self.dtype = np.dtype(dtype)
+        self.typestr, self.typechar, self.size, self.extent = dtype, self.dtype.char, *[self.dtype.itemsize] * 2
+
+    def Get_size(self) -> int:
+        return self.size
+
+    def Get_extent(self) -> tuple[int, int]:
+        return 0, self.extent
+
+    def Get_name(self) -> str:
+        return f"MPI_{self.name}"
+
+
+_TYPES = {
+    "BYTE": "u1", "CHAR": "i1", "SIGNED_CHAR": "i1", "UNSIGNED_CHAR": "u1", "SHORT": "i2", "UNSIGNED_SHORT": "u2",
+    "INT": "i4", "UNSIGNED": "u4", "LONG": "i8", "UNSIGNED_LONG": "u8", "LONG_LONG": "i8", "UNSIGNED_LONG_LONG": "u8",
+    "FLOAT": "f4", "DOUBLE": "f8", "COMPLEX": "c8", "DOUBLE_COMPLEX": "c16", "C_FLOAT_COMPLEX": "c8",
+    "C_DOUBLE_COMPLEX": "c16", "C_BOOL": "?", "BOOL": "?", "CXX_BOOL": "?", "INT8_T": "i1", "INT16_T": "i2",
+    "INT32_T": "i4", "INT64_T": "i8", "UINT8_T": "u1", "UINT16_T": "u2", "UINT32_T": "u4", "UINT64_T": "u8",
+    "REAL": "f4", "DOUBLE_PRECISION": "f8", "INTEGER": "i4", "AINT": "i8", "COUNT": "i8", "OFFSET": "i8",
+}  # fmt: skip
+_DATATYPES = {name: Datatype(name, dtype) for name, dtype in _TYPES.items()}
+globals().update(_DATATYPES)
+BYTE = _DATATYPES["BYTE"]
+
+
+def datatype_of(dtype: np.dtype) -> Datatype:
+    """The first of MPI's types that is numpy's `dtype`."""
+    return next((t for name, t in _DATATYPES.items() if name != "BYTE" and t.dtype == dtype), BYTE)
+
+
+def Wtime() -> float:
+    """Seconds on the clock of the rank that asks."""
+    at = _world.here()
+    return at.clock[at.current]
+
+
+def Get_processor_name() -> str:
+    """The node of the rank that asks."""
+    at = _world.here()
+    return f"node{at.topology.node(at.current)}"
+
+
+def Is_initialized() -> bool:
+    return True
+
+
+def Is_finalized() -> bool:
+    return False
+
+
+def Query_thread() -> int:
+    return THREAD_SINGLE
+
+
+def __getattr__(name: str) -> Any:
+    if name == "COMM_WORLD":
+        at = _world.here()
+        return at.comms[at.current]
+    if name == "COMM_SELF":
+        at = _world.here()
+        return at.selves[at.current]
+    if name in ("Comm", "Intracomm"):
+        from mpcourse.virtual.cluster.comm import VirtualComm
+
+        return VirtualComm
+    raise AttributeError(f"virtual ranks have no MPI.{name}")
+
+
+@contextlib.contextmanager
+def as_mpi4py() -> Iterator[types.ModuleType]:
+    """Within it, `from mpi4py import MPI` gives this module. The real one is neither loaded nor changed."""
+    import mpi4py
+
+    me, before, attribute = sys.modules[__name__], sys.modules.get("mpi4py.MPI"), vars(mpi4py).get("MPI")
+    sys.modules["mpi4py.MPI"] = mpi4py.MPI = me
+    try:
+        yield me
+    finally:
+        del sys.modules["mpi4py.MPI"], mpi4py.MPI
+        if before is not None:
+            sys.modules["mpi4py.MPI"] = before
+        if attribute is not None:
+            mpi4py.MPI = attribute
+
+
+__all__ = [name for name in globals() if not name.startswith("_")]
+__all__ += ["Request", "Status", "Exception"]

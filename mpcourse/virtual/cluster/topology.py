@@ -1,0 +1,123 @@
+"""Which link a message takes from rank to rank, and when that is free.
+
+Hockney's model, one message at a time: a message of n bytes takes alpha + n beta, during which its sender sends nothing
+else and its receiver receives nothing else. Sending and receiving at once is free (full duplex).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mpcourse.virtual.specs import Link, find_link
+
+SELF = Link("a rank to itself", float("inf"), 0.0)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """nodes: for each rank its node, e.g. (0, 0, 1, 1); () for every rank on a node of its own.
+
+    inside: the link between two ranks of one node. between: that of two nodes, which all ranks of a node share. Each is
+    a Link or a name in `mpcourse.virtual.LINKS`. links: another one for single pairs, (from, to): link.
+    """
+
+    nodes: Sequence[int] = ()
+    inside: str | Link = "NVLink 1"
+    between: str | Link = "10 GbE"
+    links: Mapping[tuple[int, int], str | Link] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for link in (self.inside, self.between, *self.links.values()):
+            find_link(link)
+
+    def node(self, rank: int) -> int:
+        return self.nodes[rank] if self.nodes else rank
+
+    def link(self, source: int, target: int) -> Link:
+        """The link from one rank to another."""
+        if (own := self.links.get((source, target))) is not None:
+            return find_link(own)
+        if source == target:
+            return SELF
+        return find_link(self.inside if self.node(source) == self.node(target) else self.between)
+
+    def slowest(self, ranks: Sequence[int]) -> Link:
+        """A link as slow as the slowest between two of `ranks`, in latency and in bandwidth."""
+        apart = len({self.node(r) for r in ranks}) > 1
+        found = [find_link(self.between if apart else self.inside)]
+        found += [find_link(link) for (a, b), link in self.links.items() if a in ranks and b in ranks]
+        return Link("slowest", min(k.bandwidth for k in found), max(k.latency for k in found))
+
+
+def topology_of(link: str | Link | Topology, size: int) -> Topology:
+    """The topology that `link` means for `size` ranks. Raises ValueError where it is for another number of ranks."""
+    if not isinstance(link, Topology):
+        return Topology(between=link)
+    if link.nodes and len(link.nodes) != size:
+        raise ValueError(f"the topology has nodes for {len(link.nodes)} ranks, the run has {size}")
+    for pair in link.links:
+        if not all(0 <= r < size for r in pair):
+            raise ValueError(f"the topology has a link {pair[0]} -> {pair[1]}, the run has ranks 0 to {size - 1}")
+    return link
+
+
+class Wires:
+    """When ranks and nodes are free to send and to receive."""
+
+    def __init__(self, topology: Topology, size: int) -> None:
+        self.topology = topology
+        self.out, self.into = [0.0] * size, [0.0] * size
+        self.nodes = [topology.node(r) for r in range(size)]
+        self.out_of_node, self.into_node = dict.fromkeys(self.nodes, 0.0), dict.fromkeys(self.nodes, 0.0)
+        self.shared = len(self.out_of_node) < size
+        # Where every pair has the same link, as in most runs, nothing is looked up.
+        self.one = None if self.shared or topology.links else find_link(topology.between)
+        self.known: dict[tuple[int, int], Link] = {}
+
+    def link(self, source: int, target: int) -> Link:
+        if self.one is not None and source != target:
+            return self.one
+        found = self.known.get((source, target))
+        if found is None:
+            found = self.known[source, target] = self.topology.link(source, target)
+        return found
+
+    def carry(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
+        """When a message for which both sides are ready begins and ends."""
+        start, end = self.leave(source, target, nbytes, ready, self._free(source, target))
+        self._taken(source, target, end)
+        return start, end
+
+    def leave(self, source: int, target: int, nbytes: int, ready: float, free: float = 0.0) -> tuple[float, float]:
+        """When a message is sent, whoever waits for it: from, to. It need not have arrived then, see `arrive`."""
+        if source == target:
+            return ready, ready
+        link = self.link(source, target)
+        start = max(ready, self.out[source], free)
+        if self.shared and (node := self.nodes[source]) != self.nodes[target]:
+            start = max(start, self.out_of_node[node])
+            self.out_of_node[node] = start + link.latency + nbytes / link.bandwidth
+        self.out[source] = end = start + link.latency + nbytes / link.bandwidth
+        return start, end
+
+    def arrive(self, source: int, target: int, start: float, end: float) -> float:
+        """When what was sent from `start` to `end` has arrived: later where its receiver was receiving others."""
+        if source == target:
+            return end
+        at = max(start, self._free(source, target)) + (end - start)
+        self._taken(source, target, at)
+        return at
+
+    def _free(self, source: int, target: int) -> float:
+        """When `target` is free to receive from `source`."""
+        if source == target:
+            return 0.0
+        if self.shared and (node := self.nodes[target]) != self.nodes[source]:
+            return max(self.into[target], self.into_node[node])
+        return self.into[target]
+
+    def _taken(self, source: int, target: int, until: float) -> None:
+        if source == target:
+            return
+        self.into[target] = until
+        if self.shared and (node := self.nodes[target]) != self.nodes[source]:
+            self.into_node[node] = until

@@ -1,0 +1,191 @@
+"""What each collective call does with buffers: what all gave, and what is put where."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpcourse.virtual.cluster.buffers import blocks, counted, flat
+from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.meeting import Pairs, line_of, memory
+
+
+def nothing(given: list[Any]) -> list[Pairs]:
+    """Of a barrier."""
+    return [[] for _ in given]
+
+
+def bcast(comm: Any, name: str, buf: Any, root: int) -> Any:
+    def finish(given: list[Any]) -> list[Pairs]:
+        source = given[root][0].copy()
+        return [[] if r == root else [(into, source)] for r, (into, _) in enumerate(given)]
+
+    array = checked(comm, flat, buf, comm.rank != root)
+    return memory(comm, name, array, None, finish, root=root, count=len(array), dtype=str(array.dtype))
+
+
+def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
+    pieces = pieces_of(comm, recvbuf, "recvbuf") if comm.rank == root else []
+    array = pieces[root] if in_place(sendbuf) and comm.rank == root else checked(comm, flat, sendbuf)
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        into = given[root][1]
+        fit(name, [a for a, _ in given], into, root)
+        return [[] if r != root else list(zip(into, [a for a, _ in given], strict=True)) for r in range(comm.size)]
+
+    return memory(comm, name, array, pieces, finish, root=root, dtype=str(array.dtype))
+
+
+def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
+    pieces = pieces_of(comm, sendbuf, "sendbuf", False) if comm.rank == root else []
+    array = pieces[root] if in_place(recvbuf) and comm.rank == root else checked(comm, flat, recvbuf, True)
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        fit(name, given[root][1], [a for a, _ in given], root)
+        return [[(a, piece)] for (a, _), piece in zip(given, given[root][1], strict=True)]
+
+    return memory(comm, name, array, pieces, finish, root=root, dtype=str(array.dtype))
+
+
+def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
+    pieces = pieces_of(comm, recvbuf, "recvbuf")
+    array = pieces[comm.rank] if in_place(sendbuf) else checked(comm, flat, sendbuf)
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        sent = [a.copy() for a, _ in given]
+        for r, (_, into) in enumerate(given):
+            fit(name, sent, into, r)
+        return [list(zip(into, sent, strict=True)) for _, into in given]
+
+    return memory(comm, name, array, pieces, finish, dtype=str(array.dtype))
+
+
+def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
+    pieces = pieces_of(comm, recvbuf, "recvbuf")
+    sent = [p.copy() for p in (pieces if in_place(sendbuf) else pieces_of(comm, sendbuf, "sendbuf", False))]
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        found = []
+        for r, (_, into) in enumerate(given):
+            mine = [rows[r] for rows, _ in given]
+            fit(name, mine, into, r)
+            found.append(list(zip(into, mine, strict=True)))
+        return found
+
+    return memory(comm, name, sent, pieces, finish, dtype=str(sent[0].dtype))
+
+
+def reduce(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int | None) -> Any:
+    receives = root is None or comm.rank == root
+    into = checked(comm, flat, recvbuf, True) if receives else None
+    array = into if in_place(sendbuf) and receives else checked(comm, flat, sendbuf)
+    assert array is not None
+    if into is not None and into is not array and len(into) != len(array):
+        wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
+    if into is not None and into is not array and np.shares_memory(into, array):
+        wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE in place of sendbuf")
+    combine = arrays(comm, name, op)
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        total = functools.reduce(combine, [a for a, _ in given]) if comm.size > 1 else given[0][0].copy()
+        return [[] if to is None else [(to, total)] for _, to in given]
+
+    agreed = {} if root is None else {"root": root}
+    return memory(
+        comm, name, array, into, finish, **agreed, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype)
+    )
+
+
+def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: Any) -> Any:
+    into = checked(comm, flat, recvbuf, True)
+    array = into if in_place(sendbuf) else checked(comm, flat, sendbuf)
+    combine = arrays(comm, name, op)
+    counts = recvcounts
+    if counts is None and name.endswith("Reduce_scatter".lower()) | name.endswith("Reduce_scatter"):
+        counts = comm.allgather(len(into))  # as mpi4py does
+    pieces = checked(
+        comm, lambda a: blocks(counted([a, counts, None] if counts is not None else a), comm.size, "sendbuf"), array
+    )
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        total = functools.reduce(combine, [a for a, _ in given]) if comm.size > 1 else given[0][0].copy()
+        begins = np.concatenate([[0], np.cumsum([len(p) for p in pieces])])
+        cut = [total[a:b] for a, b in zip(begins[:-1], begins[1:], strict=True)]
+        fit(name, cut, [i[: len(c)] for (_, i), c in zip(given, cut, strict=True)], 0)
+        return [[(i, c)] for (_, i), c in zip(given, cut, strict=True)]
+
+    return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype))
+
+
+def scan(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any) -> Any:
+    into = checked(comm, flat, recvbuf, True)
+    array = into if in_place(sendbuf) else checked(comm, flat, sendbuf)
+    combine = arrays(comm, name, op)
+    skip = int("ex" in name.lower())  # Exscan leaves a rank's own part out
+
+    def finish(given: list[Any]) -> list[Pairs]:
+        sums = [
+            functools.reduce(combine, [a for a, _ in given[: r + 1 - skip]]).copy() if r + 1 - skip else None
+            for r in range(comm.size)
+        ]
+        return [[] if s is None else [(to, s)] for (_, to), s in zip(given, sums, strict=True)]
+
+    return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype))
+
+
+def pieces_of(comm: Any, buf: Any, what: str, writable: bool = True) -> list[np.ndarray]:
+    return checked(comm, lambda b: blocks(counted(b, writable), comm.size, what), buf)
+
+
+def checked(comm: Any, read: Callable, *args: Any) -> Any:
+    try:
+        return read(*args)
+    except ClusterError as error:
+        wrong(comm, error.kind, error.text)
+
+
+def wrong(comm: Any, kind: str, text: str) -> Any:
+    comm.world.fail(kind, f"rank {comm.me}, {comm.world.told(line_of())}: {text}")
+
+
+def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> None:
+    for r, (a, b) in enumerate(zip(sent, into, strict=True)):
+        if a.nbytes != b.nbytes:
+            raise ClusterError(
+                "counts",
+                f"{name}: rank {r}'s piece has {len(a)} {a.dtype}, but the place for it has {len(b)} {b.dtype} "
+                f"(rank {at})",
+            )
+
+
+def arrays(comm: Any, name: str, op: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    op = operation(op)
+    if getattr(op, "arrays", None) is None:
+        wrong(
+            comm, "misuse", f"{name}: {op} is no operation on virtual ranks' buffers: from mpcourse.virtual import MPI"
+        )
+    return op.arrays
+
+
+def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
+    found = [] if objects is None else list(objects)
+    if len(found) != comm.size:
+        wrong(comm, "counts", f"{name}: a list of {comm.size} objects is needed, one a rank, not of {len(found)}")
+    return found
+
+
+def in_place(buf: Any) -> bool:
+    """Whether it is MPI.IN_PLACE, ours or a real one."""
+    return repr(buf) == "MPI.IN_PLACE" or type(buf).__name__ == "InPlaceType"
+
+
+def operation(op: Any) -> Any:
+    """`op`; None: MPI.SUM."""
+    from mpcourse.virtual.cluster.mpi import SUM
+
+    return SUM if op is None else op
+
+
+def op_name(op: Any) -> str:
+    return getattr(op, "name", getattr(op, "__name__", repr(op)))

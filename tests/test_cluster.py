@@ -1,0 +1,547 @@
+"""Virtual ranks: the same results as under mpirun, clocks that follow the model, and mistakes that are named."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mpcourse.virtual import MPI, ClusterError, Deadlock, Link, Topology, compute, run
+from tests.conftest import load_script
+
+PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
+ALPHA, BETA = 1e-6, 1e-9
+LINK = Link("test", 1 / BETA, ALPHA)
+
+
+def load_programs():
+    with MPI.as_mpi4py():
+        return load_script(PROGRAMS)
+
+
+# -- the same as mpi4py --
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_programs_give_the_same_on_virtual_ranks_and_under_mpirun(mpirun, size):
+    done = mpirun(size, "-m", "mpi4py", PROGRAMS, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    real, programs = json.loads(done.stdout), load_programs()
+    assert len(real) >= 25
+    for program in programs.PROGRAMS:
+        results = [programs.plain(result) for result in run(program, size).results]
+        assert json.loads(json.dumps(results)) == real[program.__name__], program.__name__
+
+
+def test_methods_have_mpi4pys_signatures():
+    # In a process of its own, for that imports the real MPI.
+    code = """
+import inspect, json
+from mpi4py import MPI
+from mpcourse.virtual.cluster.comm import VirtualComm
+wrong = {}
+for name, method in inspect.getmembers(VirtualComm, inspect.isfunction):
+    real = getattr(MPI.Intracomm, name, None)
+    if name.startswith("_") or real is None:
+        continue
+    theirs = [p for p in inspect.signature(real).parameters]
+    ours = [p for p in inspect.signature(method).parameters]
+    if ours != theirs:
+        wrong[name] = [ours, theirs]
+ours = [name for name in vars(VirtualComm) if not name.startswith("_")]
+print(json.dumps([wrong, [name for name in ours if not hasattr(MPI.Intracomm, name)]]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    wrong, unknown = json.loads(done.stdout)
+    assert wrong == {} and unknown == ["compute"]
+
+
+def test_the_kernel_does_not_become_a_rank():
+    code = """
+import sys
+from mpcourse.virtual import MPI, run
+assert run(lambda comm: comm.allreduce(1, op=MPI.SUM), 3).results == [3, 3, 3]
+with MPI.as_mpi4py():
+    from mpi4py import MPI as seen
+    assert seen is MPI
+    assert run(lambda comm: MPI.COMM_WORLD is comm and seen.COMM_WORLD.rank == comm.rank, 2).results == [True, True]
+assert "mpi4py.MPI" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_method_that_is_not_offered_says_so():
+    with pytest.raises(AttributeError, match="a communicator of virtual ranks has no Win_create"):
+        run(lambda comm: comm.Win_create(), 1)
+
+
+# -- time --
+
+
+def ring(comm, x):
+    p, r = comm.size, comm.rank
+    chunks = np.array_split(x, p)
+    landing = np.empty_like(chunks[0])
+    for i in range(p - 1):
+        theirs = chunks[(r - i - 1) % p]
+        comm.Sendrecv(chunks[(r - i) % p], (r + 1) % p, 0, landing[: len(theirs)], (r - 1) % p, 0)
+        theirs += landing[: len(theirs)]
+    for i in range(p - 1):
+        comm.Sendrecv(chunks[(r + 1 - i) % p], (r + 1) % p, 0, chunks[(r - i) % p], (r - 1) % p, 0)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 64])
+def test_a_ring_takes_what_the_formula_says(size):
+    n = 100_000
+
+    def program(comm):
+        x = np.full(n, comm.rank + 1.0)
+        ring(comm, x)
+        return x
+
+    done = run(program, size, LINK)
+    assert all((x == size * (size + 1) / 2).all() for x in done.results)
+    formula = 2 * (size - 1) * ALPHA + 2 * 8 * n * (size - 1) / size * BETA
+    assert done.seconds == pytest.approx(formula, rel=1e-3)
+    assert (done.messages.sum(axis=1) == 2 * (size - 1)).all()
+    assert done.traffic.sum() == 2 * (size - 1) * 8 * n
+    neighbours = [(r, (r + 1) % size) for r in range(size)]
+    assert {(a, b) for a, b in zip(*done.traffic.nonzero(), strict=True)} == set(neighbours)
+
+
+def test_256_ranks_ring_allreduce():
+    def program(comm):
+        x = np.full(100_000, comm.rank + 1.0)
+        ring(comm, x)
+        return (x == 256 * 257 / 2).all()
+
+    done = run(program, 256, LINK)
+    assert all(done.results)
+    formula = 2 * 255 * ALPHA + 2 * 8e5 * 255 / 256 * BETA
+    assert done.seconds == pytest.approx(formula, rel=1e-3)
+
+
+def test_runs_are_deterministic():
+    def program(comm):
+        found = []
+        if comm.rank == 0:
+            for _ in range(3 * (comm.size - 1)):
+                status = MPI.Status()
+                comm.recv(source=MPI.ANY_SOURCE, status=status)
+                found.append(status.source)
+        else:
+            for k in range(3):
+                comm.compute(0.001 * ((7 * comm.rank + 3 * k) % 5))
+                comm.send(k, 0)
+        return found
+
+    first, second = run(program, 6), run(program, 6)
+    assert first.results == second.results and first.clock == second.clock and first.events == second.events
+
+
+def test_any_source_takes_what_was_sent_first_in_time():
+    def program(comm):
+        if comm.rank == 0:
+            statuses = [MPI.Status() for _ in range(comm.size - 1)]
+            for status in statuses:
+                comm.recv(source=MPI.ANY_SOURCE, status=status)
+            return [status.source for status in statuses]
+        comm.compute(1.0 / comm.rank)  # the last rank is the first
+        comm.send(None, 0)
+        return None
+
+    assert run(program, 5).results[0] == [4, 3, 2, 1]
+
+
+def test_any_source_does_not_take_what_a_rank_that_ran_ahead_will_send_later():
+    # Ranks 1 and 2 exchange without waiting for others' turns; what they send rank 0 is later than rank 3's message.
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank == 0:
+            status, found = MPI.Status(), []
+            for _ in range(3):
+                comm.Recv(x, MPI.ANY_SOURCE, status=status)
+                found.append(status.source)
+            return found
+        if comm.rank == 3:
+            comm.compute(0.5)
+            comm.Send(x, 0)
+            return None
+        comm.compute(1.0)
+        comm.Sendrecv(x, 0 if comm.rank == 1 else 1, 0, np.zeros(1), 2 if comm.rank == 1 else MPI.PROC_NULL)
+        if comm.rank == 2:
+            comm.Send(x, 0)
+        return None
+
+    assert run(program, 4).results[0][0] == 3
+
+
+def test_a_message_costs_alpha_plus_n_beta_and_waits_for_both_sides():
+    def program(comm):
+        if comm.rank == 0:
+            comm.compute(0.5)
+            comm.Send(np.zeros(1000), 1)
+        else:
+            comm.compute(0.2)
+            comm.Recv(np.zeros(1000), 0)
+
+    done = run(program, 2, LINK)
+    assert done.clock == pytest.approx([0.5 + ALPHA + 8000 * BETA] * 2)
+    (message,) = [e for e in done.events if e.kind == "copy"]
+    assert (message.lane, message.nbytes, message.issued) == ("rank 0 -> rank 1", 8000, 0.5)
+    assert message.asked.startswith("test_cluster.py:")
+    assert [(e.lane, e.name) for e in done.events if e.kind == "wait"] == [("rank 1", "Recv"), ("rank 0", "Send")]
+
+
+def test_a_rank_receives_one_message_at_a_time():
+    def gather(comm):
+        if comm.rank == 0:
+            places = [np.zeros(1000) for _ in range(1, comm.size)]
+            MPI.Request.Waitall([comm.Irecv(place, r) for r, place in enumerate(places, 1)])
+        else:
+            comm.Send(np.zeros(1000), 0)
+
+    assert run(gather, 5, LINK).seconds == pytest.approx(4 * (ALPHA + 8000 * BETA))
+
+
+def test_an_eager_send_does_not_wait():
+    def program(comm):
+        if comm.rank == 0:
+            comm.Send(np.zeros(10), 1)
+        else:
+            comm.compute(1.0)
+            comm.Recv(np.zeros(10), 0)
+
+    assert run(program, 2, LINK, eager=81).clock[0] == 0.0
+    assert run(program, 2, LINK, eager=80).clock[0] > 1.0
+
+
+def test_nonblocking_messages_hide_behind_computing():
+    def program(comm):
+        x, y = np.zeros(10**6), np.zeros(10**6)
+        other = 1 - comm.rank
+        requests = [comm.Irecv(y, other), comm.Isend(x, other)]
+        comm.compute(1.0)
+        MPI.Request.Waitall(requests)
+
+    assert run(program, 2, LINK).seconds == 1.0
+
+
+def test_ranks_of_a_node_share_its_link():
+    nodes = Topology(nodes=(0, 0, 1, 1), inside=Link("inside", 1e12, 0), between=LINK)
+
+    def program(comm):
+        x = np.zeros(10**6)
+        if comm.rank < 2:
+            comm.Send(x, comm.rank + 2)
+        else:
+            comm.Recv(x, comm.rank - 2)
+
+    alone = ALPHA + 8e6 * BETA
+    assert run(program, 4, nodes).seconds == pytest.approx(2 * alone)
+    assert run(program, 4, LINK).seconds == pytest.approx(alone)
+
+    def near(comm):
+        x = np.zeros(10**6)
+        comm.Send(x, 1) if comm.rank == 0 else comm.rank == 1 and comm.Recv(x, 0)
+
+    assert run(near, 4, nodes).seconds == pytest.approx(8e6 * 1e-12)
+    assert run(lambda comm: comm.Split_type(MPI.COMM_TYPE_SHARED).size, 4, nodes).results == [2, 2, 2, 2]
+    assert run(lambda comm: MPI.Get_processor_name(), 4, nodes).results == ["node0", "node0", "node1", "node1"]
+
+
+def test_one_slow_link():
+    slow = Topology(between=LINK, links={(0, 1): Link("slow", 1e6, 0)})
+
+    def program(comm):
+        comm.Send(np.zeros(125), 1 - comm.rank) if comm.rank == 0 else comm.Recv(np.zeros(125), 0)
+
+    assert run(program, 2, slow).seconds == pytest.approx(1e-3)
+
+
+def test_wtime_is_the_ranks_clock_and_compute_is_nothing_on_real_ranks():
+    def program(comm):
+        compute(comm, 2.5)
+        return MPI.Wtime()
+
+    assert run(program, 2).results == [2.5, 2.5]
+    compute(object(), 2.5)
+    with pytest.raises(ValueError, match="computes for 0 seconds or more"):
+        run(lambda comm: comm.compute(-1), 1)
+
+
+def test_a_collective_call_ends_for_all_at_once_after_the_last_has_come():
+    def program(comm):
+        comm.compute(float(comm.rank))
+        comm.Barrier()
+
+    assert run(program, 4, LINK).clock == pytest.approx([3 + 2 * ALPHA] * 4)
+
+
+# -- mistakes --
+
+
+def zeros(n=2, dtype=np.float64):
+    return np.zeros(n, dtype)
+
+
+def no_receive(comm):
+    if comm.rank == 0:
+        comm.Send(zeros(), 1)
+
+
+def wrong_tag(comm):
+    comm.Send(zeros(), 1, 3) if comm.rank == 0 else comm.Recv(zeros(), 0, 4)
+
+
+def truncated(comm):
+    comm.Send(zeros(5), 1) if comm.rank == 0 else comm.Recv(zeros(3), 0)
+
+
+def datatypes(comm):
+    comm.Send(zeros(5), 1) if comm.rank == 0 else comm.Recv(zeros(5, np.float32), 0)
+
+
+def other_collective(comm):
+    comm.Bcast(zeros()) if comm.rank == 0 else comm.Allreduce(MPI.IN_PLACE, zeros())
+
+
+def other_order(comm):
+    for name in ("bcast", "allreduce") if comm.rank else ("allreduce", "bcast"):
+        getattr(comm, name)(1)
+
+
+def other_root(comm):
+    comm.bcast(1, root=comm.rank)
+
+
+def other_counts(comm):
+    comm.Allreduce(MPI.IN_PLACE, zeros(2 + comm.rank))
+
+
+def other_operation(comm):
+    comm.allreduce(1, op=MPI.MAX if comm.rank else MPI.SUM)
+
+
+def not_contiguous(comm):
+    x = np.zeros((4, 4))
+    comm.Send(x[:, 1], 1) if comm.rank == 0 else comm.Recv(x[1], 0)
+
+
+def left_early(comm):
+    if comm.rank == 1:
+        comm.recv(source=0)
+
+
+def never_waited(comm):
+    comm.Isend(zeros(), 1) if comm.rank == 0 else comm.Recv(zeros(), 0)
+
+
+def changed(comm):
+    x = zeros()
+    if comm.rank == 0:
+        request = comm.Isend(x, 1)
+        x += 1
+        request.Wait()
+    else:
+        comm.Recv(x, 0)
+
+
+def both_cases(comm):
+    comm.send(zeros(), 1) if comm.rank == 0 else comm.Recv(zeros(), 0)
+
+
+def to_itself(comm):
+    comm.send(1, comm.rank)
+
+
+def all_send_first(comm):
+    comm.Send(zeros(), (comm.rank + 1) % comm.size)
+    comm.Recv(zeros(), (comm.rank - 1) % comm.size)
+
+
+def all_receive_first(comm):
+    comm.Recv(zeros(), (comm.rank - 1) % comm.size)
+    comm.Send(zeros(), (comm.rank + 1) % comm.size)
+
+
+def only_rank_0(comm):
+    return comm.allreduce(1) if comm.rank == 0 else None
+
+
+def polls_for_ever(comm):
+    while not comm.Iprobe():
+        pass
+
+
+def no_such_rank(comm):
+    comm.send(1, 5)
+
+
+def negative_tag(comm):
+    comm.send(1, 0, tag=-5)
+
+
+def no_buffer(comm):
+    comm.Send(3.5, 1 - comm.rank)
+
+
+def requires_grad(comm):
+    comm.Send(torch.ones(2, requires_grad=True), 1 - comm.rank)
+
+
+def read_only(comm):
+    comm.Recv(b"abc", 1 - comm.rank)
+
+
+def same_memory(comm):
+    x = zeros()
+    comm.Allreduce(x, x)
+
+
+def does_not_divide(comm):
+    comm.Allgather(zeros(1), zeros(3))
+
+
+def aborts(comm):
+    comm.Abort(7) if comm.rank else comm.recv()
+
+
+MISTAKES = {
+    no_receive: ("deadlock", "Rank 0 sends to rank 1, which has returned without receiving it"),
+    wrong_tag: ("deadlock", "Rank 0 sent with tag 3", "rank 1 waits for tag 4"),
+    truncated: ("truncated", "has room for 3 float64", "sent 5 float64"),
+    datatypes: ("datatypes", "expects float32", "sent float64"),
+    other_collective: ("collectives", "rank 1 calls Allreduce", "where rank 0 calls Bcast"),
+    other_order: ("collectives", "rank 1 calls bcast", "where rank 0 calls allreduce", "collective call 1"),
+    other_root: ("collectives", "root=0 and root=1"),
+    other_counts: ("counts", "has 2 and 3 elements"),
+    other_operation: ("collectives", "the operations SUM and MAX"),
+    not_contiguous: ("buffer", "rank 0", "not contiguous", "np.ascontiguousarray"),
+    left_early: ("deadlock", "Rank 1 waits for a message from rank 0, which has returned without sending it"),
+    never_waited: ("never waited", "rank 0's Isend(dest=1, tag=0)"),
+    changed: ("changed", "its buffer was changed before its Wait"),
+    both_cases: ("datatypes", "one of them is upper-case", "rank 1's Recv", "rank 0's send"),
+    to_itself: ("deadlock", "Rank 0 sends to itself"),
+    all_send_first: ("deadlock", "circle: rank 0 -> rank 1 -> rank 0", "Each of them sends first"),
+    all_receive_first: ("deadlock", "Each of them receives before it sends"),
+    only_rank_0: ("deadlock", "allreduce is a collective call", "rank 1 did not"),
+    polls_for_ever: ("deadlock", "waits in Iprobe(source=ANY_SOURCE, tag=ANY_TAG)"),
+    no_such_rank: ("misuse", "dest=5, but there are ranks 0 to 1"),
+    negative_tag: ("misuse", "tag=-5"),
+    no_buffer: ("buffer", "a float is no buffer"),
+    requires_grad: ("buffer", "send x.detach()"),
+    read_only: ("buffer", "read-only"),
+    same_memory: ("buffer", "say MPI.IN_PLACE"),
+    does_not_divide: ("counts", "3 elements, which 2 ranks cannot share alike"),
+    aborts: ("misuse", "rank 1 called Abort(7)"),
+}
+
+
+@pytest.mark.parametrize("program", MISTAKES, ids=lambda p: p.__name__)
+def test_a_mistake_is_named_with_its_line(program):
+    kind, *phrases = MISTAKES[program]
+    with pytest.raises(ClusterError) as caught:
+        run(program, 2)
+    assert caught.value.kind == kind
+    for phrase in phrases:
+        assert phrase in str(caught.value)
+    lines = range(program.__code__.co_firstlineno, program.__code__.co_firstlineno + 12)
+    assert kind == "misuse" or any(f"test_cluster.py:{line}" in str(caught.value) for line in lines)
+    assert threading.active_count() < 20, "ranks still run"
+
+
+@pytest.mark.parametrize("program", [truncated, other_counts, all_send_first, not_contiguous], ids=lambda p: p.__name__)
+def test_every_rank_is_told(program):
+    told = {}
+
+    def watched(comm):
+        try:
+            program(comm)
+        except ClusterError as error:
+            told[comm.rank] = str(error)
+            raise
+
+    with pytest.raises(ClusterError) as caught:
+        run(watched, 2)
+    assert told == {0: str(caught.value), 1: str(caught.value)}
+
+
+def test_a_deadlock_has_its_circle_and_all_who_wait():
+    def program(comm):
+        if comm.rank == 0:
+            comm.Recv(zeros(), 3)
+        else:
+            comm.Recv(zeros(), comm.rank % 3 + 1)  # 1 -> 2 -> 3 -> 1
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, 4)
+    assert sorted(caught.value.cycle) == [1, 2, 3]
+    assert [(w.rank, w.peers) for w in caught.value.waits] == [(0, (3,)), (1, (2,)), (2, (3,)), (3, (1,))]
+
+
+def test_small_messages_pass_where_sends_are_eager_and_the_same_program_hangs_where_they_are_not():
+    run(all_send_first, 3, eager=100)
+    with pytest.raises(Deadlock):
+        run(all_send_first, 3)
+
+
+def test_a_rank_that_raises_ends_all_and_says_which_it_was():
+    ended = []
+
+    def program(comm):
+        try:
+            if comm.rank == 1:
+                raise ZeroDivisionError("mine")
+            comm.barrier()
+        finally:
+            ended.append(comm.rank)
+
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        run(program, 3)
+    assert caught.value.__notes__ == ["on virtual rank 1 of 3"] and sorted(ended) == [0, 1, 2]
+
+
+def test_a_received_array_is_not_there_before_wait():
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank == 0:
+            comm.Send(np.ones(1), 1)
+            return None
+        request = comm.Irecv(x, 0)
+        comm.compute(1.0)
+        before = x[0]
+        request.Wait()
+        return before, x[0]
+
+    assert run(program, 2).results[1] == (0, 1)
+
+
+def test_bad_arguments_of_run():
+    with pytest.raises(ValueError, match="1 rank or more"):
+        run(print, 0)
+    with pytest.raises(ValueError, match="a number of bytes"):
+        run(print, 2, eager=-1)
+    with pytest.raises(ValueError, match="nodes for 2 ranks, the run has 3"):
+        run(print, 3, Topology(nodes=(0, 1)))
+    with pytest.raises(ValueError, match="a link 0 -> 5, the run has ranks 0 to 1"):
+        run(print, 2, Topology(links={(0, 5): "1 GbE"}))
+    with pytest.raises(RuntimeError, match="virtual ranks cannot start virtual ranks"):
+        run(lambda comm: run(print, 2), 2)
+    with pytest.raises(RuntimeError, match="no virtual ranks are running"):
+        MPI.Wtime()
+    assert run(lambda comm: comm.rank, 2).results == [0, 1]  # and after all that they still start
+
+
+def test_random_numbers_outside_go_on_as_if_nothing_had_run():
+    torch.manual_seed(0)
+    np.random.seed(0)
+    wanted = torch.rand(2), np.random.rand(2)
+    torch.manual_seed(0)
+    np.random.seed(0)
+    run(lambda comm: (torch.rand(5), np.random.rand(5)), 2)
+    assert torch.equal(torch.rand(2), wanted[0]) and (np.random.rand(2) == wanted[1]).all()

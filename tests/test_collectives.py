@@ -1,0 +1,195 @@
+"""Collectives by hand: sums, bits, bytes and messages, at any number of ranks and any length."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from mpcourse.collectives import (
+    ALGORITHMS,
+    barrier,
+    broadcast,
+    hierarchical_allreduce,
+    reduce,
+    ring_allgather,
+    ring_reduce_scatter,
+)
+from mpcourse.collectives.numbers import edges
+from mpcourse.virtual import ClusterError, Link, Topology, run
+
+SIZES = [1, 2, 3, 4, 5, 7, 8, 13]
+ALL = {**ALGORITHMS, "hierarchical": hierarchical_allreduce}
+
+
+def two_a_node(size):
+    return Topology(nodes=tuple(r // 2 for r in range(size)))
+
+
+def inputs(size, length, seed):
+    return [np.random.default_rng((seed, r)).standard_normal(length) for r in range(size)]
+
+
+def summed(function, data, link="10 GbE", **kwargs):
+    def program(comm):
+        x = data[comm.rank].copy() if isinstance(data[0], np.ndarray) else data[comm.rank].clone()
+        function(comm, x, **kwargs)
+        return x
+
+    return run(program, len(data), link)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_of_any_length_with_the_same_bits_on_every_rank(name, size):
+    seed = int(np.random.default_rng().integers(2**31))
+    for length in sorted({0, 1, size - 1, size, size + 1, 100}):
+        data = inputs(size, length, seed)
+        results = summed(ALL[name], data, two_a_node(size)).results
+        # Higham 2002, section 4.2: in any order |error| <= (p - 1) u sum |x|, to first order.
+        bound = 1.01 * (size - 1) * np.finfo(float).eps / 2 * np.sum(np.abs(data), axis=0)
+        exact = [math.fsum(column) for column in zip(*data, strict=True)]
+        for x in results:
+            assert (np.abs(x - exact) <= bound).all(), f"seed {seed}"
+            assert x.tobytes() == results[0].tobytes()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64, torch.uint8, torch.complex64],
+    ids=str,
+)
+def test_any_dtype_that_adds_and_any_shape(name, dtype):
+    results = summed(ALL[name], [torch.full((3, 2), r + 1).to(dtype) for r in range(3)]).results
+    assert all(x.dtype == dtype and torch.equal(x, torch.full((3, 2), 6).to(dtype)) for x in results)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_another_operation(name):
+    data = [np.array([r, -r, r % 2]) for r in range(5)]
+    assert all((x == [4, 0, 1]).all() for x in summed(ALL[name], data, op=np.maximum).results)
+
+
+def ring_bytes(size, length):
+    """Each rank's: all chunks but one, twice. Which are left out depends on the rank."""
+    edge = edges(length, size)
+    chunk = [8 * (b - a) for a, b in zip(edge[:-1], edge[1:], strict=True)]
+    return [2 * 8 * length - chunk[(r + 1) % size] - chunk[(r + 2) % size] for r in range(size)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_and_messages_are_those_of_the_closed_forms(size):
+    for length in (0, 1, size, 96, 101):
+        data, n, p = inputs(size, length, 0), 8 * length, size
+        power = 1 << (p.bit_length() - 1)
+        rounds, extra = power.bit_length() - 1, p - power
+        ranks = range(p)
+        folded = [r < 2 * extra and r % 2 == 0 for r in ranks]  # gives all it has, once
+        helper = [r < 2 * extra and r % 2 == 1 for r in ranks]  # and gives the sum back
+
+        done = summed(ALGORITHMS["naive"], data)
+        sends = [p - 1] + [1] * (p - 1)
+        assert done.messages.sum(1).tolist() == sends and done.traffic.sum(1).tolist() == [n * s for s in sends]
+
+        done = summed(ALGORITHMS["ring"], data)
+        assert done.messages.sum(1).tolist() == [2 * (p - 1)] * p
+        assert done.traffic.sum(1).tolist() == (ring_bytes(p, length) if p > 1 else [0])
+
+        done = summed(ALGORITHMS["doubling"], data)
+        sends = [1 if f else rounds + h for f, h in zip(folded, helper, strict=True)]
+        assert done.messages.sum(1).tolist() == sends and done.traffic.sum(1).tolist() == [n * s for s in sends]
+
+        done = summed(ALGORITHMS["rabenseifner"], data)
+        sends = [1 if f else 2 * rounds + h for f, h in zip(folded, helper, strict=True)]
+        assert done.messages.sum(1).tolist() == sends
+        if length % power == 0:
+            share = 2 * n * (power - 1) // power
+            wanted = [n if f else share + h * n for f, h in zip(folded, helper, strict=True)]
+            assert done.traffic.sum(1).tolist() == wanted
+
+        done = summed(ALGORITHMS["tree"], data)
+        assert done.messages.sum() == 2 * (p - 1) and done.traffic.sum() == 2 * (p - 1) * n
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_time_is_that_of_the_closed_forms(size):
+    alpha, beta, length, p = 2e-6, 1e-9, 64_000, size
+    data, link, n, rounds = inputs(size, length, 1), Link("test", 1 / beta, alpha), 8 * length, size.bit_length() - 1
+    wanted = {
+        "naive": 2 * (p - 1) * (alpha + n * beta),
+        "tree": 2 * rounds * (alpha + n * beta),
+        "ring": 2 * (p - 1) * (alpha + n / p * beta),
+        "doubling": rounds * (alpha + n * beta),
+        "rabenseifner": 2 * rounds * alpha + 2 * n * (p - 1) / p * beta,
+    }
+    for name, seconds in wanted.items():
+        assert summed(ALGORITHMS[name], data, link).seconds == pytest.approx(seconds, rel=1e-9), name
+
+
+def test_two_levels_send_one_sum_a_node_over_the_slow_link():
+    nodes = Topology(nodes=(0, 0, 0, 0, 1, 1, 1, 1), inside=Link("in", 1e11, 1e-7), between=Link("out", 1e9, 1e-5))
+    data = inputs(8, 100_000, 2)
+    two, one = (summed(ALL[name], data, nodes) for name in ("hierarchical", "ring"))
+    between = two.traffic[:4, 4:].sum() + two.traffic[4:, :4].sum()
+    assert between == 2 * 8 * 100_000  # the leaders exchange n bytes, each its half twice
+    assert between < one.traffic[:4, 4:].sum() + one.traffic[4:, :4].sum()
+    assert two.seconds < 0.7 * one.seconds
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_parts(size):
+    data = inputs(size, 20, 3)
+    edge = edges(20, size)
+
+    def program(comm):
+        found = {}
+        for root in range(comm.size):
+            x = data[comm.rank].copy()
+            broadcast(comm, x, root)
+            assert (x == data[root]).all()
+            x = data[comm.rank].copy()
+            reduce(comm, x, root=root)
+            if comm.rank == root:
+                np.testing.assert_allclose(x, np.sum(data, axis=0), atol=1e-12)
+        x = data[comm.rank].copy()
+        ring_reduce_scatter(comm, x)
+        own = slice(edge[(comm.rank + 1) % comm.size], edge[(comm.rank + 1) % comm.size + 1])
+        np.testing.assert_allclose(x[own], np.sum(data, axis=0)[own], atol=1e-12)
+        ring_allgather(comm, x)
+        np.testing.assert_allclose(x, np.sum(data, axis=0), atol=1e-12)
+        comm.compute(float(comm.rank))
+        barrier(comm)
+        return found
+
+    done = run(program, size)
+    assert min(done.clock) >= size - 1  # nobody leaves the barrier before the last has come
+
+
+def test_what_cannot_be_summed_in_place_is_refused():
+    x = np.zeros((4, 4))
+    for bad, error, said in (
+        (x[:, 1], ValueError, "not contiguous"),
+        ([1.0, 2.0], TypeError, "x is a list: a numpy array or a CPU tensor"),
+        (torch.zeros(4, 4).t(), ValueError, "not contiguous"),
+        (torch.zeros(2, device="meta"), ValueError, "x is on meta"),
+        (np.broadcast_to(1.0, 3).reshape(3)[:0].copy(), None, ""),
+    ):
+        for function in ALL.values():
+            if error is None:
+                summed(function, [bad, bad])
+            else:
+                with pytest.raises(error, match=said):
+                    run(lambda comm, function=function, bad=bad: function(comm, bad), 2)
+    frozen = np.zeros(2)
+    frozen.setflags(write=False)
+    with pytest.raises(ValueError, match="read-only"):
+        run(lambda comm: ALGORITHMS["ring"](comm, frozen), 2)
+    with pytest.raises(ValueError, match="root is one of the ranks 0 to 1, not 2"):
+        run(lambda comm: broadcast(comm, np.zeros(1), 2), 2)
+
+
+@pytest.mark.parametrize("name", ["naive", "tree", "doubling", "rabenseifner"])
+def test_ranks_with_other_lengths_are_told(name):
+    with pytest.raises(ClusterError, match="truncated"):
+        run(lambda comm: ALGORITHMS[name](comm, np.zeros(8 - 4 * comm.rank)), 2)

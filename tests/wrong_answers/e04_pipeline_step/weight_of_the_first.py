@@ -1,0 +1,38 @@
+# says: All micro-batches have the weight of one of them
+# thinks: All micro-batches have one size, so I compute the weight once.
+"""Exercise e04: one training step, by a schedule."""
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    p = len(stages)
+    m = len(schedule[0]) // 2
+    xs, targets = x.tensor_split(m), target.tensor_split(m)
+    weight = len(targets[0]) / len(target)
+    arrived, grads, kept = {}, {}, {}
+    total = 0
+    position = [0] * p
+    while any(position[s] < len(schedule[s]) for s in range(p)):
+        for s in range(p):
+            if position[s] == len(schedule[s]):
+                continue
+            kind, k = schedule[s][position[s]]
+            if kind == "F":
+                if s > 0 and (s, k) not in arrived:
+                    continue
+                given = xs[k] if s == 0 else arrived.pop((s, k))
+                out = stages[s](given)
+                if s == p - 1:
+                    out = loss(out, targets[k]) * weight
+                    total = total + out.detach()
+                else:
+                    arrived[s + 1, k] = out.detach().to(devices[s + 1]).requires_grad_()
+                kept[s, k] = given, out
+            else:
+                if s < p - 1 and (s, k) not in grads:
+                    continue
+                given, out = kept.pop((s, k))
+                out.backward(grads.pop((s, k), None))
+                if s > 0:
+                    grads[s - 1, k] = given.grad.to(devices[s - 1])
+            position[s] += 1
+    return total
