@@ -8,6 +8,8 @@ import torch
 
 from mpcourse.collectives import (
     ALGORITHMS,
+    Cost,
+    allreduce,
     barrier,
     broadcast,
     hierarchical_allreduce,
@@ -15,11 +17,12 @@ from mpcourse.collectives import (
     ring_allgather,
     ring_reduce_scatter,
 )
+from mpcourse.collectives.cost import FORMULAS, best, crossovers, fit, seconds
 from mpcourse.collectives.numbers import edges
 from mpcourse.virtual import ClusterError, Link, Topology, run
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 13]
-ALL = {**ALGORITHMS, "hierarchical": hierarchical_allreduce}
+ALL = {**ALGORITHMS, "hierarchical": hierarchical_allreduce, "chosen": allreduce}
 
 
 def two_a_node(size):
@@ -112,19 +115,56 @@ def test_bytes_and_messages_are_those_of_the_closed_forms(size):
         assert done.messages.sum() == 2 * (p - 1) and done.traffic.sum() == 2 * (p - 1) * n
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_time_is_that_of_the_closed_forms(size):
-    alpha, beta, length, p = 2e-6, 1e-9, 64_000, size
-    data, link, n, rounds = inputs(size, length, 1), Link("test", 1 / beta, alpha), 8 * length, size.bit_length() - 1
-    wanted = {
-        "naive": 2 * (p - 1) * (alpha + n * beta),
-        "tree": 2 * rounds * (alpha + n * beta),
-        "ring": 2 * (p - 1) * (alpha + n / p * beta),
-        "doubling": rounds * (alpha + n * beta),
-        "rabenseifner": 2 * rounds * alpha + 2 * n * (p - 1) / p * beta,
-    }
-    for name, seconds in wanted.items():
-        assert summed(ALGORITHMS[name], data, link).seconds == pytest.approx(seconds, rel=1e-9), name
+    cost, length = Cost(2e-6, 1e-9), 240_000
+    data, link = inputs(size, length, 1), Link("test", 1 / cost.beta, cost.alpha)
+    for name in FORMULAS:
+        if name == "tree" and size & (size - 1):
+            continue  # the formula counts a full last round
+        wanted = seconds(name, size, 8 * length, cost)
+        assert summed(ALGORITHMS[name], data, link).seconds == pytest.approx(wanted, rel=1e-9), name
+
+
+def test_formulas_are_the_published_ones():
+    p, n, c = 6, 1000.0, Cost(2.0, 3.0, 5.0)
+    assert seconds("ring", p, n, c) == pytest.approx(2 * 5 * 2 + 2 * n * 5 / 6 * 3 + n * 5 / 6 * 5)
+    assert seconds("doubling", 8, n, c) == pytest.approx(3 * 2 + n * 3 * 3 + n * 3 * 5)
+    assert seconds("rabenseifner", 8, n, c) == pytest.approx(2 * 3 * 2 + 2 * n * 7 / 8 * 3 + n * 7 / 8 * 5)
+    # Not a power of two: (2 floor(lg p) + 2) alpha + (2 (p' - 1) / p' + 2) n beta + (1 + (p' - 1) / p') n gamma.
+    assert seconds("rabenseifner", p, n, c) == pytest.approx(6 * 2 + (2 * 3 / 4 + 2) * n * 3 + (1 + 3 / 4) * n * 5)
+    assert seconds("tree", p, n, c) == pytest.approx(2 * 3 * 2 + 2 * 3 * n * 3 + 3 * n * 5)
+    with pytest.raises(ValueError, match="no formula for 'star': choose one of naive, tree, ring"):
+        seconds("star", p, n, c)
+    with pytest.raises(ValueError, match="1 rank and 0 bytes are the least"):
+        seconds("ring", 0, n, c)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 16, 100])
+def test_crossovers_are_where_the_best_changes(size):
+    cost = Cost(5e-6, 2e-10, 1e-10)
+    found = crossovers(size, cost)
+    assert found[0][0] == 0 and len({name for _, name in found}) == len(found)
+    for (_, before), (nbytes, after) in zip(found, found[1:], strict=False):
+        assert best(size, nbytes - 1, cost) == before and best(size, nbytes, cost) == after
+    for nbytes in (0, 100, 10**4, 10**6, 10**8):
+        assert best(size, nbytes, cost) == [name for begin, name in found if begin <= nbytes][-1]
+
+
+def test_a_fit_finds_the_links_alpha_and_beta():
+    costs = run(lambda comm: fit(comm, runs=3), 3, Link("test", 2e9, 7e-6)).results
+    assert costs[0] == costs[1] == costs[2]
+    assert costs[0].alpha == pytest.approx(7e-6) and costs[0].beta == pytest.approx(5e-10) and costs[0].gamma == 0
+    with pytest.raises(ValueError, match="a message needs two ranks"):
+        run(fit, 1)
+
+
+def test_allreduce_takes_the_algorithm_that_its_cost_tells():
+    slow_start, slow_link = Cost(1.0, 1e-9), Cost(1e-9, 1.0)
+    data = inputs(8, 64, 4)
+    assert (summed(allreduce, data, cost=slow_start).messages.sum(1) == 3).all()  # recursive doubling
+    done = summed(allreduce, data, cost=slow_link)
+    assert (done.traffic.sum(1) == 2 * 64 * 8 * 7 // 8).all()  # Rabenseifner or the ring
 
 
 def test_two_levels_send_one_sum_a_node_over_the_slow_link():

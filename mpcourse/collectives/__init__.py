@@ -4,6 +4,8 @@ All ranks of `comm` call the same function with arrays (or CPU tensors) of one l
 algorithm, with its source, and with what it sends by closed form.
 """
 
+from mpcourse.collectives.choose import allreduce
+from mpcourse.collectives.cost import Cost
 from mpcourse.collectives.doubling import recursive_doubling_allreduce
 from mpcourse.collectives.hierarchical import hierarchical_allreduce
 from mpcourse.collectives.naive import naive_allreduce
@@ -21,6 +23,8 @@ ALGORITHMS = {
 
 __all__ = [
     "ALGORITHMS",
+    "Cost",
+    "allreduce",
     "barrier",
     "broadcast",
     "hierarchical_allreduce",

@@ -1,0 +1,137 @@
+"""What an all-reduce takes: alpha seconds a message, beta a byte sent, gamma a byte added up.
+
+Formulas: Thakur, Rabenseifner & Gropp 2005, and Patarasuk & Yuan 2009 for the ring. lg is the logarithm to base 2.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpcourse.virtual import mpi_of
+
+SIZES = (0, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """alpha: seconds a message. beta: seconds a byte that is sent. gamma: seconds a byte that is added up."""
+
+    alpha: float
+    beta: float
+    gamma: float = 0.0
+
+
+def _naive(p: int, n: float, c: Cost) -> float:
+    return 2 * (p - 1) * (c.alpha + n * c.beta) + (p - 1) * n * c.gamma
+
+
+def _tree(p: int, n: float, c: Cost) -> float:
+    rounds = (p - 1).bit_length()
+    return 2 * rounds * (c.alpha + n * c.beta) + rounds * n * c.gamma
+
+
+def _ring(p: int, n: float, c: Cost) -> float:
+    return 2 * (p - 1) * c.alpha + 2 * n * (p - 1) / p * c.beta + n * (p - 1) / p * c.gamma
+
+
+def _doubling(p: int, n: float, c: Cost) -> float:
+    rounds, fold = _rounds(p)
+    return (rounds + 2 * fold) * (c.alpha + n * c.beta) + (rounds + fold) * n * c.gamma
+
+
+def _rabenseifner(p: int, n: float, c: Cost) -> float:
+    rounds, fold = _rounds(p)
+    power = 1 << rounds
+    share = (power - 1) / power
+    return (2 * rounds + 2 * fold) * c.alpha + (2 * share + 2 * fold) * n * c.beta + (share + fold) * n * c.gamma
+
+
+def _rounds(p: int) -> tuple[int, int]:
+    """floor(lg p), and 1 where p is no power of two: then numbers are folded before and after."""
+    rounds = p.bit_length() - 1
+    return rounds, int(p != 1 << rounds)
+
+
+FORMULAS: dict[str, Callable[[int, float, Cost], float]] = {
+    "naive": _naive, "tree": _tree, "ring": _ring, "doubling": _doubling, "rabenseifner": _rabenseifner,
+}  # fmt: skip
+
+
+def seconds(algorithm: str, p: int, nbytes: float, cost: Cost) -> float:
+    """What an all-reduce of `nbytes` bytes over p ranks takes by the formula. Raises ValueError for an unknown one."""
+    if algorithm not in FORMULAS:
+        raise ValueError(f"there is no formula for {algorithm!r}: choose one of {', '.join(FORMULAS)}")
+    if p < 1 or nbytes < 0:
+        raise ValueError(f"{p} ranks and {nbytes} bytes: 1 rank and 0 bytes are the least")
+    return FORMULAS[algorithm](p, nbytes, cost)
+
+
+def best(p: int, nbytes: float, cost: Cost, of: Sequence[str] = tuple(FORMULAS)) -> str:
+    """The algorithm that takes least by its formula; of equals the first in `of`."""
+    return min(of, key=lambda name: seconds(name, p, nbytes, cost))
+
+
+def crossovers(p: int, cost: Cost, of: Sequence[str] = tuple(FORMULAS), most: int = 1 << 30) -> list[tuple[int, str]]:
+    """From how many bytes on which algorithm is the best: (0, "doubling"), (17_532, "ring"), ... up to `most` bytes.
+
+    All formulas are straight lines in n, so that one which has been overtaken never comes back.
+    """
+    found, nbytes = [(0, best(p, 0, cost, of))], 0
+    while best(p, most, cost, of) != found[-1][1]:
+        low, high = nbytes, most
+        while high - low > 1:  # the first size at which another one is best
+            middle = (low + high) // 2
+            low, high = (middle, high) if best(p, middle, cost, of) == found[-1][1] else (low, middle)
+        found.append((high, best(p, high, cost, of)))
+        nbytes = high
+    return found
+
+
+def fit(comm: Any, sizes: Sequence[int] = SIZES, runs: int = 20) -> Cost:
+    """Measure alpha, beta and gamma: a ping-pong between ranks 0 and 1, and adding on rank 0. All ranks call it.
+
+    sizes: bytes. runs: of each; the median counts. Every rank gets what rank 0 found. alpha and beta are those whose
+    relative errors are least in squares; gamma is of float64 numbers that no cache holds. Virtual ranks are measured by
+    their own clock, on which adding takes no time. Raises ValueError for fewer than 2 ranks.
+    """
+    if comm.size < 2:
+        raise ValueError("a message needs two ranks: start this with -np 2 or more")
+    clock = mpi_of(comm).Wtime
+    rows = [(size, _ping_pong(comm, size, runs, clock)) for size in sizes]
+    cost = None
+    if comm.rank == 0:
+        size, time = np.array([s for s, _ in rows], float), np.array([t for _, t in rows])
+        matrix = np.stack([1 / time, size / time], axis=1)
+        alpha, beta = np.linalg.lstsq(matrix, np.ones(len(rows)), rcond=None)[0]
+        cost = Cost(float(alpha), float(beta), _adding(clock, runs))
+    return comm.bcast(cost)
+
+
+def _ping_pong(comm: Any, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
+    """Seconds of one message, one way; on rank 0."""
+    data, taken = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8), []
+    comm.Barrier()
+    for _ in range(runs + 2 if comm.rank < 2 else 0):
+        begin = clock()
+        if comm.rank == 0:
+            comm.Send(data, 1)
+            comm.Recv(data, 1)
+        else:
+            comm.Recv(data, 0)
+            comm.Send(data, 0)
+        taken.append((clock() - begin) / 2)
+    comm.Barrier()
+    return statistics.median(taken[2:]) if comm.rank == 0 else 0.0
+
+
+def _adding(clock: Callable[[], float], runs: int) -> float:
+    x, y = (np.random.default_rng(seed).standard_normal(1 << 21) for seed in (0, 1))
+    taken = []
+    for _ in range(runs):
+        begin = clock()
+        x += y
+        taken.append(clock() - begin)
+    return statistics.median(taken) / x.nbytes

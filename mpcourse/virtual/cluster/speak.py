@@ -1,0 +1,211 @@
+"""How a rank sends, receives and looks for messages: what the methods of a communicator have in common."""
+
+import operator
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from mpcourse.virtual.cluster.buffers import flat
+from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.mail import ANY, Message
+from mpcourse.virtual.cluster.request import Line, Request, Status, put, told_call
+
+if TYPE_CHECKING:
+    from mpcourse.virtual.cluster.comm import VirtualComm
+
+ANY_SOURCE, ANY_TAG, PROC_NULL, UNDEFINED = -2, -1, -1, -32766
+
+
+def send(
+    comm: "VirtualComm",
+    name: str,
+    data: np.ndarray,
+    dest: int,
+    tag: int,
+    line: Line,
+    blocking: bool,
+    *,
+    eager: int | None = None,
+    ready: bool = False,
+    objects: bool = False,
+) -> Any:
+    """eager: the most bytes that do not wait for their receiver. The request of a send that does not block."""
+    world, me = comm.world, comm.me
+    world.begin(me)
+    peer, tag = peer_of(comm, name, "dest", dest), tag_of(comm, name, tag)
+    m = Message(name, me, comm.rank, peer, tag, data, objects, world.clock[me], line)
+    m.eager = m.nbytes < world.eager if eager is None else m.nbytes <= eager
+    q = None
+    if not m.eager or not blocking:
+        q = m.request = Request(world, comm, name, peer, tag, data, objects, False, blocking, line)
+    if peer == PROC_NULL or m.eager:
+        if q is not None:
+            q.end = m.posted
+    if peer != PROC_NULL:
+        world.mail.send(m, comm.context, comm.ranks[peer], m.eager or not blocking, ready)
+    if not blocking:
+        assert q is not None
+        q.data = m.data  # to tell, in its Wait, whether it was changed
+        world.open[me][id(q)] = q
+        return q
+    if q is not None:
+        world.wait(me, (q,))
+    return None
+
+
+def exchange(
+    comm: "VirtualComm",
+    name: str,
+    data: np.ndarray,
+    dest: int,
+    sendtag: int,
+    into: np.ndarray | None,
+    source: int,
+    recvtag: int,
+    status: Status | None,
+    line: Line,
+) -> Any:
+    """Send and receive at once. The send ends whatever its receiver does, so a rank need not wait for its turn."""
+    world, me = comm.world, comm.me
+    if world.ordered or world.failure is not None:
+        world.begin(me)
+    peer = peer_of(comm, name, "dest", dest)
+    end = 0.0
+    if peer != PROC_NULL:
+        objects = into is None
+        m = Message(name, me, comm.rank, peer, tag_of(comm, name, sendtag), data, objects, world.clock[me], line)
+        m.eager = True
+        world.mail.send(m, comm.context, comm.ranks[peer], True)
+        end = m.end
+    found = recv(comm, name, into, source, recvtag, line, status, False)
+    if end > world.clock[me]:
+        world.clock[me] = end
+    return found
+
+
+def recv(
+    comm: "VirtualComm",
+    name: str,
+    into: np.ndarray | None,
+    source: int,
+    tag: int,
+    line: Line,
+    status: Status | None,
+    in_turn: bool = True,
+) -> Any:
+    """Receive; an object where there is no array to receive into."""
+    world, me = comm.world, comm.me
+    if source == ANY_SOURCE or source == PROC_NULL:
+        in_turn = True
+    elif world.failure is None:
+        # Most often the message is there: then nothing needs to be kept.
+        if in_turn:
+            world.begin(me)
+            in_turn = False
+        peer, wanted = peer_of(comm, name, "source", source), ANY if tag == ANY_TAG else tag_of(comm, name, tag)
+        m = world.mail.take(comm.context, me, peer, wanted)
+        if m is not None:
+            if into is None or m.objects or m.data.dtype is not into.dtype or m.nbytes > into.nbytes:
+                world.mail.check(m, Request(world, comm, name, peer, wanted, into, into is None, True, True, line))
+            since = world.clock[me]
+            world.clock[me] = end = world.mail.move(m, me, since)
+            if world.record and end > since:
+                world.spans += (me, name, "wait", since, end)
+            if status is not None:
+                status.source, status.tag, status.nbytes = m.source, m.tag, m.nbytes
+            if into is None:
+                return pickle.loads(m.data.data)
+            put(m.data, into)
+            return None
+    r = irecv(comm, name, into, source, tag, line, True, in_turn)
+    world.wait(me, (r,))
+    return r._complete(status)
+
+
+def irecv(
+    comm: "VirtualComm",
+    name: str,
+    into: np.ndarray | None,
+    source: int,
+    tag: int,
+    line: Line,
+    blocking: bool,
+    in_turn: bool = True,
+) -> Request:
+    world = comm.world
+    if in_turn:
+        world.begin(comm.me)
+    peer = ANY if source == ANY_SOURCE else peer_of(comm, name, "source", source)
+    wanted = ANY if tag == ANY_TAG else tag_of(comm, name, tag)
+    r = Request(world, comm, name, peer, wanted, into, into is None, True, blocking, line)
+    if source == PROC_NULL:
+        r.end, r.source, r.nbytes = r.posted, PROC_NULL, 0
+    else:
+        world.mail.receive(r)
+    if not blocking:
+        world.open[r.owner][id(r)] = r
+    return r
+
+
+def probe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status | None) -> None:
+    if source == PROC_NULL:
+        return
+    rank, wanted, told = wanted_by(comm, name, source, tag)
+    comm.world.begin(rank)
+    while not comm.world.mail.find(wanted[0], rank, *wanted[1:], status):
+        comm.world.watch(rank, wanted, told)
+
+
+def iprobe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status | None) -> bool:
+    rank, (context, peer, wanted), told = wanted_by(comm, name, source, tag)
+    return comm.world.poll(rank, lambda: comm.world.mail.find(context, rank, peer, wanted, status), told)
+
+
+def wanted_by(comm: "VirtualComm", name: str, source: int, tag: int) -> tuple[int, tuple[int, int, int], str]:
+    peer = ANY if source == ANY_SOURCE else peer_of(comm, name, "source", source)
+    wanted = ANY if tag == ANY_TAG else tag_of(comm, name, tag)
+    told = told_call(name, "source", peer, wanted)
+    return comm.me, (comm.context, peer, wanted), told
+
+
+def memory_of(comm: "VirtualComm", buf: Any, writable: bool) -> np.ndarray:
+    try:
+        return flat(buf, writable)
+    except ClusterError as error:
+        misuse(comm, error)
+
+
+def misuse(comm: "VirtualComm", error: ClusterError) -> NoReturn:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    at = comm.world.told((frame.f_code, frame.f_lasti))
+    comm.world.fail(error.kind, f"rank {comm.me}, {at}: {error.text}")
+
+
+def peer_of(comm: "VirtualComm", name: str, what: str, rank: int) -> int:
+    if type(rank) is not int:
+        try:
+            rank = operator.index(rank)
+        except TypeError:
+            raise TypeError(f"{name}: {what} is a rank, an integer, not {rank!r}") from None
+    if not 0 <= rank < comm.size and rank != PROC_NULL:
+        misuse(comm, ClusterError("misuse", f"{name}: {what}={rank}, but there are ranks 0 to {comm.size - 1}"))
+    return rank
+
+
+def tag_of(comm: "VirtualComm", name: str, tag: int) -> int:
+    if type(tag) is not int:
+        try:
+            tag = operator.index(tag)
+        except TypeError:
+            raise TypeError(f"{name}: a tag is an integer, not {tag!r}") from None
+    if not 0 <= tag < 2**28:
+        misuse(comm, ClusterError("misuse", f"{name}: tag={tag}, but tags are 0 to {2**28 - 1}"))
+    return tag
+
+
+def pickled(obj: Any) -> np.ndarray:
+    return np.frombuffer(pickle.dumps(obj, pickle.HIGHEST_PROTOCOL), np.uint8)
