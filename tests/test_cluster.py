@@ -254,6 +254,18 @@ def test_ranks_of_a_node_share_its_link():
     assert run(lambda comm: MPI.Get_processor_name(), 4, nodes).results == ["node0", "node0", "node1", "node1"]
 
 
+def test_a_rank_computes_or_waits_all_the_time_in_a_ring():
+    def program(comm):
+        comm.compute(2e-4 * (1 + comm.rank % 2))
+        ring(comm, np.ones(50_001))
+
+    done = run(program, 4)
+    for rank, end in enumerate(done.clock):
+        own = sorted((e.start, e.end) for e in done.events if e.lane == f"rank {rank}")
+        assert own[0][0] == 0 and own[-1][1] == end
+        assert all(before[1] == after[0] for before, after in zip(own, own[1:], strict=False))
+
+
 def test_one_slow_link():
     slow = Topology(between=LINK, links={(0, 1): Link("slow", 1e6, 0)})
 

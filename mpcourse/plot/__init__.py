@@ -12,11 +12,13 @@ from mpcourse.plot.steps import memory_bill, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
 from mpcourse.plot.traffic import traffic
+from mpcourse.plot.waits import deadlock
 
 __all__ = [
     "COLORS",
     "color",
     "contact_sheet",
+    "deadlock",
     "learning_curves",
     "lines",
     "memory",

@@ -38,7 +38,8 @@ def traffic(
     axis.imshow(np.ma.masked_equal(nbytes, 0), cmap="Blues", vmin=0, vmax=1.15 * most, aspect="auto")
     for (a, b), count in number.items():
         row, column = names.index(a), names.index(b)
-        told = f"{size(moved[a, b])}\n{count} {'copy' if count == 1 else 'copies'}"
+        one, more = ("message", "messages") if a.startswith("rank") else ("copy", "copies")
+        told = f"{size(moved[a, b])}\n{count} {one if count == 1 else more}"
         ink = "white" if moved[a, b] > 0.6 * most else INK
         axis.text(column, row, told, fontsize=8, color=ink, ha="center", va="center")
     axis.set_xticks(range(n), names)

@@ -80,8 +80,10 @@ def exchange(
         world.mail.send(m, comm.context, comm.ranks[peer], True)
         end = m.end
     found = recv(comm, name, into, source, recvtag, line, status, False)
-    if end > world.clock[me]:
+    if end > (since := world.clock[me]):  # what it sends takes longer than what it receives
         world.clock[me] = end
+        if world.record:
+            world.spans += (me, name, "wait", since, end)
     return found
 
 

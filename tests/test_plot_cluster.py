@@ -1,0 +1,56 @@
+"""Figures of virtual ranks: who waits for whom, and their messages in the common figures."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.text import Annotation
+
+from mpcourse import plot
+from mpcourse.collectives import ring_allreduce
+from mpcourse.virtual import Deadlock, run
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def caught(program, size):
+    with pytest.raises(Deadlock) as error:
+        run(program, size)
+    return error.value
+
+
+def test_a_deadlock_is_drawn_with_its_circle():
+    def program(comm):
+        if comm.rank == 0:
+            comm.Recv(np.zeros(2), 3)
+        elif comm.rank == 5:
+            comm.send(1, 4)
+        elif comm.rank != 4:
+            comm.Recv(np.zeros(2), comm.rank % 3 + 1)  # 1 -> 2 -> 3 -> 1
+
+    made = plot.deadlock(caught(program, 6))
+    (axis,) = made.axes
+    arrows = [a.arrow_patch for a in axis.texts if isinstance(a, Annotation) and a.arrow_patch]
+    bold = {arrow.get_edgecolor() for arrow in arrows if arrow.get_linewidth() > 2}
+    assert len(arrows) == 5 and len(bold) == 3
+    words = [t.get_text() for t in axis.texts]
+    assert {"0", "1", "2", "3", "4", "5", "has returned"} <= set(words)
+    assert any(w.startswith("send(dest=4, tag=0)\ntest_plot_cluster.py:") for w in words)
+    assert made.get_suptitle() == "No rank can go on: 3 wait for each other in a circle"
+
+
+def test_more_ranks_than_can_be_told_apart():
+    error = caught(lambda comm: comm.recv(source=(comm.rank + 1) % comm.size), 25)
+    with pytest.raises(ValueError, match="25 ranks wait: no figure tells more than 24 apart"):
+        plot.deadlock(error)
+
+
+def test_messages_of_ranks_are_drawn_as_traffic_and_as_a_timeline():
+    done = run(lambda comm: ring_allreduce(comm, np.ones(400)), 4)
+    words = [t.get_text() for t in plot.traffic(done.events).axes[0].texts]
+    assert len(words) == 4 and all(w.endswith("6 messages") for w in words)
+    rows = [t.get_text() for t in plot.timeline(done.events).axes[0].get_yticklabels()]
+    assert rows == [f"rank {r}" for r in range(4)] + [f"rank {r} -> rank {(r + 1) % 4}" for r in range(4)]
