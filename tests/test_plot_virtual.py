@@ -362,7 +362,7 @@ def test_traffic_of_ranks_is_drawn_from_plain_events():
     ]
     figure = plot.traffic(events)
     assert names(figure) == ["rank 0", "rank 2", "rank 10"]
-    assert sorted(texts(figure)) == ["3.00 MiB\n1 message", "512 B\n1 copy"]
+    assert sorted(texts(figure)) == ["3.00 MiB\n1 message", "512 B\n1 message"]
 
 
 # -- nothing to draw --
