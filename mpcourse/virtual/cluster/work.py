@@ -79,11 +79,12 @@ def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
 def reduce(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int | None) -> Any:
     receives = root is None or comm.rank == root
     into = checked(comm, flat, recvbuf, True) if receives else None
-    array = into if in_place(sendbuf) and receives else checked(comm, flat, sendbuf)
+    own = in_place(sendbuf) and receives
+    array = into if own else checked(comm, flat, sendbuf)
     assert array is not None
-    if into is not None and into is not array and len(into) != len(array):
+    if into is not None and len(into) != len(array):
         wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
-    if into is not None and into is not array and np.shares_memory(into, array):
+    if into is not None and not own and np.shares_memory(into, array):
         wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE in place of sendbuf")
     combine = arrays(comm, name, op)
 
@@ -102,7 +103,7 @@ def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts:
     array = into if in_place(sendbuf) else checked(comm, flat, sendbuf)
     combine = arrays(comm, name, op)
     counts = recvcounts
-    if counts is None and name.endswith("Reduce_scatter".lower()) | name.endswith("Reduce_scatter"):
+    if counts is None and name.lower().endswith("reduce_scatter"):
         counts = comm.allgather(len(into))  # as mpi4py does
     pieces = checked(
         comm, lambda a: blocks(counted([a, counts, None] if counts is not None else a), comm.size, "sendbuf"), array
