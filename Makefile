@@ -27,10 +27,10 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test unit notebooks lint lessons exercises clean
+.PHONY: help setup lab test test-openmpi unit ranks notebooks lint lessons exercises clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: $(STAMP) ## make .venv with everything the course needs (TORCH_INDEX=..., MPI=mpich|openmpi|system, PYTHON=...)
 
@@ -42,6 +42,12 @@ test: unit notebooks ## run everything that CI runs
 unit: $(STAMP)
 	@# Two at a time: most tests start processes and wait for them. With a thread each, lest they wait for each other's.
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist loadfile $(TEST_ARGS)
+
+test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi, an environment of its own
+	@$(MAKE) --no-print-directory ranks VENV=.venv-openmpi MPI=openmpi
+
+ranks: $(STAMP)
+	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m ranks $(TEST_ARGS)
 
 notebooks: $(STAMP)
 	@$(BIN)/python lessons/build.py --judged build
@@ -60,7 +66,7 @@ exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
 	@$(BIN)/python -m mpcourse.check.stubs
 
 clean: ## remove .venv and everything that can be made again; your exercises and progress stay
-	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	@rm -rf $(VENV) .venv-openmpi build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find . -name .ipynb_checkpoints -type d -prune -exec rm -rf {} +
 

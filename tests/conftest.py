@@ -24,6 +24,13 @@ def load_script(path):
     return module
 
 
+def pytest_collection_modifyitems(items):
+    """`make test-openmpi` runs those that start ranks by `mpirun`, which they take as a fixture."""
+    for item in items:
+        if "mpirun" in item.fixturenames:
+            item.add_marker("ranks")
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """After each test no process that it started is alive."""

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from mpcourse.bench import Record, show
-from mpcourse.bench.pipeline import Case, _measured, _speeds
+from mpcourse.bench.over_ranks import measured
+from mpcourse.bench.pipeline import Case, _speeds
 from mpcourse.commands.pipeline_asked import check_batches, check_files
 from mpcourse.commands.pipeline_told import EPS, compare, difference, durations
 from mpcourse.errors import UserError
@@ -193,7 +194,8 @@ def test_a_step_is_told_beside_one_process_with_the_whole_batch_and_with_the_sam
 
 
 def test_the_benchmark_compares_gradients_with_torchs_pipeline():
-    speed, bubble = _measured([Case("gpipe", 1, 16, 16, 1, 2), Case("1f1b", 1, 16, 16, 1, 2, True)], 2)
+    cases = [Case("gpipe", 1, 16, 16, 1, 2), Case("1f1b", 1, 16, 16, 1, 2, True)]
+    speed, bubble = measured("mpcourse.bench.pipeline_ranks", cases, 2)
     assert speed["difference"] < 1e-5 and [len(v) for v in speed["seconds"].values()] == [1, 1]
     assert len(speed["ratios"]) == 1 and len(bubble["bubbles"]) == 2
     assert [r.unit for r in _speeds(Case(*speed["case"]), speed)] == ["examples/s", "examples/s", "times", "millionths"]
@@ -218,6 +220,6 @@ def test_a_promise_may_be_a_lower_bound():
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):
     done = cli("bench", "course", "--np", 2)
-    assert done.returncode == 2 and "--np is of `mpcourse bench pipeline`" in done.stderr
+    assert done.returncode == 2 and "--np is of `mpcourse bench allreduce` and" in done.stderr
     done = cli("bench", "pipeline", "--np", 1)
     assert done.returncode == 2 and "needs 2 ranks or more" in done.stderr

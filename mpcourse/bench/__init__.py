@@ -1,5 +1,6 @@
 """Measurements, each a row with what was measured on which machine. Timings live here, not in tests."""
 
+from mpcourse.bench.allreduce import allreduce
 from mpcourse.bench.course import course
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
@@ -7,6 +8,13 @@ from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
 from mpcourse.bench.virtual import virtual
 
-BENCHMARKS = {"course": course, "pipeline": pipeline, "tables": tables, "truth": truth, "virtual": virtual}
+BENCHMARKS = {
+    "allreduce": allreduce,
+    "course": course,
+    "pipeline": pipeline,
+    "tables": tables,
+    "truth": truth,
+    "virtual": virtual,
+}
 
 __all__ = ["BENCHMARKS", "Record", "show"]

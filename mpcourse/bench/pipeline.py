@@ -1,18 +1,14 @@
 """A pipeline over MPI ranks against torch's own over gloo: the same stages, schedule and micro-batches in one run."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
 from mpcourse.errors import UserError
-from mpcourse.launch import mpirun_command, rank_environment
 
 MICROBATCHES = 8
 ALIKE = 0.03  # how far the stages' busy times may be apart in a step that is held against the formula for equal costs
-SECONDS = 900.0
 
 
 class Case(NamedTuple):
@@ -45,7 +41,7 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
         )
         for name in ("gpipe", "1f1b")
     ]  # fmt: skip
-    for found in _measured(cases, np):
+    for found in measured("mpcourse.bench.pipeline_ranks", cases, np, keep_memory=True):
         case = Case(*found["case"])
         yield from _bubbles(case, found, np) if case.measures_bubble else _speeds(case, found)
 
@@ -68,24 +64,3 @@ def _bubbles(case: Case, found: dict, np: int) -> Iterator[Record]:
     share = f"in the {len(alike)} of {len(bubbles)} steps with stages alike within {100 * ALIKE:g} %"
     if alike:
         yield Record(f"{case}: bubble / (p-1)/(m+p-1) {share}", alike, "times", 1.15)
-
-
-def _measured(cases: list[Case], np: int) -> list[dict]:
-    environment = rank_environment() | {"OMP_NUM_THREADS": "1", "MPCOURSE_BENCH_PIPELINE": json.dumps(cases)}
-    # glibc gives large freed blocks back to the system, and then some micro-batches pay for page faults and others do
-    # not. All memory is kept instead, for ours and for torch's alike.
-    environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**35)}
-    # Left alone, gloo looks the host's name up, which fails where no server knows it.
-    if sys.platform.startswith("linux"):
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = mpirun_command(np, [sys.executable, "-m", "mpi4py", "-m", "mpcourse.bench.pipeline_ranks"])
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"the ranks did not finish in {SECONDS:g} s: is the machine busy?") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines()
-        raise UserError(f"the ranks failed: {lines[-1] if lines else f'status {done.returncode}'}")
-    return json.loads(done.stdout)

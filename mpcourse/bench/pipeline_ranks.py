@@ -3,25 +3,19 @@
 Prints, on rank 0, one line of JSON.
 """
 
-import contextlib
 import copy
 import itertools
-import json
-import os
 import statistics
-import tempfile
 import time
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
+from mpcourse.bench.over_ranks import rank_main
 from mpcourse.bench.pipeline import MICROBATCHES, Case
 from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
@@ -31,32 +25,8 @@ SCHEDULES = {"gpipe": (gpipe, ScheduleGPipe), "1f1b": (one_f_one_b, Schedule1F1B
 Step = Callable[[], None]
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    _pin()
-    warnings.filterwarnings("ignore", module="torch.distributed")
-    # Where gloo's ranks find each other: no port that another program may have.
-    folder = tempfile.TemporaryDirectory(prefix="mpcourse-bench-") if comm.rank == 0 else contextlib.nullcontext("")
-    with folder as name:
-        meeting = Path(comm.bcast(name)) / "gloo"
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
-        try:
-            found = [_measure(Case(*told)) for told in json.loads(os.environ["MPCOURSE_BENCH_PIPELINE"])]
-        finally:
-            dist.destroy_process_group()
-            comm.Barrier()
-    if comm.rank == 0:
-        print(json.dumps(found))
-
-
-def _pin() -> None:
-    """Each rank stays on a core of its own, where there are enough: else ranks wait for each other's core."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[comm.rank % len(cores)]})
-
-
-def _measure(case: Case) -> dict:
+def _measure(told: list) -> dict:
+    case = Case(*told)
     ours, theirs = SCHEDULES[case.schedule]
     torch.manual_seed(comm.rank)
     stage = nn.Sequential(*[nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)])
@@ -123,4 +93,4 @@ def _told(ran: Execution) -> tuple[float, float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    rank_main(_measure)

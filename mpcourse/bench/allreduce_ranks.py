@@ -1,0 +1,70 @@
+"""What `mpcourse bench allreduce` runs on each rank."""
+
+import functools
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from mpcourse.bench.allreduce import Case
+from mpcourse.bench.over_ranks import rank_main
+from mpcourse.collectives import allreduce, ring_allreduce
+from mpcourse.collectives.cost import Cost, fit
+
+comm = MPI.COMM_WORLD
+
+
+@functools.cache
+def _cost() -> Cost:
+    """Once a run; all ranks ask for it together."""
+    return fit(comm)
+
+
+def _measure(told: list) -> dict:
+    case = Case(*told)
+    cost = _cost()
+    length = case.nbytes // 4
+    given = np.random.default_rng((comm.rank, case.nbytes)).standard_normal(length, np.float32)
+    wanted = np.empty(length)
+    comm.Allreduce(given.astype(np.float64), wanted)
+    scale = comm.allreduce(float(np.abs(given).max()), op=MPI.MAX) * comm.size
+    x = np.empty_like(given)
+    share = 2 * (comm.size - 1) * length // comm.size
+    source, target = np.ones(share, np.float32), np.empty(share, np.float32)
+    sides: dict[str, Callable[[], object]] = {
+        "allreduce": lambda: allreduce(comm, x, cost=cost),
+        "ring": lambda: ring_allreduce(comm, x),
+        "MPI": lambda: comm.Allreduce(MPI.IN_PLACE, x),
+        "gloo": lambda: dist.all_reduce(torch.from_numpy(x)),
+        "copying": lambda: np.copyto(target, source),
+    }
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    off = 0.0
+    for run in range(case.runs + 1):  # the first one is not counted
+        of_run: dict[str, list[float]] = {side: [] for side in sides}
+        for _, (side, call) in itertools.product(range(case.rounds), sides.items()):
+            x[:] = given
+            of_run[side].append(_timed(call))
+            if side != "copying":
+                off = max(off, float(np.abs(x - wanted).max()) / scale)
+        if run:
+            for side, values in of_run.items():
+                seconds[side].append(statistics.median(values))
+    return {"case": case, "seconds": seconds, "difference": comm.allreduce(off, op=MPI.MAX)}
+
+
+def _timed(call: Callable[[], object]) -> float:
+    """Seconds until the last rank has done it, from when all were ready."""
+    comm.Barrier()
+    begin = time.perf_counter()
+    call()
+    return comm.allreduce(time.perf_counter() - begin, op=MPI.MAX)
+
+
+if __name__ == "__main__":
+    rank_main(_measure)

@@ -1,0 +1,77 @@
+"""Measuring on MPI ranks: how a benchmark starts them, and what each of them does before it measures."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpcourse.errors import UserError
+from mpcourse.launch import mpirun_command, rank_environment
+
+CASES = "MPCOURSE_BENCH_CASES"
+SECONDS = 900.0
+
+
+def measured(module: str, cases: Sequence[Any], np: int, keep_memory: bool = False) -> list[Any]:
+    """Run `module` on np ranks, one thread a rank; what its `rank_main` measured of each case.
+
+    keep_memory: glibc gives large freed blocks back to the system, so that some micro-batches pay for page faults and
+    others do not. With it all memory is kept instead, for ours and for our peers alike.
+    """
+    environment = rank_environment() | {"OMP_NUM_THREADS": "1", CASES: json.dumps(cases)}
+    if keep_memory:
+        environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**35)}
+    # Left alone, gloo looks the host's name up, which fails where no server knows it.
+    if sys.platform.startswith("linux"):
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    command = mpirun_command(np, [sys.executable, "-m", "mpi4py", "-m", module])
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the ranks did not finish in {SECONDS:g} s: is the machine busy?") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines()
+        raise UserError(f"the ranks failed: {lines[-1] if lines else f'status {done.returncode}'}")
+    return json.loads(done.stdout)
+
+
+def rank_main(measure: Callable[[Any], Any]) -> None:
+    """Of the module that `measured` runs: each rank on a core of its own, with gloo set up; rank 0 prints the results.
+
+    measure: called on all ranks with each case, as JSON has it.
+    """
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    torch.set_num_threads(1)
+    _pin(comm.rank)
+    warnings.filterwarnings("ignore", module="torch.distributed")
+    # Where gloo's ranks find each other: no port that another program may have.
+    folder = tempfile.TemporaryDirectory(prefix="mpcourse-bench-") if comm.rank == 0 else contextlib.nullcontext("")
+    with folder as name:
+        meeting = Path(comm.bcast(name)) / "gloo"
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
+        try:
+            found = [measure(case) for case in json.loads(os.environ[CASES])]
+        finally:
+            dist.destroy_process_group()
+            comm.Barrier()
+    if comm.rank == 0:
+        print(json.dumps(found))
+
+
+def _pin(rank: int) -> None:
+    """Each rank stays on a core of its own, where there are enough: else ranks wait for each other's core."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
