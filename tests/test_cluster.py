@@ -1,6 +1,8 @@
 """Virtual ranks: the same results as under mpirun, clocks that follow the model, and mistakes that are named."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -516,6 +518,20 @@ def test_a_rank_that_raises_ends_all_and_says_which_it_was():
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         run(program, 3)
     assert caught.value.__notes__ == ["on virtual rank 1 of 3"] and sorted(ended) == [0, 1, 2]
+
+
+def test_ctrl_c_ends_all_ranks():
+    def program(comm):
+        while True:
+            comm.Sendrecv(zeros(), (comm.rank + 1) % comm.size, 0, zeros(), (comm.rank - 1) % comm.size, 0)
+
+    before = threading.active_count()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(program, 3)
+    timer.join()
+    assert threading.active_count() == before and run(lambda comm: comm.rank, 2).results == [0, 1]
 
 
 def test_a_received_array_is_not_there_before_wait():

@@ -124,7 +124,7 @@ def _report(world: World) -> None:
         # Of the mistake that all ranks were told, not of what one of them made of it.
         own = [e for e in world.errors.values() if isinstance(e, ClusterError)]
         error = own[0] if own else error
-    elif not isinstance(error, RankFailed):
+    elif rank >= 0 and not isinstance(error, RankFailed):
         error.add_note(f"on virtual rank {rank} of {world.size}")
     raise error
 

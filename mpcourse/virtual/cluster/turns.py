@@ -18,10 +18,13 @@ HUB = -1  # who starts the ranks, and goes on when all have ended
 class Turns:
     """A thread for each rank. Who has the turn gives it to another one, and sleeps until somebody gives it back."""
 
-    def run(self, size: int, first: int, body: Callable[[int], int]) -> None:
+    def run(
+        self, size: int, first: int, body: Callable[[int], int], interrupted: Callable[[BaseException], None]
+    ) -> None:
         """Run `body(rank)` for each rank, beginning with `first`; when it ends, the turn goes to whom it returns.
 
-        Returns when somebody gives the turn to HUB.
+        Returns when somebody gives the turn to HUB. interrupted: told of a Ctrl-C, after which ranks are to end by
+        themselves; the second Ctrl-C does not wait for that.
         """
         self.locks = [_thread.allocate_lock() for _ in range(size + 1)]  # the last is the hub's
         for lock in self.locks:
@@ -37,7 +40,11 @@ class Turns:
         for thread in threads:
             thread.start()
         self.locks[first].release()
-        self.locks[HUB].acquire()
+        try:
+            self.locks[HUB].acquire()
+        except KeyboardInterrupt as error:
+            interrupted(error)
+            self.locks[HUB].acquire()
         for thread in threads:
             thread.join()
 

@@ -98,11 +98,16 @@ class World:
             self.push(0.0, rank)
         before = np.random.mtrand._rand._bit_generator
         try:
-            self.turns.run(self.size, 0, body)
+            self.turns.run(self.size, 0, body, self._interrupted)
         finally:
             _running = None
             np.random.mtrand.set_bit_generator(before)
             outside.torch.set_state(outside.states[0])
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Ranks end in their next call, and the caller is told what it was."""
+        self.errors = {HUB: error}
+        self.failure = RankFailed("the run was interrupted")
 
     def push(self, time: float, rank: int) -> None:
         heapq.heappush(self._ready, (time, next(self._order), rank, self._tickets[rank]))
