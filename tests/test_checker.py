@@ -186,6 +186,26 @@ def test_an_endless_loop_while_the_file_is_imported_is_ended(small_course, impat
     assert verdict.seconds < SECONDS
 
 
+def _slow_cases(small_course, seconds):
+    """Let the check itself take `seconds` before it calls the answer."""
+    cases = small_course / "e90_cases.py"
+    cases.write_text(cases.read_text().replace("import", "import time\nimport", 1))
+    lines = cases.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("def check("))
+    cases.write_text("\n".join([*lines[: at + 1], f"    time.sleep({seconds})", *lines[at + 1 :]]) + "\n")
+
+
+def test_time_that_the_check_itself_takes_is_not_the_answers(small_course, verdict_on, impatient):
+    _slow_cases(small_course, 2.5)
+    assert verdict_on("return comm.allreduce(x) / comm.size").kind == "passed"
+
+
+def test_a_check_that_takes_longer_than_its_limit_blames_no_line(small_course, verdict_on, impatient):
+    _slow_cases(small_course, 30)
+    verdict = verdict_on("return comm.allreduce(x) / comm.size")
+    assert (verdict.kind, verdict.line) == ("out of time", None) and "busy" in verdict.why
+
+
 def test_talking_for_ever_is_told_from_being_stuck(verdict_on):
     verdict = verdict_on("while True:\n    comm.Barrier()")
     assert verdict.kind == "endless" and verdict.line in (FIRST, FIRST + 1)

@@ -46,6 +46,9 @@ def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
         headline = f"rank {rank} has not come further for {STILL:.0f} s; it is at {place}"
         why = "An endless loop, or a wait for something that never comes. What must happen for this line to be left?"
         return Told("no progress", headline, rank, line, details, why)
+    if not ending.inside:
+        headline = "the check did not finish in its time, and your code was not running when that was up"
+        return Told("out of time", headline, why="The machine may be busy with something else: check once more.")
     headline = f"the ranks keep talking and do not finish; rank {rank} is at {place}"
     why = "A loop that communicates has no end. How many rounds does it need?"
     return Told("endless", headline, rank, line, details, why)

@@ -34,6 +34,7 @@ class Ending:
     lines: dict[int, int] = field(default_factory=dict)  # rank number -> its line in the learner's file, at the end
     flooding: int | None = None
     gone: list[int] = field(default_factory=list)  # the ranks that were first seen to have ended without a report
+    inside: bool = True  # whether, at the end, an unfinished rank was inside the learner's code
 
 
 class Watch:
@@ -47,6 +48,7 @@ class Watch:
         self.reports: dict[int, Report] = {}
         self.failed: float | None = None
         self.gone: list[int] = []
+        self.asked = 0.0  # when a rank without progress was last asked where it is
 
     def look(self, alive: bool = True) -> Ending | None:
         """The ending if there is one now, else None. `alive`: whether the launcher still runs."""
@@ -82,8 +84,11 @@ class Watch:
         if "waiting" in stages and stages <= {"waiting", "returned"}:
             if now - self.changed > BLOCKED:
                 return self._ending("deadlock", entries)
-        elif now - self.changed > STILL:
-            return self._ending("still", entries)
+        elif now - self.changed > STILL and now - self.asked > 1.0:
+            self.asked = now
+            ending = self._ending("still", entries)
+            if ending.inside:  # else it is the check's own code that takes long, on a machine that is busy
+                return ending
         if now - self.begun > self.seconds:
             return self._ending("slow", entries)
         return None
@@ -102,11 +107,17 @@ class Watch:
 
     def _ending(self, kind: str, entries: dict[int, Entry], flooding: int | None = None) -> Ending:
         unfinished = {i: e for i, e in entries.items() if i not in self.reports}
-        lines = self._lines(unfinished, signalled=kind not in ("reported", "died"))
-        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone)
+        stacks = self._stacks(unfinished, signalled=kind not in ("reported", "died"))
+        lines = {i: line for i, e in unfinished.items() if (line := stacks.get(i, e.line))}
+        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(stacks))
 
-    def _lines(self, entries: dict[int, Entry], signalled: bool) -> dict[int, int]:
-        """Where each rank is in the learner's file. SIGUSR1 makes a rank write its stack, even a blocked one."""
+    def _stacks(self, entries: dict[int, Entry], signalled: bool) -> dict[int, int]:
+        """The line at which each rank is in the learner's file, of those that are in it.
+
+        SIGUSR1 makes a rank write its stack, even a blocked one.
+        """
+        paths = {i: self.folder / f"rank{i}.stack" for i in entries}
+        known = {i: path.stat().st_size if signalled and path.exists() else 0 for i, path in paths.items()}
         if signalled:
             for entry in entries.values():
                 try:
@@ -115,14 +126,10 @@ class Watch:
                     pass  # it ended just now
             time.sleep(0.2)
         found = {}
-        for i, entry in entries.items():
-            try:
-                stack = (self.folder / f"rank{i}.stack").read_text(errors="replace")
-            except OSError:
-                stack = ""
-            match = re.search(rf'File "{re.escape(self.file)}", line (\d+)', stack)
-            if match or entry.line:
-                found[i] = int(match[1]) if match else entry.line
+        for i, path in paths.items():
+            stack = path.read_bytes()[known[i] :].decode(errors="replace") if path.exists() else ""
+            if match := re.search(rf'File "{re.escape(self.file)}", line (\d+)', stack):
+                found[i] = int(match[1])
         return found
 
 
