@@ -573,3 +573,66 @@ def test_random_numbers_outside_go_on_as_if_nothing_had_run():
     np.random.seed(0)
     run(lambda comm: (torch.rand(5), np.random.rand(5)), 2)
     assert torch.equal(torch.rand(2), wanted[0]) and (np.random.rand(2) == wanted[1]).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_receive_from_anybody_is_served_while_its_rank_is_busy_sending(size):
+    def program(comm):
+        into, right = np.empty(1), (comm.rank + 1) % comm.size
+        request = comm.Irecv(into)
+        comm.Send(np.array([float(comm.rank)]), right)
+        request.Wait()
+        return into[0]
+
+    assert run(program, size).results == [(rank - 1) % size for rank in range(size)]
+
+
+def test_a_receive_from_anybody_takes_what_was_sent_first_though_it_is_asked_late():
+    def program(comm):
+        if comm.rank == 0:
+            into = np.empty(1)
+            request = comm.Irecv(into)
+            comm.Recv(np.empty(0), 3)
+            request.Wait()
+            return into[0], comm.recv()
+        comm.compute({1: 2.0, 2: 1.0, 3: 9.0}[comm.rank])
+        if comm.rank == 2:
+            comm.Send(np.array([2.0]), 0)
+        elif comm.rank == 1:
+            comm.send("late", 0)
+        else:
+            comm.Send(np.empty(0), 0)
+
+    assert run(program, 4).results[0] == (2.0, "late")
+
+
+def test_memory_that_is_in_use_is_not_to_be_used_again():
+    def posted_twice(comm):
+        into = np.empty(2)
+        requests = [comm.Irecv(into[i : i + 1 + i], 1 - comm.rank, i) for i in range(2)]
+        requests.append(comm.Irecv(into[1:], 1 - comm.rank, 2))
+        return requests
+
+    def sent_and_received(comm):
+        x = np.zeros(3)
+        request = comm.Isend(x, 1 - comm.rank)
+        comm.Recv(x, 1 - comm.rank)
+        request.Wait()
+
+    def at_once(comm):
+        x = np.zeros(3)
+        comm.Sendrecv(x, 1 - comm.rank, recvbuf=x, source=1 - comm.rank)
+
+    for program, call in ((posted_twice, "Irecv"), (sent_and_received, "Isend"), (at_once, "Sendrecv_replace")):
+        with pytest.raises(ClusterError) as caught:
+            run(program, 2)
+        assert caught.value.kind == "changed" and call in str(caught.value)
+
+
+def test_a_request_under_way_is_not_to_be_freed():
+    def program(comm):
+        comm.Isend(np.zeros(3), 1 - comm.rank).Free()
+        comm.Recv(np.zeros(3), 1 - comm.rank)
+
+    with pytest.raises(ClusterError, match="freed and not waited for"):
+        run(program, 2)

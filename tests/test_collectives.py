@@ -15,7 +15,9 @@ from mpcourse.collectives import (
     hierarchical_allreduce,
     reduce,
     ring_allgather,
+    ring_allreduce,
     ring_reduce_scatter,
+    rounds,
 )
 from mpcourse.collectives.cost import FORMULAS, best, crossovers, fit, seconds
 from mpcourse.collectives.numbers import edges
@@ -247,3 +249,27 @@ def test_the_benchmark_checks_sums_and_measures_all_sides(mpirun):
     assert rows["4 kB: allreduce, of the best"].promise == 0.5
     large = {r.what: r.promise for r in _records(Case(40_000_000, 2, 3), found, 3)}
     assert large["40 MB: ours against MPI's"] == 2.0 and large["40 MB: ours against gloo's"] == 3.0
+
+
+def test_rounds_tell_who_is_in_which_sum():
+    counts = rounds(ring_allreduce, 3)
+    assert counts.shape == (5, 3, 3, 3)
+    assert (counts[0] == np.eye(3, dtype=int)[:, None, :]).all()  # everybody has his own
+    assert [(counts[t] == 1).all(axis=-1).sum() for t in range(5)] == [0, 0, 3, 6, 9]  # a chunk a rank is complete
+    assert counts[1, 1, 0].tolist() == [1, 1, 0]  # rank 0 has handed its chunk 0 on
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_in_the_end_each_rank_is_once_in_each_sum(name, p):
+    assert (rounds(ALGORITHMS[name], p)[-1] == 1).all()
+
+
+def test_rounds_show_a_mistake():
+    def twice(comm, x):
+        ring_allreduce(comm, x)
+        x += 16.0**comm.rank
+
+    assert rounds(twice, 2)[-1, 0, 0].tolist() == [2, 1]
+    with pytest.raises(ValueError, match="1 to 13"):
+        rounds(ring_allreduce, 14)

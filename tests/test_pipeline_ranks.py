@@ -220,6 +220,6 @@ def test_a_promise_may_be_a_lower_bound():
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):
     done = cli("bench", "course", "--np", 2)
-    assert done.returncode == 2 and "--np is of `mpcourse bench allreduce` and" in done.stderr
+    assert done.returncode == 2 and "--np is of `mpcourse bench allreduce`, `crossovers`" in done.stderr
     done = cli("bench", "pipeline", "--np", 1)
     assert done.returncode == 2 and "needs 2 ranks or more" in done.stderr

@@ -3,10 +3,11 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.text import Annotation
 
 from mpcourse import plot
-from mpcourse.collectives import ring_allreduce
+from mpcourse.collectives import naive_allreduce, ring_allreduce, rounds
 from mpcourse.virtual import Deadlock, run
 
 
@@ -54,3 +55,29 @@ def test_messages_of_ranks_are_drawn_as_traffic_and_as_a_timeline():
     assert len(words) == 4 and all(w.endswith("6 messages") for w in words)
     rows = [t.get_text() for t in plot.timeline(done.events).axes[0].get_yticklabels()]
     assert rows == [f"rank {r}" for r in range(4)] + [f"rank {r} -> rank {(r + 1) % 4}" for r in range(4)]
+
+
+def test_chunks_are_drawn_round_by_round():
+    counts = rounds(ring_allreduce, 3)
+    made = plot.chunks(counts)
+    panels = [axis for axis in made.axes if axis.get_title(loc="left")]
+    assert [p.get_title(loc="left") for p in panels] == ["before", "round 1", "round 2", "round 3", "round 4"]
+    complete = [len(p.lines) for p in panels]
+    assert complete == [0, 0, 3, 6, 9]
+    black = [sum(r.get_edgecolor() == (0, 0, 0, 1) for r in p.patches) for p in panels]
+    assert black == [0, 3, 3, 3, 3]  # each rank changes one chunk a round
+    stripes = [sum(r.get_facecolor() == to_rgba(plot.color(0)) for r in p.patches) for p in panels]
+    assert stripes == [3, 4, 6, 8, 9]  # of rank 0's numbers
+
+
+def test_of_chunks_some_rounds_are_drawn_and_twice_is_told():
+    def twice(comm, x):
+        naive_allreduce(comm, x)
+        x += 16.0
+
+    counts = rounds(twice, 2)
+    made = plot.chunks(counts, [2], "my title")
+    (panel,) = [axis for axis in made.axes if axis.patches]
+    assert [t.get_text() for t in panel.texts] == ["2"] * 4 and not panel.lines
+    with pytest.raises(ValueError, match="0 to 2"):
+        plot.chunks(counts, [3])

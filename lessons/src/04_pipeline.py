@@ -447,4 +447,4 @@ None
 # What is missing here: overlapping pipelines with other kinds of parallelism, and pipelines that never drain
 # (PipeDream), in which stages train with weights of different age. That is a question for lesson 07.
 #
-# Next comes lesson 05: ranks that agree on a sum. It is being written.
+# Next comes lesson 05: ranks that agree on a sum.

@@ -2,6 +2,7 @@
 
 from mpcourse.bench.allreduce import allreduce
 from mpcourse.bench.course import course
+from mpcourse.bench.crossovers import crossovers
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
 from mpcourse.bench.tables import tables
@@ -11,6 +12,7 @@ from mpcourse.bench.virtual import virtual
 BENCHMARKS = {
     "allreduce": allreduce,
     "course": course,
+    "crossovers": crossovers,
     "pipeline": pipeline,
     "tables": tables,
     "truth": truth,

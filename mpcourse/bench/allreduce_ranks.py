@@ -3,7 +3,6 @@
 import functools
 import itertools
 import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpcourse.bench.allreduce import Case
-from mpcourse.bench.over_ranks import rank_main
+from mpcourse.bench.over_ranks import rank_main, timed
 from mpcourse.collectives import allreduce, ring_allreduce
 from mpcourse.collectives.cost import Cost, fit
 
@@ -49,21 +48,13 @@ def _measure(told: list) -> dict:
         of_run: dict[str, list[float]] = {side: [] for side in sides}
         for _, (side, call) in itertools.product(range(case.rounds), sides.items()):
             x[:] = given
-            of_run[side].append(_timed(call))
+            of_run[side].append(comm.allreduce(timed(comm, side, call), op=MPI.MAX))
             if side != "copying":
                 off = max(off, float(np.abs(x - wanted).max()) / scale)
         if run:
             for side, values in of_run.items():
                 seconds[side].append(statistics.median(values))
     return {"case": case, "seconds": seconds, "difference": comm.allreduce(off, op=MPI.MAX)}
-
-
-def _timed(call: Callable[[], object]) -> float:
-    """Seconds until the last rank has done it, from when all were ready."""
-    comm.Barrier()
-    begin = time.perf_counter()
-    call()
-    return comm.allreduce(time.perf_counter() - begin, op=MPI.MAX)
 
 
 if __name__ == "__main__":

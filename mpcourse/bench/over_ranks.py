@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -54,13 +55,15 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
 
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
-    _pin(comm.rank)
     warnings.filterwarnings("ignore", module="torch.distributed")
     # Where gloo's ranks find each other: no port that another program may have.
     folder = tempfile.TemporaryDirectory(prefix="mpcourse-bench-") if comm.rank == 0 else contextlib.nullcontext("")
     with folder as name:
         meeting = Path(comm.bcast(name)) / "gloo"
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
+        _pin(
+            comm.rank
+        )  # only now: gloo's threads, which are there by now, wait for milliseconds where they share a core
         try:
             found = [measure(case) for case in json.loads(os.environ[CASES])]
         finally:
@@ -68,6 +71,29 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
             comm.Barrier()
     if comm.rank == 0:
         print(json.dumps(found))
+
+
+def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
+    """Seconds that `call` takes on this rank, from when all ranks were ready; all ranks call this.
+
+    side: "gloo" is served by threads that sleep. MPI's ranks do not sleep while they wait: on the same cores they would
+    keep these threads from running, so among gloo's sums ranks wait for each other by gloo.
+    """
+    import torch
+    import torch.distributed as dist
+
+    def wait() -> None:
+        if side == "gloo":
+            dist.all_reduce(torch.zeros(1))  # dist.barrier asks for an accelerator, and virtual GPUs look like one
+        else:
+            comm.Barrier()
+
+    wait()
+    begin = time.perf_counter()
+    call()
+    taken = time.perf_counter() - begin
+    wait()
+    return taken
 
 
 def _pin(rank: int) -> None:

@@ -12,7 +12,10 @@ ALIKE = 0.03  # how far the stages' busy times may be apart in a step that is he
 
 
 class Case(NamedTuple):
-    """schedule, of stages with `layers` layers of width x width each, on batches of `batch`. steps: of each run."""
+    """schedule, of stages with `layers` layers of width x width each, on batches of `batch`. steps: of each run.
+
+    ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward, in place of layers.
+    """
 
     schedule: str
     layers: int
@@ -21,8 +24,11 @@ class Case(NamedTuple):
     runs: int
     steps: int
     measures_bubble: bool = False
+    ticks: float = 0.0
 
     def __str__(self) -> str:
+        if self.ticks:
+            return f"{self.schedule}, stages of {1e3 * self.ticks:g} and {2e3 * self.ticks:g} ms"
         return f"{self.schedule}, {self.layers} layers of {self.width} a stage, batch {self.batch}"
 
 
@@ -30,7 +36,9 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
     """Steps (forward and backward) of an MLP, one stage a rank, one thread a rank, each rank on one core.
 
     Small layers show what a message costs, large ones that all time goes into computing. In each pair ours and torch's
-    take turns step by step, so that a machine whose speed changes favours none.
+    take turns step by step, so that a machine whose speed changes favours none. The bubble of large layers is held
+    against a replay with what each stage's forward and backward took on average: cores that differ in speed make
+    stages that differ. The formula for equal stages is for stages that are equal, which wait by the clock.
     """
     if np < 2:
         raise UserError(f"--np {np}: a pipeline to measure needs 2 ranks or more")
@@ -41,6 +49,7 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
         )
         for name in ("gpipe", "1f1b")
     ]  # fmt: skip
+    cases += [Case(name, 1, 8, 64, runs, 4, True, ticks=0.02) for name in ("gpipe", "1f1b")]
     for found in measured("mpcourse.bench.pipeline_ranks", cases, np, keep_memory=True):
         case = Case(*found["case"])
         yield from _bubbles(case, found, np) if case.measures_bubble else _speeds(case, found)
@@ -58,9 +67,12 @@ def _bubbles(case: Case, found: dict, np: int) -> Iterator[Record]:
     formula = (np - 1) / (MICROBATCHES + np - 1)
     bubbles = found["bubbles"]
     yield Record(f"{case}: bubble", [100 * b for b, _, _ in bubbles], "%")
+    if case.ticks:
+        yield Record(f"{case}: bubble / (p-1)/(m+p-1)", [b / formula for b, _, _ in bubbles], "times", 1.15)
+        return
     of_costs = [b / planned for b, planned, _ in bubbles]
     yield Record(f"{case}: bubble / replay of measured F and B", of_costs, "times", 1.15)
     alike = [b / formula for b, _, apart in bubbles if apart <= ALIKE]
     share = f"in the {len(alike)} of {len(bubbles)} steps with stages alike within {100 * ALIKE:g} %"
     if alike:
-        yield Record(f"{case}: bubble / (p-1)/(m+p-1) {share}", alike, "times", 1.15)
+        yield Record(f"{case}: bubble / (p-1)/(m+p-1) {share}", alike, "times")

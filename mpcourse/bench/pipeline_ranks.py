@@ -8,6 +8,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from mpcourse.bench.over_ranks import rank_main
+from mpcourse.bench.over_ranks import rank_main, timed
 from mpcourse.bench.pipeline import MICROBATCHES, Case
 from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
@@ -29,7 +30,8 @@ def _measure(told: list) -> dict:
     case = Case(*told)
     ours, theirs = SCHEDULES[case.schedule]
     torch.manual_seed(comm.rank)
-    stage = nn.Sequential(*[nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)])
+    layers = [nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)]
+    stage = nn.Sequential(*layers, *([Metronome(case.ticks)] if case.ticks else []))
     twin = copy.deepcopy(stage)
     generator = torch.Generator().manual_seed(7)
     x, y = torch.randn(2, case.batch, case.width, generator=generator)
@@ -58,7 +60,7 @@ def _measure(told: list) -> dict:
         of_run: dict[str, list[float]] = {side: [] for side in sides}
         for _, (side, (module, step)) in itertools.product(range(case.steps), sides.items()):
             module.zero_grad(set_to_none=not case.measures_bubble)
-            of_run[side].append(_timed(step))
+            of_run[side].append(comm.allreduce(timed(comm, "gloo" if side == "torch" else "MPI", step), op=MPI.MAX))
         if run:
             for side, values in of_run.items():
                 seconds[side].append(values)
@@ -78,12 +80,34 @@ def _measure(told: list) -> dict:
     }
 
 
-def _timed(step: Step) -> float:
-    comm.Barrier()
-    start = time.perf_counter()
-    step()
-    comm.Barrier()
-    return time.perf_counter() - start
+class Metronome(nn.Module):
+    """Passes x on. forward keeps the core busy for `seconds`, backward for twice as long, by the clock."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Tick.apply(x, self.seconds)
+
+
+class _Tick(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.seconds = seconds
+        _busy(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _busy(2 * ctx.seconds)
+        return gradients[0], None
+
+
+def _busy(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 def _told(ran: Execution) -> tuple[float, float, float]:

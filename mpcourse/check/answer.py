@@ -5,6 +5,7 @@ import contextlib
 import copy
 import inspect
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -23,6 +24,7 @@ class Answer:
     """The learner's module. `call` runs one of its functions.
 
     line: where the last call returned, or changed what it must not. doing: the call under way, as its text.
+    limit: seconds that the thread of a call may compute, counted from the thread's start; None: as long as it likes.
 
     returned: called after each call, on every rank; it waits until all ranks have come back. So a result is judged
     only when no rank hangs: a hang says more than the wrong result that another rank has meanwhile.
@@ -32,13 +34,15 @@ class Answer:
         self.path, self.module, self.returned = path, module, returned
         self.line: int | None = None
         self.doing = ""
+        self.limit: float | None = None
 
     @classmethod
     def load(cls, path: Path, returned: Callable[[], None] = lambda: None) -> "Answer":
         """Import the file at `path` under a name of its own. Whatever its code raises passes through."""
         module = ModuleType(f"answer_{path.stem}")
         module.__file__ = str(path)
-        sys.path.insert(0, str(path.parent))  # as `python exercises/eNN.py` has it
+        if sys.path[0] != str(path.parent):
+            sys.path.insert(0, str(path.parent))  # as `python exercises/eNN.py` has it
         sys.modules[module.__name__] = module  # dataclasses and pickling look classes up there
         # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
         exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
@@ -75,7 +79,7 @@ class Answer:
         guarded = [(i, a) for i, a in enumerate(args) if _comparable(a) and not any(a is c for c in changes)]
         before = {i: copy.deepcopy(a) for i, a in guarded}
         changed_at: dict[int, int] = {}
-        with self._traced(guarded, before, changed_at):
+        with self._traced(name, guarded, before, changed_at):
             result = function(*args)
         self.returned()
         for i, argument in guarded:
@@ -89,7 +93,9 @@ class Answer:
         return result
 
     @contextlib.contextmanager
-    def _traced(self, guarded: list[tuple[int, Any]], before: dict[int, Any], changed_at: dict[int, int]) -> Iterator:
+    def _traced(
+        self, name: str, guarded: list[tuple[int, Any]], before: dict[int, Any], changed_at: dict[int, int]
+    ) -> Iterator:
         """Follow the learner's lines: where the call returns from, and after which line a guarded argument differs."""
         path = str(self.path)
         small = sum(_nbytes(a) for _, a in guarded) <= GUARDED_BYTES
@@ -104,6 +110,10 @@ class Answer:
                     if i not in changed_at and not _equal(argument, before[i]):
                         changed_at[i] = last.get(id(frame), frame.f_lineno)
             last[id(frame)] = frame.f_lineno
+            if self.limit is not None and time.thread_time() > self.limit:
+                self.line = frame.f_lineno
+                why = "An endless loop, or far too many steps. What must happen for this loop to be left?"
+                raise Wrong(f"{name} to return", f"no end after {self.limit:g} s of computing", why)
             if event == "return":
                 self.line = frame.f_lineno  # the outermost frame returns last
             return local

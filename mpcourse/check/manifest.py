@@ -24,6 +24,7 @@ class Exercise:
     """One task. difficulty: 1 to 5. functions: names that the answer must define. sizes: numbers of ranks to check.
 
     seconds: time limit of one run. check: the module with `check(answer, comm)`. hints: a ladder, vague to plain.
+    virtual: whether that begins on virtual ranks, of which one real rank is enough.
     short: what is enough to type: `e00` of `e00_hello`; the name itself where another exercise has that number too.
     """
 
@@ -37,6 +38,7 @@ class Exercise:
     check: str
     sizes: list[int]
     seconds: float = 8.0
+    virtual: bool = False
     short: str = ""
 
 

@@ -39,8 +39,10 @@ class Job:
 class Report:
     """What became of the check on one rank.
 
-    kind: "passed", "wrong", "raised", "exit", "stub", "missing", "left over" or "checker" (a fault of ours).
-    line: in the learner's file, where one is known. got: of an exception, the call that raised it.
+    kind: "passed", "wrong", "raised", "exit", "stub", "missing", "left over", "between ranks" (of virtual ones; trace
+    tells it, message names the kind) or "checker" (a fault of ours). line: in the learner's file, where one is known.
+    got: of an exception, the call that raised it. virtual: how many virtual ranks it was found on; 0: on real ones.
+    everywhere: whether it concerns all ranks rather than this one. printed: what virtual ranks printed, by rank.
     """
 
     kind: str
@@ -51,6 +53,9 @@ class Report:
     why: str = ""
     message: str = ""
     trace: list[str] = field(default_factory=list)
+    virtual: int = 0
+    everywhere: bool = False
+    printed: list[tuple[int, str]] = field(default_factory=list)
 
     def write(self, folder: Path, number: int) -> None:
         """Put the report where the reader sees it whole or not at all."""
@@ -63,13 +68,13 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.watched import Aborted, WatchedComm, meant, note_exit
+    from mpcourse.check.watched import WatchedComm, note_exit
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
     stacks = (folder / f"rank{number}.stack").open("w")
     faulthandler.enable(stacks)  # a crash leaves its line
-    faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)  # answers even inside a blocked MPI call
+    faulthandler.register(signal.SIGUSR1, stacks)  # answers even inside a blocked MPI call
     logbook = Logbook(folder, number, number)
     comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
     # Whoever does not use the communicator that is given is watched too.
@@ -92,26 +97,39 @@ def run(job: Job, world: Any) -> Report:
         logbook.write("running", number)
         cases.check(answer, comm)
         report = Report("passed", number)
-    except Wrong as wrong:
-        if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
-            wrong.why = (
-                "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others. " + wrong.why
-            )
-        report = Report("wrong", logbook.rank, answer.line if answer else None, wrong.asked, wrong.got, wrong.why)
-    except NotImplementedError as error:
-        report = Report("stub", logbook.rank, _line(error, job.file), message=str(error))
-    except SystemExit as error:
-        message = str(error) if isinstance(error, Aborted) else f"sys.exit({error.code!r})"
-        report = Report("exit", logbook.rank, _line(error, job.file), message=message)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
-        line = _line(error, job.file)
-        message = _in_one_line(error)
-        trace = traceback.format_exception(error)
-        report = Report("raised" if line else "checker", logbook.rank, line, message=message, trace=trace)
-        report.got, report.why = answer.doing if answer else "", meant(error)
+        report = told(error, answer, job.file, logbook.rank, size)
     logbook.write("returned", logbook.rank)
     if report.kind == "passed":
         report = _left_over(comm, world, report)
+    return report
+
+
+def told(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
+    """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
+    from mpcourse.check.watched import Aborted, meant
+
+    line = _line(error, file)
+    virtual = sys.modules.get("mpcourse.check.virtually")  # where it was not imported, nothing came from it
+    if virtual is not None and isinstance(error, virtual.OnVirtualRank):
+        report = told(error.error, error.answer, file, error.rank or 0, error.size)
+        report.virtual, report.printed, report.everywhere = error.size, error.printed, error.rank is None
+        return report
+    if virtual is not None and isinstance(error, virtual.ClusterError):
+        return Report("between ranks", rank, message=error.kind, trace=str(error).splitlines())
+    if isinstance(error, Wrong):
+        why = error.why
+        if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
+            why = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
+        return Report("wrong", rank, answer.line if answer else None, error.asked, error.got, why)
+    if isinstance(error, NotImplementedError):
+        return Report("stub", rank, line, message=str(error))
+    if isinstance(error, SystemExit):
+        message = str(error) if isinstance(error, Aborted) else f"sys.exit({error.code!r})"
+        return Report("exit", rank, line, message=message)
+    trace = traceback.format_exception(error)
+    report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
+    report.got, report.why = answer.doing if answer else "", meant(error)
     return report
 
 

@@ -34,9 +34,10 @@ def print_verdict(verdict: Verdict, out: Console) -> None:
         sizes = ", ".join(map(str, verdict.sizes))
         noun = "rank" if sizes == "1" else "ranks"
         head = (f"{verdict.exercise} passed", "bold green")
-        out.print(Text.assemble(head, f" with {sizes} {noun}", file), soft_wrap=True)
+        before = ", and on virtual ranks before" if load_course().find(verdict.exercise).virtual else ""
+        out.print(Text.assemble(head, f" with {sizes} {noun}{before}", file), soft_wrap=True)
     else:
-        noun = "rank" if verdict.np == 1 else "ranks"
+        noun = ("virtual " if verdict.virtual else "") + ("rank" if verdict.np == 1 else "ranks")
         head = (f"{verdict.exercise}: {verdict.kind}", "bold red")
         out.print(Text.assemble(head, f" with {verdict.np} {noun}", file), soft_wrap=True)
         _block(out, verdict.headline)

@@ -20,8 +20,8 @@ class Verdict:
 
     kind: "passed", or what went wrong, in one or two words. np: the number of ranks at which it was decided.
     rank, line: where, if known. headline: what happened. details: further lines. why: the likely misconception.
-    printed: what ranks printed, as (rank, text). sizes: the numbers of ranks that passed. seconds: wall time.
-    file: the path of the answer.
+    virtual: whether those were virtual ranks. printed: what ranks printed, as (rank, text). sizes: the numbers of ranks
+    that passed. seconds: wall time. file: the path of the answer.
     """
 
     exercise: str
@@ -36,6 +36,7 @@ class Verdict:
     sizes: list[int] = field(default_factory=list)
     seconds: float = 0.0
     file: str = ""
+    virtual: bool = False
 
     @property
     def passed(self) -> bool:
@@ -64,6 +65,10 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
         first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
         alike = sorted(r.rank for r in failed if r.kind == first.kind and r is not first)
         _tell_report(verdict, first, functions, code, file)
+        if first.virtual:
+            verdict.np, verdict.virtual = first.virtual, True
+            verdict.printed = [(rank, shortened(clean(text))) for rank, text in first.printed]
+            return verdict
         if alike and first.kind not in ("stub", "missing"):
             verdict.details.append(f"{ranks(alike)} failed too.")
     elif ending.kind == "flood":
@@ -91,7 +96,7 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
 
 
 # The report that tells most comes first when ranks fail in different ways.
-_ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "left over", "passed")
+_ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "between ranks", "left over", "passed")
 
 
 def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: Any, file: Path) -> None:
@@ -122,7 +127,19 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.why = "The other ranks go on and wait for this one. Return from the function instead."
     elif report.kind == "wrong":
         verdict.kind, verdict.headline = "wrong answer", f"rank {report.rank} {where}".strip()
+        if report.everywhere:
+            verdict.rank, verdict.headline = None, "all ranks"
         verdict.details = [f"asked: {report.asked}", f"got:   {report.got}"]
+    elif report.kind == "between ranks":
+        lines = [re.sub(rf"{re.escape(file.name)}:(\d+)", lambda m: code(int(m[1])), text) for text in report.trace]
+        if found := re.search(rf"{re.escape(file.name)}:(\d+)", "\n".join(report.trace)):
+            verdict.line = int(found[1])
+        verdict.kind, verdict.rank = _BETWEEN.get(report.message, report.message), None
+        verdict.headline, verdict.details = lines[0], [line.strip() for line in lines[1:]]
+        verdict.why = "" if "lower-case" in lines[0] else _WHY_BETWEEN.get(report.message, "")
+        if report.message == "deadlock":
+            verdict.headline, verdict.why = "no rank can go on: what is waited for will never come", lines[-1]
+            verdict.details.pop()
     elif report.kind == "left over":
         verdict.kind, verdict.headline = "message left over", f"rank {report.rank} never received {report.message}"
         verdict.why = "Every send needs a receive: count both sides."
@@ -132,7 +149,34 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.why = "This is a fault in mpcourse, not in your answer: please report it with the lines above."
 
 
+# What virtual ranks call their mistakes, in the words of a verdict.
+_BETWEEN = {
+    "truncated": "message too long",
+    "datatypes": "another type of number",
+    "collectives": "different collective calls",
+    "counts": "different counts",
+    "buffer": "not a buffer",
+    "never received": "message left over",
+    "never waited": "request left over",
+    "changed": "changed while in use",
+    "misuse": "impossible call",
+}
+_WHY_BETWEEN = {
+    "truncated": "A receive needs room for all that was sent, which may be longer than what this rank sends.",
+    "datatypes": "Take the buffer of the array's own dtype: np.empty_like(x), or np.empty(n, x.dtype).",
+    "collectives": "Every rank of the communicator must make the same collective calls, in the same order.",
+    "never received": "Every send needs a receive: count both sides.",
+    "never waited": "Isend and Irecv only begin. Keep their requests, and Wait for each before the function returns.",
+    "changed": "From its beginning to its Wait a request has its buffer for itself.",
+}
+
 _RAISED = (
+    (r"array split does not result in an equal", "p need not divide the length: np.array_split cuts unevenly."),
+    (r"index 0 is out of bounds for axis 0 with size 0", "An empty array has no first number: x may be empty."),
+    (
+        r"slice indices must be integers",
+        "Bounds are integers: // divides integers, while / and np.linspace give floats.",
+    ),
     (
         r"Expected all tensors to be on the same device",
         "A GPU computes on its own memory only: copy(x, device) brings a tensor there first.",
@@ -143,6 +187,10 @@ _RAISED = (
         "There is no such rank here: ranks go from 0 to comm.size - 1, and comm.size may be any.",
     ),
     (r"truncat|TRUNCATE", "The message is longer than the buffer that receives it."),
+    (
+        r"Insufficient space in Bsend buffer|MPI_ERR_BUFFER",
+        "Bsend copies into memory that MPI.Attach_buffer was given, and there is none left. Isend and Wait need none.",
+    ),
     (
         r"TypeError: [A-Z]\w+\(\) takes (at least|exactly)|cannot map .* to MPI datatype|"
         r"message: expecting|a (buffer|bytes-like object) is required|object is not a buffer",
@@ -178,16 +226,19 @@ def clean(text: str) -> str:
     return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]", "", text)
 
 
+def shortened(text: str) -> str:
+    """What a rank printed, without most of it where that is much."""
+    lines = text.splitlines()
+    return "\n".join([line[:200] for line in lines[:SHOWN_LINES]] + (["..."] if len(lines) > SHOWN_LINES else []))
+
+
 def _printed(folder: Path, size: int) -> list[tuple[int, str]]:
     printed = []
     for i in range(size):
         path = folder / f"rank{i}.out"
         if path.exists():
             with path.open("rb") as file:
-                lines = clean(file.read(20_000).decode(errors="replace")).splitlines()
-            shown = [line[:200] for line in lines[:SHOWN_LINES]]
-            if len(lines) > SHOWN_LINES:
-                shown.append("...")
+                shown = shortened(clean(file.read(20_000).decode(errors="replace")))
             if shown:
-                printed.append((i, "\n".join(shown)))
+                printed.append((i, shown))
     return printed

@@ -16,6 +16,7 @@ BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator cal
 STILL = 5.0  # seconds without any progress, some rank in its own code: an endless loop, or very slow
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
+_TURNS = os.path.join("cluster", "turns.py")  # where a virtual rank waits for its turn
 FLOOD = 1 << 20  # bytes that one rank may print
 
 
@@ -128,7 +129,10 @@ class Watch:
         found = {}
         for i, path in paths.items():
             stack = path.read_bytes()[known[i] :].decode(errors="replace") if path.exists() else ""
-            if match := re.search(rf'File "{re.escape(self.file)}", line (\d+)', stack):
+            threads = re.split(r"^(?:Current t|T)hread ", stack, flags=re.MULTILINE)
+            threads.sort(key=lambda text: _TURNS in text)  # of virtual ranks the one that runs, not those that wait
+            matches = (re.search(rf'File "{re.escape(self.file)}", line (\d+)', text) for text in threads)
+            if match := next(filter(None, matches), None):
                 found[i] = int(match[1])
         return found
 

@@ -11,6 +11,7 @@ from mpcourse.collectives.hierarchical import hierarchical_allreduce
 from mpcourse.collectives.naive import naive_allreduce
 from mpcourse.collectives.rabenseifner import rabenseifner_allreduce
 from mpcourse.collectives.ring import ring_allgather, ring_allreduce, ring_reduce_scatter
+from mpcourse.collectives.rounds import rounds
 from mpcourse.collectives.tree import barrier, broadcast, reduce, tree_allreduce
 
 ALGORITHMS = {
@@ -35,5 +36,6 @@ __all__ = [
     "ring_allgather",
     "ring_allreduce",
     "ring_reduce_scatter",
+    "rounds",
     "tree_allreduce",
 ]

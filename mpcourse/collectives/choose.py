@@ -1,5 +1,7 @@
 """An all-reduce that picks its algorithm."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from mpcourse.collectives.cost import Cost, best
@@ -22,4 +24,11 @@ def allreduce(comm: Any, x: Array, op: Op | None = None, *, cost: Cost | None = 
     cost: what `cost.fit(comm)` found; the same on all ranks, or they choose differently and wait for ever. None: that
     of a usual machine. All ranks get the same bits.
     """
-    CANDIDATES[best(comm.size, row(x).nbytes, cost or USUAL, tuple(CANDIDATES))](comm, x, op)
+    own = row(x)
+    _picked(comm.size, own.nbytes, cost or USUAL)(comm, own, op)
+
+
+@functools.lru_cache(1024)
+def _picked(p: int, nbytes: int, cost: Cost) -> Callable[..., None]:
+    """Comparing formulas takes longer than a short message."""
+    return CANDIDATES[best(p, nbytes, cost, tuple(CANDIDATES))]

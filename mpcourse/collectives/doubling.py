@@ -14,12 +14,13 @@ def recursive_doubling_allreduce(comm: Any, x: Array, op: Op | None = None) -> N
     """
     own = row(x)
     landing = empty_like(own, len(own))
+    sent, arrived = wire(own), wire(landing)
     place = fold(comm, own, landing, op)
     if place >= 0:
-        step = 1
-        while step < power_below(comm.size):
+        many, step = power_below(comm.size), 1
+        while step < many:
             other = rank_at(comm, place ^ step)
-            comm.Sendrecv(wire(own), other, 0, wire(landing), other, 0)
+            comm.Sendrecv(sent, other, 0, arrived, other, 0)
             add(own, landing, op)
             step *= 2
     unfold(comm, own)

@@ -12,6 +12,8 @@ Op = Callable[[Any, Any], Any]  # of two rows of numbers, e.g. np.maximum, or to
 
 def row(x: Array) -> Array:
     """All of x as one row, on the same memory. Raises TypeError or ValueError for what cannot be summed in place."""
+    if type(x) is np.ndarray and x.ndim == 1 and (flags := x.flags).c_contiguous and flags.writeable:  # as most are
+        return x
     if isinstance(x, torch.Tensor):
         if x.device.type != "cpu":
             raise ValueError(f"x is on {x.device}: these functions work in the host's memory")
@@ -29,14 +31,14 @@ def row(x: Array) -> Array:
 
 def empty_like(x: Array, length: int) -> Array:
     """A row of `length` numbers of x's dtype."""
-    return torch.empty(length, dtype=x.dtype) if isinstance(x, torch.Tensor) else np.empty(length, x.dtype)
+    return np.empty(length, x.dtype) if isinstance(x, np.ndarray) else torch.empty(length, dtype=x.dtype)
 
 
 def wire(x: Array) -> np.ndarray:
     """A row as MPI takes it, to be sliced as the row is: where MPI has no such dtype, a number is its bytes."""
-    if isinstance(x, torch.Tensor):
-        return x.view(torch.uint8).view(len(x), 2).numpy() if x.dtype in (torch.float16, torch.bfloat16) else x.numpy()
-    return x.view(np.uint8).reshape(len(x), 2) if x.dtype == np.float16 else x
+    if isinstance(x, np.ndarray):
+        return x.view(np.uint8).reshape(len(x), 2) if x.dtype == np.float16 else x
+    return x.view(torch.uint8).view(len(x), 2).numpy() if x.dtype in (torch.float16, torch.bfloat16) else x.numpy()
 
 
 def add(into: Array, other: Array, op: Op | None) -> None:

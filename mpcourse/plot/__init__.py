@@ -1,5 +1,6 @@
 """Figures of the course, drawn from plain records. Nothing else in mpcourse knows matplotlib's plotting."""
 
+from mpcourse.plot.chunks import chunks
 from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import lines
@@ -16,6 +17,7 @@ from mpcourse.plot.waits import deadlock
 
 __all__ = [
     "COLORS",
+    "chunks",
     "color",
     "contact_sheet",
     "deadlock",

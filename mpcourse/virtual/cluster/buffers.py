@@ -73,7 +73,7 @@ def _memory(data: Any, writable: bool) -> np.ndarray:
         except (TypeError, ValueError, BufferError):
             raise ClusterError(
                 "buffer",
-                f"a {type(data).__name__} is no buffer: upper-case methods send memory such as numpy arrays, "
+                f"{_a(type(data).__name__)} is no buffer: upper-case methods send memory such as numpy arrays, "
                 "lower-case ones send any object",
             ) from None
     if data.dtype.kind in "OUSMmV":
@@ -130,3 +130,7 @@ def _begins(counts: Sequence[int]) -> list[int]:
     for count in counts[:-1]:
         begins.append(begins[-1] + count)
     return begins
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

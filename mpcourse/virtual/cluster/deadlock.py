@@ -98,6 +98,8 @@ def _why(world: "World", waits: list[Wait], cycle: list[int]) -> str:
         w.rank: [q for q in waiter.requests if q.end is None] for w in waits if (waiter := world.waiters[w.rank])
     }
     asked = [q for qs in pending.values() for q in qs]
+    if not asked and all(world.waiters[w.rank].message is None for w in waits):
+        return "They ask again and again, and nobody goes on to what the others ask for: asking alone sends nothing."
     collective = [q for q in asked if q.collective]
     own = next((q for q in asked if not q.collective and q.peer != ANY and q.comm.ranks[q.peer] == q.owner), None)
     if own is not None:
@@ -124,6 +126,11 @@ def _why(world: "World", waits: list[Wait], cycle: list[int]) -> str:
             left = "sending it" if q.receives else "receiving it"
             other = "waits for a message from" if q.receives else "sends to"
             return f"Rank {q.owner} {other} rank {peer}, which has returned without {left}."
+    if asked and cycle and all(q.receives and q.name.lower().startswith("sendrecv") for r in cycle for q in pending[r]):
+        return (
+            "All of them have sent, each to a rank that waits for another one. If rank a receives from rank b, then "
+            "rank b has to send to rank a."
+        )
     if asked and cycle and all(q.receives for r in cycle for q in pending[r]):
         return "Each of them receives before it sends. One side must send first, or use Sendrecv."
     if asked and cycle and not any(q.receives for r in cycle for q in pending[r]):

@@ -101,14 +101,16 @@ class Mail:
         else:
             self._meet(m, r)
 
-    def choose(self, r: Request) -> None:
-        """Let a receive from any source take the earliest message that is there by now, on its rank's clock."""
+    def choose(self, r: Request, now: float | None = None) -> None:
+        """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock."""
         key = (r.comm.context, r.owner)
+        if r.end is not None:
+            return
         fitting = [m for m in self.sends[key] if r.tag in (ANY, m.tag)]
         if not fitting:
             return
         m = min(fitting, key=lambda m: m.posted)
-        if m.posted <= self.world.clock[r.owner]:
+        if m.posted <= (self.world.clock[r.owner] if now is None else now):
             self.sends[key].remove(m)
             self.receives[key].remove(r)
             self._meet(m, r)
@@ -137,7 +139,9 @@ class Mail:
         if m.source != source or (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects:
             return None
         nbytes = m.nbytes
-        if m.data.dtype is not into.dtype or nbytes > into.nbytes:
+        if m.data.dtype is not into.dtype or nbytes > into.nbytes or world.open[me]:
+            return None
+        if np.may_share_memory(data, into):
             return None
         del waiting[0]
         clock, out, free = world.clock, world.wires.out, world.wires.into

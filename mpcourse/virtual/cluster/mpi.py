@@ -115,6 +115,7 @@ _TYPES = {
 _DATATYPES = {name: Datatype(name, dtype) for name, dtype in _TYPES.items()}
 globals().update(_DATATYPES)
 BYTE = _DATATYPES["BYTE"]
+_typedict = {t.dtype.char: t for t in reversed(_DATATYPES.values())}  # mpi4py's, by numpy's character
 
 
 def datatype_of(dtype: np.dtype) -> Datatype:

@@ -95,7 +95,12 @@ class Request:
         return False, None
 
     def Free(self) -> None:
-        """Nobody will wait for it."""
+        """Nobody will wait for it. Raises ClusterError where it may still be under way."""
+        if not self.over and not self.is_done():
+            self.world.fail(
+                "never waited",
+                f"{self.world.who(self)} was freed and not waited for: nobody knows when its buffer may be used again",
+            )
         self.world.open[self.owner].pop(id(self), None)
         self.over = True
 

@@ -14,6 +14,7 @@ from mpcourse.virtual.cluster.request import Line, Request, Status, put, told_ca
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.comm import VirtualComm
+    from mpcourse.virtual.cluster.world import World
 
 ANY_SOURCE, ANY_TAG, PROC_NULL, UNDEFINED = -2, -1, -1, -32766
 
@@ -43,6 +44,8 @@ def send(
     if peer == PROC_NULL or m.eager:
         if q is not None:
             q.end = m.posted
+    if world.open[me] and not objects:
+        _alone(world, m, me, data, False)
     if peer != PROC_NULL:
         world.mail.send(m, comm.context, comm.ranks[peer], m.eager or not blocking, ready)
     if not blocking:
@@ -72,6 +75,9 @@ def exchange(
     if world.ordered or world.failure is not None:
         world.begin(me)
     peer = peer_of(comm, name, "dest", dest)
+    if into is not None and np.may_share_memory(data, into) and source != PROC_NULL != peer:
+        text = f"{name} sends and receives the same memory: take two arrays, or Sendrecv_replace"
+        misuse(comm, ClusterError("changed", text))
     end = 0.0
     if peer != PROC_NULL:
         objects = into is None
@@ -107,6 +113,9 @@ def recv(
             world.begin(me)
             in_turn = False
         peer, wanted = peer_of(comm, name, "source", source), ANY if tag == ANY_TAG else tag_of(comm, name, tag)
+        if world.open[me] and into is not None:
+            r = Request(world, comm, name, peer, wanted, into, False, True, True, line)
+            _alone(world, r, me, into, True)
         m = world.mail.take(comm.context, me, peer, wanted)
         if m is not None:
             if into is None or m.objects or m.data.dtype is not into.dtype or m.nbytes > into.nbytes:
@@ -142,6 +151,8 @@ def irecv(
     peer = ANY if source == ANY_SOURCE else peer_of(comm, name, "source", source)
     wanted = ANY if tag == ANY_TAG else tag_of(comm, name, tag)
     r = Request(world, comm, name, peer, wanted, into, into is None, True, blocking, line)
+    if world.open[r.owner] and into is not None:
+        _alone(world, r, r.owner, into, True)
     if source == PROC_NULL:
         r.end, r.source, r.nbytes = r.posted, PROC_NULL, 0
     else:
@@ -163,6 +174,18 @@ def probe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status 
 def iprobe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status | None) -> bool:
     rank, (context, peer, wanted), told = wanted_by(comm, name, source, tag)
     return comm.world.poll(rank, lambda: comm.world.mail.find(context, rank, peer, wanted, status), told)
+
+
+def _alone(world: "World", call: Request | Message, me: int, array: np.ndarray, receives: bool) -> None:
+    """Fail where `array` is written into while another request of rank `me` uses it, or read while one writes."""
+    for q in world.open[me].values():
+        if (receives or q.receives) and q.array is not None and not q.over and np.may_share_memory(q.array, array):
+            verb = "receives into" if receives else "sends"
+            world.fail(
+                "changed",
+                f"{world.who(call)} {verb} memory which {world.who(q)} is still using: wait for that one first, or "
+                "take another buffer",
+            )
 
 
 def wanted_by(comm: "VirtualComm", name: str, source: int, tag: int) -> tuple[int, tuple[int, int, int], str]:

@@ -70,7 +70,8 @@ class World:
         self.contexts = itertools.count(size + 1)
         self.mail = Mail(self)
         self.spans: list[Any] = []  # rank, name, kind, start, end; the next rank, ...
-        self._ready: list[tuple[float, int, int, int]] = []  # when, order, rank, its ticket
+        # When, order, rank, its ticket; or HUB, and a receive from any source that chooses its message then.
+        self._ready: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()
         self._tickets = [0] * size
         self.vain = 0  # how often ranks asked since anybody said something
@@ -117,7 +118,9 @@ class World:
         ready, tickets = self._ready, self._tickets
         while ready:
             time, _, rank, ticket = heapq.heappop(ready)
-            if ticket == tickets[rank]:
+            if rank == HUB:
+                self.mail.choose(ticket, time)
+            elif ticket == tickets[rank]:
                 tickets[rank] += 1
                 if time > self.clock[rank]:
                     self.clock[rank] = time
@@ -147,8 +150,14 @@ class World:
         if self.failure is not None:
             self._raise()
         ready = self._ready
-        while ready and ready[0][3] != self._tickets[ready[0][2]]:  # no longer true
-            heapq.heappop(ready)
+        while ready:
+            time, _, who, ticket = ready[0]
+            if who == HUB and time < self.clock[rank]:
+                self.mail.choose(heapq.heappop(ready)[3], time)
+            elif who == HUB or ticket == self._tickets[who]:
+                break
+            else:  # no longer true
+                heapq.heappop(ready)
         if ready and ready[0][0] < self.clock[rank]:
             self.push(self.clock[rank], rank)
             to = self._pop()
@@ -162,7 +171,9 @@ class World:
         """Until its waiter, which says why, has what it waits for."""
         waiter = self.waiters[rank]
         waiter.frame = frame
+        self.current = HUB  # what a receive chooses now may be what this rank waits for
         to = self._pop()
+        self.current = rank
         if to is None:
             self._stuck()
         elif to != rank:
@@ -282,6 +293,8 @@ class World:
         """What a receive from any source waits for may be there at `time`."""
         if r.awaited:
             self.push(max(time, self.clock[r.owner]), r.owner)
+        else:  # its rank may be busy with something else, and the sender waits
+            heapq.heappush(self._ready, (time, next(self._order), HUB, r))
 
     def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""

@@ -1,0 +1,52 @@
+"""What `mpcourse bench crossovers` runs on each rank."""
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from mpcourse.bench.over_ranks import rank_main, timed
+from mpcourse.collectives import ALGORITHMS
+from mpcourse.collectives.cost import fit
+
+comm = MPI.COMM_WORLD
+
+
+def _measure(told: list) -> dict:
+    sizes, runs = told
+    cost = fit(comm)
+    rows = [_sums(nbytes, runs) for nbytes in sizes]
+    return {"cost": [cost.alpha, cost.beta, cost.gamma], "seconds": rows}
+
+
+def _sums(nbytes: int, runs: int) -> dict[str, list[float]]:
+    """By side, the median of some sums, run by run."""
+    given = np.random.default_rng((comm.rank, nbytes)).standard_normal(nbytes // 4, np.float32)
+    x = np.empty_like(given)
+    sides: dict[str, Callable[[], object]] = {
+        name: lambda f=algorithm: f(comm, x)  # type: ignore[misc]
+        for name, algorithm in ALGORITHMS.items()
+    }
+    sides["MPI"] = lambda: comm.Allreduce(MPI.IN_PLACE, x)
+    sides["gloo"] = lambda: dist.all_reduce(torch.from_numpy(x))
+    want = comm.allreduce(float(given[0]))
+    rounds = max(3, min(100, (1 << 21) // nbytes))
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    for run in range(runs + 1):  # the first one is not counted
+        for side, call in sides.items():
+            taken = []
+            for _ in range(rounds):
+                x[:] = given
+                taken.append(timed(comm, side, call))
+                if abs(float(x[0]) - want) > 1e-4:
+                    raise AssertionError(f"{side} sums {nbytes} bytes to {x[0]}, and {want} is right")
+            if run:
+                seconds[side].append(comm.allreduce(statistics.median(taken), op=MPI.MAX))
+    return seconds
+
+
+if __name__ == "__main__":
+    rank_main(_measure)

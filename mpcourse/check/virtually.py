@@ -1,0 +1,135 @@
+"""A learner's function on virtual ranks: what is counted, what is explained, and which rank it was."""
+
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong
+from mpcourse.virtual import ClusterError, Run, run
+from mpcourse.virtual.cluster.mpi import as_mpi4py
+
+SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
+LIMIT = 1.5  # seconds that one rank may compute; right answers take milliseconds
+PRINTED = 20_000  # characters that are kept of what a rank prints
+
+
+class OnVirtualRank(Exception):
+    """`error` was raised on virtual rank `rank` of `size`; rank is None for what concerns all of them.
+
+    printed: what ranks printed before, as (rank, text).
+    """
+
+    def __init__(self, error: BaseException, answer: Answer, rank: int | None, size: int, printed: list) -> None:
+        super().__init__(str(error))
+        self.error, self.answer, self.rank, self.size, self.printed = error, answer, rank, size, printed
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A call of the learner's function on virtual ranks.
+
+    given: the arguments after `comm`, by rank, as the call left them. results: what it returned, by rank.
+    """
+
+    run: Run
+    given: list[tuple]
+    results: list[Any]
+    _answers: list[Answer]
+    _printed: list[tuple[int, str]]
+
+    @property
+    def source(self) -> str:
+        """The text of the learner's file."""
+        return self._answers[0].path.read_text()
+
+    def wrong(self, rank: int | None, asked: str, got: str, why: str = "") -> OnVirtualRank:
+        """To be raised: what is wrong on `rank`, with the line where its call returned; None: on no rank in particular.
+
+        asked, got, why: as in Wrong.
+        """
+        answer = self._answers[rank or 0]
+        return OnVirtualRank(Wrong(asked, got, why), answer, rank, self.run.size, self._printed)
+
+
+def virtually(
+    answer: Answer,
+    comm: WatchedComm,
+    function: str,
+    size: int,
+    arguments: Callable[[int], tuple],
+    changes: Callable[[tuple], tuple],
+    late: Sequence[float] | None = None,
+) -> Ran:
+    """Call `function(comm, *arguments(rank))` of the learner's file on each of `size` virtual ranks.
+
+    Each rank loads the file for itself, as a process does, so that ranks share no variables. changes: of a rank's
+    arguments, those that may change. comm: the real one, on which each such call counts as progress. Raises
+    OnVirtualRank for what goes wrong, on a rank or between them. late: by how many seconds each rank begins late.
+    """
+    comm.logbook.write("running", comm.rank)
+    answers = [answer] * size
+    given = [arguments(rank) for rank in range(size)]
+    failed: dict[int, BaseException] = {}
+
+    def program(comm: Any) -> Any:
+        rank = comm.rank
+        try:
+            with pages.of(rank):
+                own = answers[rank] = Answer.load(answer.path)
+                own.limit = LIMIT
+                comm.compute(late[rank] if late else 0.0)
+                return own.call(function, comm, *given[rank], changes=changes(given[rank]))
+        except BaseException as error:
+            failed[rank] = error
+            raise
+
+    with _Pages(size) as pages, as_mpi4py():
+        try:
+            done = run(program, size)
+        except BaseException as error:
+            vars(error).pop("__notes__", None)  # they say which rank it was
+            rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)
+            raise OnVirtualRank(error, answers[rank or 0], rank, size, pages.written()) from error
+    return Ran(done, given, done.results, answers, pages.written())
+
+
+class _Pages(io.TextIOBase):
+    """Stands in for sys.stdout and keeps what each virtual rank prints. Others print as they did."""
+
+    def __init__(self, size: int) -> None:
+        self.pages: list[list[str]] = [[] for _ in range(size)]
+        self.left = [PRINTED] * size
+        self.mine = threading.local()
+
+    def __enter__(self) -> "_Pages":
+        self.before, sys.stdout = sys.stdout, self
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        sys.stdout = self.before
+
+    @contextmanager
+    def of(self, rank: int) -> Iterator[None]:
+        """This thread is virtual rank `rank`."""
+        self.mine.rank = rank
+        yield
+
+    def write(self, text: str) -> int:
+        rank = getattr(self.mine, "rank", None)
+        if rank is None:
+            return self.before.write(text)
+        self.pages[rank].append(text[: self.left[rank]])
+        self.left[rank] -= len(self.pages[rank][-1])
+        return len(text)
+
+    def flush(self) -> None:
+        self.before.flush()
+
+    def written(self) -> list[tuple[int, str]]:
+        return [(rank, "".join(page)) for rank, page in enumerate(self.pages) if any(page)]

@@ -1,0 +1,62 @@
+"""Whose sums a rank's chunks hold: the ring all-reduce and its like, round by round."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from mpcourse.plot.style import INK, color, figure
+
+
+def chunks(counts: np.ndarray, only: Sequence[int] | None = None, title: str | None = None) -> Figure:
+    """One panel a round: ranks down, chunks of x across, and in each chunk a stripe for each rank that is in its sum.
+
+    counts: as `mpcourse.collectives.rounds` returns them. only: the rounds to draw; all of them where it is None.
+    What a round has changed has a black frame; a chunk that holds every rank once is complete, and wears a dot. A rank
+    that is in a sum more than once has its number written in its stripe. Raises ValueError for a round there is not.
+    """
+    shown = list(range(len(counts)) if only is None else only)
+    if not shown or not all(0 <= t < len(counts) for t in shown):
+        raise ValueError(f"rounds are 0 to {len(counts) - 1}; asked for {shown}")
+    ranks, length = counts.shape[1:3]
+    columns = min(len(shown), 4)
+    rows = -(-len(shown) // columns)
+    width, height = max(0.34 * length, 1.1) + 0.5, 0.3 * ranks + 0.55
+    made, axes = figure(
+        title or "Whose numbers each rank's chunks hold", columns, max(columns * width, 5.0), rows * height + 0.4, rows
+    )
+    for t, axis in zip(shown, axes, strict=False):
+        _panel(axis, counts, t)
+    for axis in axes[len(shown) :]:
+        axis.axis("off")
+    return made
+
+
+def _panel(axis: Axes, counts: np.ndarray, t: int) -> None:
+    ranks, length = counts.shape[1:3]
+    for rank in range(ranks):
+        for i in range(length):
+            _cell(axis, i, rank, counts[t, rank, i], t > 0 and (counts[t, rank, i] != counts[t - 1, rank, i]).any())
+    axis.set(xlim=(-0.08, length + 0.02), ylim=(ranks + 0.02, -0.08))
+    axis.set_xticks([])
+    axis.set_yticks(np.arange(ranks) + 0.45, [f"rank {r}" for r in range(ranks)])
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.grid(False)
+    axis.set_title("before" if t == 0 else f"round {t}", fontsize=9, color=INK, loc="left")
+
+
+def _cell(axis: Axes, column: int, row: int, members: np.ndarray, changed: bool) -> None:
+    stripe = 0.9 / len(members)
+    axis.add_patch(Rectangle((column, row), 0.9, 0.9, facecolor="#F2F2F2", edgecolor="none"))
+    for s in np.flatnonzero(members):
+        axis.add_patch(Rectangle((column + s * stripe, row), stripe, 0.9, facecolor=color(int(s)), edgecolor="none"))
+        if members[s] > 1:
+            place = (column + (s + 0.5) * stripe, row + 0.45)
+            axis.text(*place, str(members[s]), fontsize=7, color="white", ha="center", va="center")
+    edge = ("black", 1.6) if changed else ("#BBBBBB", 0.6)
+    axis.add_patch(Rectangle((column, row), 0.9, 0.9, fill=False, edgecolor=edge[0], linewidth=edge[1]))
+    if (members == 1).all() and len(members) > 1:
+        axis.plot(column + 0.45, row + 0.45, "o", color="white", markeredgecolor="black", markersize=4)

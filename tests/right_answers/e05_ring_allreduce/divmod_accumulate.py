@@ -1,0 +1,34 @@
+# right: edges from divmod and accumulate, long chunks last.
+"""Exercise e05: the ring all-reduce."""
+
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
+import numpy as np
+from itertools import accumulate
+
+
+def ring_allreduce(comm, x):
+    """Sum x over all ranks, in place, by messages between neighbours in the circle."""
+    p, r, n = comm.size, comm.rank, len(x)
+    nxt, prv = (r + 1) % p, (r - 1) % p
+    q, rest = divmod(n, p)
+    edge = [0, *accumulate(q + (i >= p - rest) for i in range(p))]
+
+    def chunk(i):
+        i = i % p
+        return x[edge[i] : edge[i + 1]]
+
+    for s in range(p - 1):
+        mine = chunk(r - s - 1)
+        tmp = np.zeros(len(mine), dtype=x.dtype)
+        req = comm.Isend(chunk(r - s), dest=nxt)
+        comm.Recv(tmp, source=prv)
+        req.Wait()
+        mine += tmp
+    for s in range(p - 1):
+        req = comm.Isend(chunk(r + 1 - s), dest=nxt)
+        comm.Recv(chunk(r - s), source=prv)
+        req.Wait()
