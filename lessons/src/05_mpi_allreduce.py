@@ -20,6 +20,9 @@ from mpcourse.collectives import ALGORITHMS, hierarchical_allreduce, ring_allred
 from mpcourse.collectives.cost import Cost, crossovers, seconds
 from mpcourse.virtual import LINKS, ClusterError, Deadlock, Topology, run
 
+N = 1_000_000  # numbers a rank
+
+
 # %% [markdown]
 # ## A rank
 #
@@ -129,6 +132,7 @@ for program in (too_long, other_type, no_wait, one_without):
     except ClusterError as error:
         print(f"{program.__name__}: {str(error).splitlines()[-1]}\n")
 
+
 # %% [markdown]
 # ## The sum, as everybody writes it first
 #
@@ -136,9 +140,6 @@ for program in (too_long, other_type, no_wait, one_without):
 # two.
 
 # %%
-N = 1_000_000
-
-
 def summing(function, p=8, n=N, link="10 GbE"):
     """All ranks sum n numbers by `function`; the run, after a look at the result."""
 
