@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from mpcourse.bench.allreduce import Case
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.collectives import allreduce, ring_allreduce
-from mpcourse.collectives.cost import Cost, fit
+from mpcourse.collectives import Cost, allreduce, fit, ring_allreduce
+from mpcourse.collectives.segments import SEGMENT
 
 comm = MPI.COMM_WORLD
 
@@ -37,7 +37,7 @@ def _measure(told: list) -> dict:
     source, target = np.ones(share, np.float32), np.empty(share, np.float32)
     sides: dict[str, Callable[[], object]] = {
         "allreduce": lambda: allreduce(comm, x, cost=cost),
-        "ring": lambda: ring_allreduce(comm, x),
+        "ring": lambda: ring_allreduce(comm, x, segment=SEGMENT),
         "MPI": lambda: comm.Allreduce(MPI.IN_PLACE, x),
         "gloo": lambda: dist.all_reduce(torch.from_numpy(x)),
         "copying": lambda: np.copyto(target, source),

@@ -9,8 +9,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.collectives import ALGORITHMS
-from mpcourse.collectives.cost import fit
+from mpcourse.collectives import ALGORITHMS, fit
 
 comm = MPI.COMM_WORLD
 

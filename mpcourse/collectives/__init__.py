@@ -7,6 +7,7 @@ algorithm, with its source, and with what it sends by closed form.
 from mpcourse.collectives.choose import allreduce
 from mpcourse.collectives.cost import Cost
 from mpcourse.collectives.doubling import recursive_doubling_allreduce
+from mpcourse.collectives.fitting import fit
 from mpcourse.collectives.hierarchical import hierarchical_allreduce
 from mpcourse.collectives.naive import naive_allreduce
 from mpcourse.collectives.rabenseifner import rabenseifner_allreduce
@@ -28,6 +29,7 @@ __all__ = [
     "allreduce",
     "barrier",
     "broadcast",
+    "fit",
     "hierarchical_allreduce",
     "naive_allreduce",
     "rabenseifner_allreduce",

@@ -3,20 +3,11 @@
 Formulas: Thakur, Rabenseifner & Gropp 2005, and Patarasuk & Yuan 2009 for the ring. lg is the logarithm to base 2.
 """
 
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-
-from mpcourse.virtual import mpi_of
-
-SIZES = (0, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """alpha: seconds a message. beta: seconds a byte that is sent. gamma: seconds a byte that is added up."""
 
     alpha: float
@@ -88,50 +79,3 @@ def crossovers(p: int, cost: Cost, of: Sequence[str] = tuple(FORMULAS), most: in
         found.append((high, best(p, high, cost, of)))
         nbytes = high
     return found
-
-
-def fit(comm: Any, sizes: Sequence[int] = SIZES, runs: int = 20) -> Cost:
-    """Measure alpha, beta and gamma: a ping-pong between ranks 0 and 1, and adding on rank 0. All ranks call it.
-
-    sizes: bytes. runs: of each; the median counts. Every rank gets what rank 0 found. alpha and beta are those whose
-    relative errors are least in squares; gamma is of float64 numbers that no cache holds. Virtual ranks are measured by
-    their own clock, on which adding takes no time. Raises ValueError for fewer than 2 ranks.
-    """
-    if comm.size < 2:
-        raise ValueError("a message needs two ranks: start this with -np 2 or more")
-    clock = mpi_of(comm).Wtime
-    rows = [(size, _ping_pong(comm, size, runs, clock)) for size in sizes]
-    cost = None
-    if comm.rank == 0:
-        size, time = np.array([s for s, _ in rows], float), np.array([t for _, t in rows])
-        matrix = np.stack([1 / time, size / time], axis=1)
-        alpha, beta = np.linalg.lstsq(matrix, np.ones(len(rows)), rcond=None)[0]
-        cost = Cost(float(alpha), float(beta), _adding(clock, runs))
-    return comm.bcast(cost)
-
-
-def _ping_pong(comm: Any, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
-    """Seconds of one message, one way; on rank 0."""
-    data, taken = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8), []
-    comm.Barrier()
-    for _ in range(runs + 2 if comm.rank < 2 else 0):
-        begin = clock()
-        if comm.rank == 0:
-            comm.Send(data, 1)
-            comm.Recv(data, 1)
-        else:
-            comm.Recv(data, 0)
-            comm.Send(data, 0)
-        taken.append((clock() - begin) / 2)
-    comm.Barrier()
-    return statistics.median(taken[2:]) if comm.rank == 0 else 0.0
-
-
-def _adding(clock: Callable[[], float], runs: int) -> float:
-    x, y = (np.random.default_rng(seed).standard_normal(1 << 21) for seed in (0, 1))
-    taken = []
-    for _ in range(runs):
-        begin = clock()
-        x += y
-        taken.append(clock() - begin)
-    return statistics.median(taken) / x.nbytes

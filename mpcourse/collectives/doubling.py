@@ -12,18 +12,18 @@ def recursive_doubling_allreduce(comm: Any, x: Array, op: Op | None = None) -> N
     power of two, the r ranks too many first give theirs to a neighbour, and get the sum in the end: 2 messages more.
     Whoever exchanges adds the same two numbers, so all ranks get the same bits where op(a, b) is op(b, a) to the bit.
     """
-    own = row(x)
-    landing = empty_like(own, len(own))
+    own, p = row(x), comm.size
+    landing, many = empty_like(own, len(own)), power_below(p)
     sent, arrived = wire(own), wire(landing)
-    place = fold(comm, own, landing, op)
-    if place >= 0:
-        many, step = power_below(comm.size), 1
-        while step < many:
-            other = rank_at(comm, place ^ step)
-            comm.Sendrecv(sent, other, 0, arrived, other, 0)
-            add(own, landing, op)
-            step *= 2
-    unfold(comm, own)
+    place = comm.rank if many == p else fold(comm, own, landing, op)
+    step = 1 if place >= 0 else many
+    while step < many:
+        other = place ^ step if many == p else rank_at(comm, place ^ step)
+        comm.Sendrecv(sent, other, 0, arrived, other, 0)
+        add(own, landing, op)
+        step *= 2
+    if many < p:
+        unfold(comm, own)
 
 
 def power_below(p: int) -> int:

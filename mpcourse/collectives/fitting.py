@@ -1,0 +1,93 @@
+"""alpha, beta and gamma of the ranks at hand: from a ping-pong, from adding, and from a sweep of sums."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpcourse.collectives.cost import FORMULAS, Cost
+from mpcourse.collectives.doubling import recursive_doubling_allreduce
+from mpcourse.collectives.ring import ring_allreduce
+from mpcourse.virtual import mpi_of
+
+SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
+LONG = 1 << 18  # bytes of a message that takes far longer than its alpha
+UNITS = (Cost(1.0, 0.0, 0.0), Cost(0.0, 1.0, 0.0), Cost(0.0, 0.0, 1.0))
+
+SUMS = {"doubling": recursive_doubling_allreduce, "ring": ring_allreduce}
+
+Row = tuple[Sequence[float], float]  # how many alphas, betas and gammas something takes, and how many seconds
+
+
+def fit(comm: Any, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
+    """Measure alpha, beta and gamma; all ranks call it, and get the same.
+
+    What is measured: a ping-pong of long messages between ranks 0 and 1, adding float64 numbers, and sums over all
+    ranks by recursive doubling and by the ring. Short messages of a ping-pong are left out: they know nothing of what
+    an algorithm does between its messages, nor of ranks that share a core, and in sums alpha holds all of that. Those
+    values count whose relative errors are least in squares. sizes: bytes, 8 at least. runs: of each; the median counts.
+    Virtual ranks are measured by their own clock, on which adding takes no time. Raises ValueError for fewer than 2
+    ranks.
+    """
+    if comm.size < 2:
+        raise ValueError("a message needs two ranks: start this with -np 2 or more")
+    clock = mpi_of(comm).Wtime
+    rows: list[Row] = [((1.0, n, 0.0), _ping_pong(comm, n, runs, clock)) for n in sizes if n >= LONG]
+    rows += [((0.0, 0.0, n), _adding(n, runs, clock)) for n in sizes]
+    for name in SUMS:
+        rows += [([FORMULAS[name](comm.size, n, u) for u in UNITS], _sum(comm, name, n, runs, clock)) for n in sizes]
+    return comm.bcast(_solved(rows) if comm.rank == 0 else None)
+
+
+def _solved(rows: list[Row]) -> Cost:
+    """The values that explain `rows` best; none is negative."""
+    used = [i for i in range(3) if not any(row[i] and not seconds for row, seconds in rows)]  # what takes no time is 0
+    rows = [row for row in rows if row[1]]
+    matrix = np.array([row for row, _ in rows]) / np.array([[seconds] for _, seconds in rows])
+    while True:
+        found = np.linalg.lstsq(matrix[:, used], np.ones(len(rows)), rcond=None)[0]
+        if (found >= 0).all():
+            values = dict(zip(used, map(float, found), strict=True))
+            return Cost(*(values.get(i, 0.0) for i in range(3)))
+        used = [i for i, value in zip(used, found, strict=True) if value >= 0]
+
+
+def _ping_pong(comm: Any, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
+    """Seconds of one message, one way; on rank 0."""
+    data, taken = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8), []
+    comm.Barrier()
+    for _ in range(runs + 2 if comm.rank < 2 else 0):
+        begin = clock()
+        if comm.rank == 0:
+            comm.Send(data, 1)
+            comm.Recv(data, 1)
+        else:
+            comm.Recv(data, 0)
+            comm.Send(data, 0)
+        taken.append((clock() - begin) / 2)
+    comm.Barrier()
+    return statistics.median(taken[2:]) if comm.rank == 0 else 0.0
+
+
+def _adding(nbytes: int, runs: int, clock: Callable[[], float]) -> float:
+    x, y = (np.random.default_rng(seed).standard_normal(nbytes // 8) for seed in (0, 1))
+    taken = []
+    for _ in range(runs):
+        begin = clock()
+        x += y
+        taken.append(clock() - begin)
+    return statistics.median(taken)
+
+
+def _sum(comm: Any, name: str, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
+    """Seconds of a sum over all ranks, until the last has it; on rank 0."""
+    given = np.random.default_rng(comm.rank).standard_normal(nbytes // 8)
+    taken = []
+    for _ in range(runs + 2):
+        x = given.copy()
+        comm.Barrier()
+        begin = clock()
+        SUMS[name](comm, x)
+        taken.append(max(comm.allgather(clock() - begin)))
+    return statistics.median(taken[2:])
