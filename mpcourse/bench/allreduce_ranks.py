@@ -1,7 +1,6 @@
 """What `mpcourse bench allreduce` runs on each rank."""
 
 import functools
-import itertools
 import statistics
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpcourse.bench.allreduce import Case
-from mpcourse.bench.over_ranks import rank_main, timed
+from mpcourse.bench.over_ranks import rank_main, timed_block
 from mpcourse.collectives import Cost, allreduce, fit, ring_allreduce
 from mpcourse.collectives.segments import SEGMENT
 
@@ -45,15 +44,12 @@ def _measure(told: list) -> dict:
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     off = 0.0
     for run in range(case.runs + 1):  # the first one is not counted
-        of_run: dict[str, list[float]] = {side: [] for side in sides}
-        for _, (side, call) in itertools.product(range(case.rounds), sides.items()):
-            x[:] = given
-            of_run[side].append(comm.allreduce(timed(comm, side, call), op=MPI.MAX))
+        for side, call in sides.items():
+            taken = timed_block(comm, side, case.rounds, lambda: np.copyto(x, given), call)
             if side != "copying":
                 off = max(off, float(np.abs(x - wanted).max()) / scale)
-        if run:
-            for side, values in of_run.items():
-                seconds[side].append(statistics.median(values))
+            if run:
+                seconds[side].append(statistics.median(taken))
     return {"case": case, "seconds": seconds, "difference": comm.allreduce(off, op=MPI.MAX)}
 
 

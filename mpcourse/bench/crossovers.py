@@ -16,7 +16,8 @@ SIDES = (*OURS, "MPI", "gloo")
 def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
     """alpha, beta and gamma of np ranks; then of each size what each algorithm takes and what its formula says.
 
-    All sides take turns sum by sum, on random float32 numbers. Each sum is checked by the first number of it.
+    In each run all sides take turns, with some sums in a row, on random float32 numbers. They are checked by the first
+    number.
     """
     if np < 2:
         raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from mpcourse.bench.over_ranks import rank_main, timed
+from mpcourse.bench.over_ranks import rank_main, timed_block
 from mpcourse.collectives import ALGORITHMS, fit
 
 comm = MPI.COMM_WORLD
@@ -36,14 +36,11 @@ def _sums(nbytes: int, runs: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for run in range(runs + 1):  # the first one is not counted
         for side, call in sides.items():
-            taken = []
-            for _ in range(rounds):
-                x[:] = given
-                taken.append(timed(comm, side, call))
-                if abs(float(x[0]) - want) > 1e-4:
-                    raise AssertionError(f"{side} sums {nbytes} bytes to {x[0]}, and {want} is right")
+            taken = timed_block(comm, side, rounds, lambda: np.copyto(x, given), call)
+            if abs(float(x[0]) - want) > 1e-4:
+                raise AssertionError(f"{side} sums {nbytes} bytes to {x[0]}, and {want} is right")
             if run:
-                seconds[side].append(comm.allreduce(statistics.median(taken), op=MPI.MAX))
+                seconds[side].append(statistics.median(taken))
     return seconds
 
 

@@ -17,6 +17,7 @@ from mpcourse.launch import mpirun_command, rank_environment
 
 CASES = "MPCOURSE_BENCH_CASES"
 SECONDS = 900.0
+AWAKE = 0.05  # seconds
 
 
 def measured(module: str, cases: Sequence[Any], np: int, keep_memory: bool = False) -> list[Any]:
@@ -94,6 +95,28 @@ def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
     taken = time.perf_counter() - begin
     wait()
     return taken
+
+
+def timed_block(
+    comm: Any, side: str, rounds: int, prepare: Callable[[], object], call: Callable[[], object]
+) -> list[float]:
+    """Seconds of each of `rounds` calls, until the last rank has done it; `prepare` goes before each, and is not timed.
+
+    All rounds of a side in one go, for a rank that waits for MPI disturbs gloo's threads wherever that waiting comes.
+    Before that the core is kept busy for a moment: where it has slept, as among gloo's sums, it is slow for a while.
+    """
+    import numpy as np
+    from mpi4py import MPI
+
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + AWAKE:
+        pass
+    taken = np.empty(rounds)
+    for i in range(rounds):
+        prepare()
+        taken[i] = timed(comm, side, call)
+    comm.Allreduce(MPI.IN_PLACE, taken, MPI.MAX)
+    return taken.tolist()
 
 
 def _pin(rank: int) -> None:

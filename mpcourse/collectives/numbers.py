@@ -37,7 +37,7 @@ def empty_like(x: Array, length: int) -> Array:
 def wire(x: Array) -> np.ndarray:
     """A row as MPI takes it, to be sliced as the row is: where MPI has no such dtype, a number is its bytes."""
     if isinstance(x, np.ndarray):
-        return x.view(np.uint8).reshape(len(x), 2) if x.dtype == np.float16 else x
+        return x.view(np.uint8).reshape(len(x), 2) if x.dtype.char == "e" else x  # "e" is float16
     return x.view(torch.uint8).view(len(x), 2).numpy() if x.dtype in (torch.float16, torch.bfloat16) else x.numpy()
 
 
