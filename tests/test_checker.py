@@ -248,9 +248,40 @@ def test_a_wait_for_a_rank_that_has_returned_is_named(verdict_on, impatient):
     assert "rank 1, which has returned without sending" in verdict.why
 
 
-def test_a_wait_on_a_request_is_ended_with_its_line(verdict_on, impatient):
-    verdict = verdict_on("request = comm.irecv(source=1 - comm.rank)\ny = request.wait()\nreturn (x + y) / 2")
-    assert verdict.kind == "no progress" and verdict.line == FIRST + 1
+@pytest.mark.parametrize(
+    "body",
+    [
+        "request = comm.irecv(source=1 - comm.rank)\ny = request.wait()\nreturn (x + y) / 2",
+        "y = np.empty(5)\nMPI.Request.Waitall([comm.Irecv(y, 1 - comm.rank)])\nreturn (x + y) / 2",
+        "y = np.empty(5)\nMPI.Request.Waitany([comm.Irecv(y, 1 - comm.rank, tag=3)])\nreturn (x + y) / 2",
+    ],
+)
+def test_a_wait_for_a_request_names_the_call_that_began_it(verdict_on, impatient, body):
+    verdict = verdict_on(body.replace("y = np", "from mpi4py import MPI; y = np"))
+    assert verdict.kind == "deadlock" and verdict.line == FIRST + 1
+    assert verdict.details[0].lower().startswith("rank 0 waits in the wait for irecv(source=1")
+    assert "Every rank receives before anyone sends" in verdict.why
+
+
+def test_requests_that_are_waited_for_do_what_they_do(verdict_on):
+    body = (
+        "from mpi4py import MPI\n"
+        "y, other = np.empty(5), 1 - comm.rank\n"
+        "requests = [comm.Irecv(y, other), comm.Isend(x, other)]\n"
+        "assert all(isinstance(r, MPI.Request) for r in requests)\n"
+        "MPI.Request.Waitall(requests)\n"
+        "assert all(r == MPI.REQUEST_NULL for r in requests)\n"
+        "sent = comm.isend({'x': x}, other, tag=2)\n"
+        "status = MPI.Status()\n"
+        "told = comm.irecv(source=other, tag=2).wait(status)\n"
+        "sent.wait()\n"
+        "assert status.source == other and (told['x'] == y).all()\n"
+        "pair = [comm.isend(1, other), comm.irecv(source=other)]\n"
+        "assert MPI.Request.waitall(pair)[1] == 1\n"
+        "comm.Ibarrier().Wait()\n"
+        "return (x + y) / 2"
+    )
+    assert verdict_on(body).kind == "passed"
 
 
 def test_an_output_flood_is_stopped_and_named(verdict_on):

@@ -363,15 +363,17 @@ assert differ > 100
 # %% [markdown]
 # ## This machine
 #
-# Now real ranks. Two processes measure their own alpha, beta and gamma with a ping-pong. Then they sum arrays of many
-# sizes, by hand, by MPI's own Allreduce and by gloo, which PyTorch uses on CPUs. All in one run, in turns.
+# Now real ranks. Two processes measure their own alpha, beta and gamma: from a ping-pong of long messages, from adding,
+# and from some sums. Then they sum arrays of many sizes, by hand, by MPI's own Allreduce and by gloo, which PyTorch uses
+# on CPUs. All in one run, in turns.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
 # !mpcourse bench crossovers --np 2 --runs 1 --json > scratch/crossovers.json
 
 # %% tags=["nbval-ignore-output"]
-measured = {r["what"]: r["median"] for r in json.loads(Path("scratch/crossovers.json").read_text())["records"]}
+records = json.loads(Path("scratch/crossovers.json").read_text())["records"]
+measured = {r["what"]: r["median"] for r in records}
 mine = Cost(
     alpha=1e-6 * measured["alpha: a message"],
     beta=1e-9 / measured["1/beta: sending"],
@@ -388,23 +390,27 @@ for name in ("MPI", "gloo"):
 figure = plot.lines(sizes, rows, "bytes", "microseconds", "Two ranks on this machine, by hand and by libraries")
 figure.axes[0].set_yscale("log")
 figure.axes[0].set_xticks(sizes, [f"{s} B" if s < 1024 else f"{s // 1024} kB" for s in sizes], rotation=40)
+for line, formula in (figure.axes[0].lines[:2], figure.axes[0].lines[2:4]):
+    formula.set(color=line.get_color(), linestyle="--", marker="")
+figure.axes[0].legend(fontsize=8, frameon=False)
 None
 
 # %% tags=["nbval-ignore-output"]
-for what, value in measured.items():
-    if "is best from" in what:
-        print(f"{what} {value:.0f} B on")
+for r in records:
+    if "is best from" in r["what"]:
+        print(f"{r['what']} {r['median']:.0f} B on")
 
 # %% [markdown]
 # Three things to see.
 #
-# - **The left**: by hand we lose to MPI. A call from Python takes some microseconds, and the formula's alpha knows one
-#   message, not the slicing around it. So measured lines lie above the formula's.
+# - **The left**: by hand we lose to MPI, about by half. It is not the messages. It is Python around them, some
+#   microseconds each, and alpha holds that, too.
 # - **The middle**: the crossover is somewhere near the predicted one. Near it both take the same, so it hardly matters
 #   where exactly it is. With two ranks the ring and Rabenseifner do the same thing.
-# - **The right**: long arrays cost bytes, and Python is out of the way. Here the lines come together, or by hand wins.
+# - **The right**: long arrays cost bytes, and Python is out of the way. The lines come together.
 #
-# `mpcourse bench allreduce --np 3` repeats it with more care, and measures what copying alone would take.
+# From megabytes on, by hand wins. `allreduce` sends chunks in pieces of half a megabyte, and adds each piece while it is
+# in the core's cache. `mpcourse bench allreduce --np 2` measures it beside MPI and gloo, and what copying alone takes.
 #
 # ## What production systems call it
 #

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpcourse.check.logbook import Entry
+from mpcourse.check.logbook import WAIT, Entry
 from mpcourse.check.watch import STILL, Ending
 
 RECEIVES = ("recv", "Recv", "probe", "Probe", "mprobe", "Mprobe")
@@ -43,7 +43,7 @@ def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
     place = code(line) or "an unknown line"
     details = [_where(ending, i, code) for i in sorted(ending.entries) if i != first]  # the headline tells the first
     if ending.kind == "still":
-        headline = f"rank {rank} has not come further for {STILL:.0f} s; it is at {place}"
+        headline = f"rank {rank} has not come further for {STILL:g} s; it is at {place}"
         why = "An endless loop, or a wait for something that never comes. What must happen for this line to be left?"
         return Told("no progress", headline, rank, line, details, why)
     if not ending.inside:
@@ -121,7 +121,9 @@ def _why_returned(rank: int, waits: Entry, peer: int, gone: Entry) -> str:
 
 
 def _name(entry: Entry) -> str:
-    return entry.text.partition("(")[0]
+    """The call's name; of the wait for an irecv that of the recv which it is."""
+    name = entry.text.partition("(")[0]
+    return name.removeprefix(WAIT)[1:] if name.startswith(WAIT) else name
 
 
 def _number(entry: Entry, *keys: str) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LAYOUT = struct.Struct("<QiiiB235s")  # calls, process id, rank, line, stage, text
+WAIT = "the wait for "  # in a text, what comes before the call that began a request
 STAGES = ("loading", "running", "waiting", "returned")
 
 

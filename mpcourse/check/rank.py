@@ -68,7 +68,7 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.watched import WatchedComm, note_exit
+    from mpcourse.check.watched import WatchedComm, WatchedRequest, note_exit
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
@@ -79,6 +79,7 @@ def run(job: Job, world: Any) -> Report:
     comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
     # Whoever does not use the communicator that is given is watched too.
     MPI.COMM_WORLD = WatchedComm.wrap(world, logbook, job.file)  # type: ignore[misc]
+    MPI.Request = WatchedRequest  # type: ignore[misc]  # for Request.Waitall
     note_exit(logbook, job.file)
     answer = None
 

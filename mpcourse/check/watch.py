@@ -13,7 +13,7 @@ from mpcourse.check.logbook import Entry
 from mpcourse.check.rank import Report
 
 BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator calls: a deadlock
-STILL = 5.0  # seconds without any progress, some rank in its own code: an endless loop, or very slow
+STILL = 4.5  # seconds without any progress, some rank in its own code: an endless loop, or very slow
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
 _TURNS = os.path.join("cluster", "turns.py")  # where a virtual rank waits for its turn

@@ -4,12 +4,12 @@ import difflib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mpi4py import MPI
 
-from mpcourse.check.logbook import Logbook
+from mpcourse.check.logbook import WAIT, Logbook
 
 # The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
 _SEND = ("obj", "dest", "tag")
@@ -39,6 +39,7 @@ _NONBLOCKING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys("Ibarrier Ibcast Igather Iscatter Iallgather Iallreduce Ireduce Ialltoall".split(), ()),
 }
 _MAKES_COMM = ("Split", "Dup", "Clone", "Create", "Create_group", "Split_type")
+_Request = MPI.Request  # before a check puts its own in the place of that
 _DEFAULTS = {"source": MPI.ANY_SOURCE, "root": 0}
 
 COLLECTIVES = frozenset(
@@ -48,6 +49,19 @@ COLLECTIVES = frozenset(
 
 class Aborted(SystemExit):
     """The learner's code called Abort. A real Abort makes the launcher kill every rank, the check's too."""
+
+
+class WatchedRequest(_Request):
+    """mpi4py's request, unchanged in what it does; `begun` is the call that began it, e.g. "irecv(source=1)"."""
+
+    begun: str
+    comm: "WatchedComm"
+
+    @classmethod
+    def wrap(cls, request: _Request, comm: "WatchedComm") -> "WatchedRequest":
+        watched = cls(request)
+        watched.begun, watched.comm = comm.last, comm
+        return watched
 
 
 class WatchedComm(MPI.Intracomm):
@@ -102,11 +116,48 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
             result = original(self, *args, **kwargs)
         finally:
             self.logbook.write("running", self.rank)
+        if isinstance(result, _Request):
+            return WatchedRequest.wrap(result, self)
         if name in _MAKES_COMM and result != MPI.COMM_NULL:
             return WatchedComm.wrap(result, self.logbook, self.file)
         return result
 
     return method
+
+
+def _watch_wait(name: str) -> Callable[..., Any]:
+    """A method that waits for a request: one that belongs to it, or a class method that takes several."""
+    original = getattr(_Request, name)
+
+    def note(requests: Sequence[Any]) -> "WatchedComm | None":
+        first = next((r for r in requests if isinstance(r, WatchedRequest) and r != MPI.REQUEST_NULL), None)
+        if first is None:
+            return None
+        comm = first.comm
+        comm.begun, comm.last = comm.begun + 1, f"{WAIT}{first.begun}"
+        comm.logbook.write("waiting", comm.rank, (_line_in(comm.file), comm.last))
+        return comm
+
+    def run(comm: "WatchedComm | None", call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        finally:
+            if comm is not None:
+                comm.logbook.write("running", comm.rank)
+
+    if name.lower() == "wait":
+
+        @functools.wraps(original)
+        def method(self: WatchedRequest, *args: Any, **kwargs: Any) -> Any:
+            return run(note([self]), lambda: original(self, *args, **kwargs))
+
+        return method
+
+    @functools.wraps(original)
+    def several(cls: type, requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        return run(note(requests), lambda: original(requests, *args, **kwargs))
+
+    return classmethod(several)  # type: ignore[return-value]
 
 
 _exit = os._exit
@@ -137,10 +188,13 @@ def meant(error: BaseException) -> str:
     return f"Did you mean comm.{plain[near[0]]}?"
 
 
+WatchedRequest.__name__ = WatchedRequest.__qualname__ = "Request"
 WatchedComm.__name__ = WatchedComm.__qualname__ = "Intracomm"  # what a learner reads in an AttributeError
 for _name, _arguments in _BLOCKING.items():
     setattr(WatchedComm, _name, _watch(_name, _arguments, "waiting"))
 for _name in _MAKES_COMM:
     setattr(WatchedComm, _name, _watch(_name, (), "waiting"))
+for _name in ("Wait", "wait", "Waitall", "waitall", "Waitany", "waitany", "Waitsome", "waitsome"):
+    setattr(WatchedRequest, _name, _watch_wait(_name))
 for _name, _arguments in _NONBLOCKING.items():
     setattr(WatchedComm, _name, _watch(_name, _arguments, "running"))
