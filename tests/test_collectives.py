@@ -274,3 +274,18 @@ def test_rounds_show_a_mistake():
     assert rounds(twice, 2)[-1, 0, 0].tolist() == [2, 1]
     with pytest.raises(ValueError, match="1 to 13"):
         rounds(ring_allreduce, 14)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("name", ["ring", "rabenseifner"])
+def test_pieces_change_messages_and_neither_bytes_nor_bits(name, size):
+    for length in (0, 1, size, 37, 101):
+        data = inputs(size, length, 3)
+        whole, pieces = summed(ALGORITHMS[name], data), summed(ALGORITHMS[name], data, segment=40)
+        assert [x.tobytes() for x in whole.results] == [x.tobytes() for x in pieces.results]
+        assert (whole.traffic == pieces.traffic).all()
+        if name == "ring":
+            cut = max(1, math.ceil(math.ceil(length / size) / 5))  # of the longest chunk, in pieces of five numbers
+            assert pieces.messages.sum(1).tolist() == [(size - 1) * (cut + 1)] * size
+    with pytest.raises(ValueError, match="7 bytes holds no number of 8"):
+        summed(ALGORITHMS[name], inputs(2, 4, 0), segment=7)

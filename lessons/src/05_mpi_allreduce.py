@@ -363,9 +363,9 @@ assert differ > 100
 # %% [markdown]
 # ## This machine
 #
-# Now real ranks. Two processes measure their own alpha, beta and gamma: from a ping-pong of long messages, from adding,
-# and from some sums. Then they sum arrays of many sizes, by hand, by MPI's own Allreduce and by gloo, which PyTorch uses
-# on CPUs. All in one run, in turns.
+# Now real ranks. Two processes measure their own alpha, beta and gamma: from a ping-pong of long messages, from
+# adding, and from some sums. Then they sum arrays of many sizes, by hand, by MPI's own Allreduce and by gloo, which
+# PyTorch uses on CPUs. All in one run, in turns.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -409,8 +409,9 @@ for r in records:
 #   where exactly it is. With two ranks the ring and Rabenseifner do the same thing.
 # - **The right**: long arrays cost bytes, and Python is out of the way. The lines come together.
 #
-# From megabytes on, by hand wins. `allreduce` sends chunks in pieces of half a megabyte, and adds each piece while it is
-# in the core's cache. `mpcourse bench allreduce --np 2` measures it beside MPI and gloo, and what copying alone takes.
+# From megabytes on, by hand wins. `allreduce` sends chunks in pieces of half a megabyte, and adds each piece while it
+# is in the core's cache. `mpcourse bench allreduce --np 2` measures it beside MPI and gloo, and what copying alone
+# takes.
 #
 # ## What production systems call it
 #
