@@ -10,7 +10,7 @@ from mpcourse.errors import UserError
 
 SIZES = tuple(4 << 2 * i for i in range(1, 12))  # 16 bytes to 16 MiB
 OURS = tuple(ALGORITHMS)
-SIDES = (*OURS, "MPI", "gloo")
+SIDES = (*OURS, "allreduce", "MPI", "gloo")
 
 
 def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:

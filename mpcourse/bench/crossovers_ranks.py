@@ -9,7 +9,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpcourse.bench.over_ranks import rank_main, timed_block
-from mpcourse.collectives import ALGORITHMS, fit
+from mpcourse.collectives import ALGORITHMS, Cost, allreduce, fit
 
 comm = MPI.COMM_WORLD
 
@@ -17,11 +17,11 @@ comm = MPI.COMM_WORLD
 def _measure(told: list) -> dict:
     sizes, runs = told
     cost = fit(comm)
-    rows = [_sums(nbytes, runs) for nbytes in sizes]
+    rows = [_sums(nbytes, runs, cost) for nbytes in sizes]
     return {"cost": [cost.alpha, cost.beta, cost.gamma], "seconds": rows}
 
 
-def _sums(nbytes: int, runs: int) -> dict[str, list[float]]:
+def _sums(nbytes: int, runs: int, cost: Cost) -> dict[str, list[float]]:
     """By side, the median of some sums, run by run."""
     given = np.random.default_rng((comm.rank, nbytes)).standard_normal(nbytes // 4, np.float32)
     x = np.empty_like(given)
@@ -29,6 +29,7 @@ def _sums(nbytes: int, runs: int) -> dict[str, list[float]]:
         name: lambda f=algorithm: f(comm, x)  # type: ignore[misc]
         for name, algorithm in ALGORITHMS.items()
     }
+    sides["allreduce"] = lambda: allreduce(comm, x, cost=cost)
     sides["MPI"] = lambda: comm.Allreduce(MPI.IN_PLACE, x)
     sides["gloo"] = lambda: dist.all_reduce(torch.from_numpy(x))
     want = comm.allreduce(float(given[0]))

@@ -137,6 +137,8 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.kind, verdict.rank = _BETWEEN.get(report.message, report.message), None
         verdict.headline, verdict.details = lines[0], [line.strip() for line in lines[1:]]
         verdict.why = "" if "lower-case" in lines[0] else _WHY_BETWEEN.get(report.message, "")
+        if "but there are ranks 0 to" in lines[0]:
+            verdict.why = "No rank has that number. Write down, for 3 and for 7 ranks, who talks to whom."
         if report.message == "deadlock":
             verdict.headline, verdict.why = "no rank can go on: what is waited for will never come", lines[-1]
             verdict.details.pop()

@@ -3,8 +3,7 @@
 import io
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,11 +79,11 @@ def virtually(
     def program(comm: Any) -> Any:
         rank = comm.rank
         try:
-            with pages.of(rank):
-                own = answers[rank] = Answer.load(answer.path)
-                own.limit = LIMIT
-                comm.compute(late[rank] if late else 0.0)
-                return own.call(function, comm, *given[rank], changes=changes(given[rank]))
+            pages.mine.rank = rank  # of this thread
+            own = answers[rank] = Answer.load(answer.path)
+            own.limit = LIMIT
+            comm.compute(late[rank] if late else 0.0)
+            return own.call(function, comm, *given[rank], changes=changes(given[rank]))
         except BaseException as error:
             failed[rank] = error
             raise
@@ -113,12 +112,6 @@ class _Pages(io.TextIOBase):
 
     def __exit__(self, *args: object) -> None:
         sys.stdout = self.before
-
-    @contextmanager
-    def of(self, rank: int) -> Iterator[None]:
-        """This thread is virtual rank `rank`."""
-        self.mine.rank = rank
-        yield
 
     def write(self, text: str) -> int:
         rank = getattr(self.mine, "rank", None)

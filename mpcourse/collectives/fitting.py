@@ -36,7 +36,9 @@ def fit(comm: Any, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
     rows: list[Row] = [((1.0, n, 0.0), _ping_pong(comm, n, runs, clock)) for n in sizes if n >= LONG]
     rows += [((0.0, 0.0, n), _adding(n, runs, clock)) for n in sizes]
     for name in SUMS:
-        rows += [([FORMULAS[name](comm.size, n, u) for u in UNITS], _sum(comm, name, n, runs, clock)) for n in sizes]
+        for n in sizes:
+            many = runs * (8 if n < LONG else 1)  # short ones take little, and vary more
+            rows.append(([FORMULAS[name](comm.size, n, u) for u in UNITS], _sum(comm, name, n, many, clock)))
     return comm.bcast(_solved(rows) if comm.rank == 0 else None)
 
 
@@ -83,11 +85,12 @@ def _adding(nbytes: int, runs: int, clock: Callable[[], float]) -> float:
 def _sum(comm: Any, name: str, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
     """Seconds of a sum over all ranks, until the last has it; on rank 0."""
     given = np.random.default_rng(comm.rank).standard_normal(nbytes // 8)
-    taken = []
-    for _ in range(runs + 2):
-        x = given.copy()
+    x, taken = np.empty_like(given), np.empty(runs + 2)
+    for i in range(runs + 2):
+        x[:] = given
         comm.Barrier()
         begin = clock()
         SUMS[name](comm, x)
-        taken.append(max(comm.allgather(clock() - begin)))
+        taken[i] = clock() - begin
+    comm.Allreduce(mpi_of(comm).IN_PLACE, taken, mpi_of(comm).MAX)
     return statistics.median(taken[2:])

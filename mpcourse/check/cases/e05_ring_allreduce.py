@@ -12,17 +12,15 @@ if TYPE_CHECKING:
     from mpcourse.check.virtually import Ran
 
 NAME = "ring_allreduce"
-MISSING = (
-    "Some ranks are missing: draw which chunk each rank sends in each step, and count the steps. Sums are written into "
-    "x: += does that, mine = mine + got does not."
-)
+SIZES = (3, 2, 4, 7, 1)  # two ranks show little
+MISSING = "Some ranks are missing: draw which chunk each rank sends in each step, for 3 ranks, and count the steps."
 
 TWICE = "A part that was in the sum came in again: what has been summed up is copied (=), and not added (+=)."
 
 
 def check(answer: Answer, comm: WatchedComm) -> None:
     """Every rank must call this."""
-    first(comm, lambda: on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE))
+    first(comm, lambda: on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, SIZES))
     on_real_ranks(answer, comm, NAME)
 
 
@@ -55,7 +53,7 @@ def _bytes(ran: "Ran", n: int, item: int) -> None:
     size, traffic = ran.run.size, ran.run.traffic
     least, sent = 2 * (size - 1) * n * item, int(traffic.sum())  # each chunk goes p - 1 steps, twice
     most = 2 * (size - 1) * (n + size - 1) * item  # with chunks filled up to one length
-    asked = f"{least} bytes sent by all {size} ranks together for x of {n * item}: each chunk goes p - 1 steps, twice"
+    asked = f"{least} bytes sent by all {size} ranks, for x of {n * item} bytes: each chunk goes p - 1 steps, twice"
     if sent < least:
         why = "By hand means all of it: no collective call does a part. And numbers travel in x's own dtype."
         raise ran.wrong(None, asked, f"{sent} bytes", why)

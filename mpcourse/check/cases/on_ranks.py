@@ -43,16 +43,14 @@ def on_virtual_ranks(
     judge: Callable[["Ran"], None],
     missing: str,
     twice: str,
-    more: tuple[int, ...] = (),
+    sizes: tuple[int, ...],
 ) -> None:
     """Sum arrays of many lengths and dtypes by `function(comm, x)` on virtual ranks; `judge(ran)` looks at messages.
 
-    missing, twice: what to say where ranks are not in a sum, or more than once. more: further numbers of ranks. Raises
-    what tells the first mistake: of who is in a sum, of messages, of values.
+    missing, twice: what to say where ranks are not in a sum, or more than once. sizes: numbers of ranks. Raises what
+    tells the first mistake: of who is in a sum, of messages, of values.
     """
-    from mpcourse.check.virtually import SIZES
-
-    for size in (*SIZES, *more):
+    for size in sizes:
         for n in (4 * size, 4 * size + (size + 1) // 2, size - 1 or 1, 1, 0):
             judge(_who(answer, comm, function, size, n, missing, twice))
         for dtype in ("f8", "f4", "i8", "i2"):
@@ -79,7 +77,7 @@ def _who(answer: Answer, comm: WatchedComm, function: str, size: int, n: int, mi
             ranks = f"all {size} ranks" if size > 1 else "the only rank"
             asked = f"x[{i}] on rank {rank} to be the sum of {ranks}, each once"
             got = _members(x[i], size) + (f" ({len(wrong)} of {n} numbers are wrong)" if n > 1 else "")
-            raise ran.wrong(rank, asked, got, _why(ran, rank, want, twice) or missing)
+            raise ran.wrong(rank, asked, got, _why(ran, rank, want, twice, missing))
     return ran
 
 
@@ -101,8 +99,8 @@ def _counts(value: float, size: int) -> list[int] | None:
     return [int(value) // BASE**r % BASE for r in range(size)]
 
 
-def _why(ran: "Ran", rank: int, want: float, twice: str) -> str:
-    """The misconception behind sums on `rank` in which not every rank is once; "" where ranks are missing."""
+def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
+    """The misconception behind sums on `rank` in which not every rank is once."""
     size, (x,), result = ran.run.size, ran.given[rank], ran.results[rank]
     wrong = np.flatnonzero(x != want)
     counts = [_counts(value, size) for value in x[wrong]]
@@ -119,7 +117,8 @@ def _why(ran: "Ran", rank: int, want: float, twice: str) -> str:
         return twice
     if right:
         names = ", ".join(map(str, right))
-        return f"Rank{'s' * (len(right) > 1)} {names} {'have' if len(right) > 1 else 'has'} the sum; all ranks need it."
+        has = f"Ranks {names} have" if len(right) > 1 else f"Rank {names} has"
+        return f"{has} the sum; all ranks need it. {missing}"
     if len(x) < size:
         return "Fewer numbers than ranks: some chunks are empty, and the others have to be summed all the same."
     if len(wrong) < size and len(x) % size and wrong[0] == len(x) - len(wrong):
@@ -131,7 +130,13 @@ def _why(ran: "Ran", rank: int, want: float, twice: str) -> str:
         )
     if any((x == float(BASE**other)).all() for other in range(size)):
         return "What arrived was put in the place of x. Receive it into an array of its own, and add that: x += y."
-    return ""
+    sums = [_counts(value, size) for (y,) in ran.given for value in y]
+    if not any(c and sum(c) > 1 for c in sums):
+        return (
+            "In the end no x holds a sum of two ranks. Was it added into x (x += y does that, x = x + y makes a new "
+            "array)? Or did a later step put something else in its place?"
+        )
+    return missing
 
 
 def _values(answer: Answer, comm: WatchedComm, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":

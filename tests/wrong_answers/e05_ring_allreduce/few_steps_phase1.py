@@ -1,4 +1,4 @@
-# says: Some ranks are missing:
+# says: In the end no x holds a sum of two ranks
 # thinks: my own chunk is already in, so p - 2 additions are enough
 """Exercise e05: the ring all-reduce."""
 

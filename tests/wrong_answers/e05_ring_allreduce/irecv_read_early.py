@@ -1,4 +1,4 @@
-# says: Some ranks are missing
+# says: In the end no x holds a sum of two ranks
 # thinks: after Irecv the numbers are there
 """Exercise e05: the ring all-reduce."""
 

@@ -1,4 +1,4 @@
-# says: Sendrecv: dest=2, but there are ranks 0 to 1
+# says: but there are ranks 0 to 2
 # thinks: MPI wraps ranks round by itself
 """Exercise e05: the ring all-reduce."""
 

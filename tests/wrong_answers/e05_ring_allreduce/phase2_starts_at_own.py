@@ -1,4 +1,4 @@
-# says: Some ranks are missing:
+# says: In the end no x holds a sum of two ranks
 # thinks: after the first phase rank r holds chunk r complete, so the second phase starts with chunk r
 """Exercise e05: the ring all-reduce."""
 

@@ -1,4 +1,4 @@
-# says: Some ranks are missing:
+# says: In the end no x holds a sum of two ranks
 # thinks: the chunk that arrives has the number of the one that I just sent
 """Exercise e05: the ring all-reduce."""
 

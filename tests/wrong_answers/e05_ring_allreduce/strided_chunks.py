@@ -1,4 +1,4 @@
-# says: this array is not contiguous (shape (4,), strides (16,)): its elements do not lie side by 
+# says: this array is not contiguous
 # thinks: chunk i may be x[i::p], MPI sends any numpy view
 """Exercise e05: the ring all-reduce."""
 
