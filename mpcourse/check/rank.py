@@ -111,6 +111,9 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     from mpcourse.check.watched import Aborted, meant
 
     line = _line(error, file)
+    world = ""
+    if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
+        world = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
     virtual = sys.modules.get("mpcourse.check.virtually")  # where it was not imported, nothing came from it
     if virtual is not None and isinstance(error, virtual.OnVirtualRank):
         report = told(error.error, error.answer, file, error.rank or 0, error.size)
@@ -119,10 +122,8 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     if virtual is not None and isinstance(error, virtual.ClusterError):
         return Report("between ranks", rank, message=error.kind, trace=str(error).splitlines())
     if isinstance(error, Wrong):
-        why = error.why
-        if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
-            why = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
-        return Report("wrong", rank, answer.line if answer else None, error.asked, error.got, why)
+        line = answer.line if answer else None
+        return Report("wrong", rank, line, error.asked, error.got, world or error.why)
     if isinstance(error, NotImplementedError):
         return Report("stub", rank, line, message=str(error))
     if isinstance(error, SystemExit):
@@ -130,7 +131,7 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
         return Report("exit", rank, line, message=message)
     trace = traceback.format_exception(error)
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
-    report.got, report.why = answer.doing if answer else "", meant(error)
+    report.got, report.why = answer.doing if answer else "", world or meant(error)
     return report
 
 

@@ -1,4 +1,4 @@
-# says: There is no such rank here:
+# says: It speaks of MPI.COMM_WORLD
 # on real ranks
 # thinks: my rank never changes, so I can ask for it once at the top of the file.
 """Exercise e05: pass an array on to the next rank."""

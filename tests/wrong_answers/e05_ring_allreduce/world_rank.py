@@ -1,4 +1,4 @@
-# says: There is no such rank here
+# says: It speaks of MPI.COMM_WORLD
 # on real ranks
 # thinks: the rank is the one in the world, the messages go over comm
 """Exercise e05: the ring all-reduce."""
