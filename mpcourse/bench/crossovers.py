@@ -1,5 +1,6 @@
 """Where one all-reduce by hand overtakes another: by formula from fitted costs, and measured."""
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from mpcourse.bench.over_ranks import measured
@@ -16,8 +17,8 @@ SIDES = (*OURS, "allreduce", "MPI", "gloo")
 def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
     """alpha, beta and gamma of np ranks; then of each size what each algorithm takes and what its formula says.
 
-    In each run all sides take turns, with some sums in a row, on random float32 numbers. They are checked by the first
-    number.
+    In each run all sides take turns, with some sums in a row, on random float32 numbers. Each is checked by its
+    first number.
     """
     if np < 2:
         raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")
@@ -37,7 +38,7 @@ def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
 
 def overtakings(sizes: Sequence[int], seconds: Sequence[dict[str, list[float]]]) -> list[tuple[int, str]]:
     """From which size on which of ours was the fastest, by medians: (16, "doubling"), (65536, "ring")."""
-    medians = [{side: sorted(row[side])[len(row[side]) // 2] for side in OURS} for row in seconds]
+    medians = [{side: statistics.median(row[side]) for side in OURS} for row in seconds]
     return _changes([(n, min(row, key=row.__getitem__)) for n, row in zip(sizes, medians, strict=True)])
 
 

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,11 +36,14 @@ def _sums(nbytes: int, runs: int, cost: Cost) -> dict[str, list[float]]:
     want = comm.allreduce(float(given[0]))
     rounds = max(3, min(100, (1 << 21) // nbytes))
     seconds: dict[str, list[float]] = {side: [] for side in sides}
+
+    def check(side: str) -> None:
+        if abs(float(x[0]) - want) > 1e-4:
+            raise AssertionError(f"{side} sums {nbytes} bytes to {x[0]}, and {want} is right")
+
     for run in range(runs + 1):  # the first one is not counted
         for side, call in sides.items():
-            taken = timed_block(comm, side, rounds, lambda: np.copyto(x, given), call)
-            if abs(float(x[0]) - want) > 1e-4:
-                raise AssertionError(f"{side} sums {nbytes} bytes to {x[0]}, and {want} is right")
+            taken = timed_block(comm, side, rounds, lambda: np.copyto(x, given), call, partial(check, side))
             if run:
                 seconds[side].append(statistics.median(taken))
     return seconds

@@ -62,9 +62,7 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
     with folder as name:
         meeting = Path(comm.bcast(name)) / "gloo"
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
-        _pin(
-            comm.rank
-        )  # only now: gloo's threads, which are there by now, wait for milliseconds where they share a core
+        _pin(comm.rank)  # not before: gloo's threads, which are there by now, lose milliseconds where they are pinned
         try:
             found = [measure(case) for case in json.loads(os.environ[CASES])]
         finally:
@@ -98,10 +96,16 @@ def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
 
 
 def timed_block(
-    comm: Any, side: str, rounds: int, prepare: Callable[[], object], call: Callable[[], object]
+    comm: Any,
+    side: str,
+    rounds: int,
+    prepare: Callable[[], object],
+    call: Callable[[], object],
+    check: Callable[[], object],
 ) -> list[float]:
-    """Seconds of each of `rounds` calls, until the last rank has done it; `prepare` goes before each, and is not timed.
+    """Seconds of each of `rounds` calls, until the last rank has done it.
 
+    prepare and check go before and after each call, and are not timed.
     All rounds of a side in one go, for a rank that waits for MPI disturbs gloo's threads wherever that waiting comes.
     Before that the core is kept busy for a moment: where it has slept, as among gloo's sums, it is slow for a while.
     """
@@ -115,6 +119,7 @@ def timed_block(
     for i in range(rounds):
         prepare()
         taken[i] = timed(comm, side, call)
+        check()
     comm.Allreduce(MPI.IN_PLACE, taken, MPI.MAX)
     return taken.tolist()
 

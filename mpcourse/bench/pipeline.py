@@ -37,8 +37,8 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
 
     Small layers show what a message costs, large ones that all time goes into computing. In each pair ours and torch's
     take turns step by step, so that a machine whose speed changes favours none. The bubble of large layers is held
-    against a replay with what each stage's forward and backward took on average: cores that differ in speed make
-    stages that differ. The formula for equal stages is for stages that are equal, which wait by the clock.
+    against a replay with what each stage's forward and backward took on average, and against the formula for equal
+    stages. Cores that differ in speed make stages that differ; those that take their time by the clock are equal.
     """
     if np < 2:
         raise UserError(f"--np {np}: a pipeline to measure needs 2 ranks or more")
@@ -75,4 +75,4 @@ def _bubbles(case: Case, found: dict, np: int) -> Iterator[Record]:
     alike = [b / formula for b, _, apart in bubbles if apart <= ALIKE]
     share = f"in the {len(alike)} of {len(bubbles)} steps with stages alike within {100 * ALIKE:g} %"
     if alike:
-        yield Record(f"{case}: bubble / (p-1)/(m+p-1) {share}", alike, "times")
+        yield Record(f"{case}: bubble / (p-1)/(m+p-1) {share}", alike, "times", 1.15)

@@ -23,7 +23,7 @@ USUAL = Cost(alpha=1.5e-5, beta=2e-10, gamma=5e-11)  # of two processes on one m
 def allreduce(comm: Any, x: Array, op: Op | None = None, *, cost: Cost | None = None) -> None:
     """Sum x over all ranks, in place, by the algorithm whose formula takes least for so many bytes and ranks.
 
-    cost: what `cost.fit(comm)` found; the same on all ranks, or they choose differently and wait for ever. None: that
+    cost: what `fit(comm)` found; the same on all ranks, or they choose differently and wait for ever. None: that
     of a usual machine. All ranks get the same bits.
     """
     _picked(comm.size, getattr(x, "nbytes", 0), cost or USUAL)(comm, x, op)  # which looks at what x is

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_ranks import first, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.check.cases.on_ranks import COLLECTIVE, first, on_real_ranks, on_virtual_ranks, pickles
 from mpcourse.check.verdict import count
 from mpcourse.check.watched import WatchedComm
 
@@ -40,8 +40,7 @@ def _messages(ran: "Ran") -> None:
     power = 1 << rounds
     extra = size - power
     if not traffic.any():
-        why = "comm.Allreduce and its like do it for you. Here it is done by hand: Send, Recv, Sendrecv, Isend, Irecv."
-        raise ran.wrong(None, "messages between ranks", "none: a collective call did it", why)
+        raise ran.wrong(None, "messages between ranks", "none: a collective call did it", COLLECTIVE)
     own = messages.sum(axis=1)
     a = int(own.argmax())
     if own[a] > rounds + bool(extra):

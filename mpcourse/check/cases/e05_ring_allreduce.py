@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_ranks import first, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.check.cases.on_ranks import COLLECTIVE, first, on_real_ranks, on_virtual_ranks, pickles
 from mpcourse.check.watched import WatchedComm
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def _messages(ran: "Ran") -> None:
         return
     traffic, messages = ran.run.traffic, ran.run.messages
     if n and not traffic.any():
-        why = "comm.Allreduce and its like do it for you. Here it is done by hand: Send, Recv, Sendrecv, Isend, Irecv."
-        raise ran.wrong(None, "messages between neighbours", "none: a collective call did it", why)
+        raise ran.wrong(None, "messages between neighbours", "none: a collective call did it", COLLECTIVE)
     for a in range(size):
         to = np.flatnonzero(messages[a])
         if len(to) > 1 or any((b - a) % size not in (1, size - 1) for b in to):

@@ -14,6 +14,7 @@ from mpcourse.check.wrong import Wrong, first_difference
 if TYPE_CHECKING:
     from mpcourse.check.virtually import Ran
 
+COLLECTIVE = "comm.Allreduce and its like do it for you. Here it is done by hand: Send, Recv, Sendrecv, Isend, Irecv."
 BASE = 16  # rank r's numbers are BASE ** r: the digits of a sum tell how often each rank is in it
 
 
