@@ -5,13 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import psutil
 import pytest
 
+from mpcourse.shared_memory import tidy
+
 ROOT = Path(__file__).resolve().parents[1]
+BEGAN = time.time()
 MARK = uuid.uuid4().hex
 os.environ["MPCOURSE_TEST_RUN"] = MARK  # every process that a test starts inherits it
 
@@ -29,6 +33,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "mpirun" in item.fixturenames:
             item.add_marker("ranks")
+
+
+def pytest_sessionfinish():
+    """What MPI leaves of the runs that tests let abort, which no other process cleans up."""
+    tidy(BEGAN)
 
 
 @pytest.fixture(autouse=True)

@@ -219,6 +219,25 @@ def test_a_deadlock_of_two_receives_names_both_sides(verdict_on):
     assert "receives before anyone sends" in verdict.why
 
 
+SHM = """
+import re
+names = set(re.findall(r"/dev/shm/\\S+", open("/proc/self/maps").read()))
+open(SEEN, "a").writelines(f"{name}\\n" for name in names)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lists shared memory as Linux does")
+@pytest.mark.parametrize("end", ["comm.recv(source=1 - comm.rank)", "comm.Abort(3)", "os._exit(3)"])
+def test_a_run_that_is_ended_leaves_no_shared_memory(verdict_on, impatient, tmp_path, end):
+    seen = tmp_path / "seen"
+    verdict = verdict_on(SHM.strip().replace("SEEN", repr(str(seen))) + f"\ncomm.Barrier()\n{end}")
+    assert not verdict.passed
+    names = set(seen.read_text().split())
+    if mpirun().implementation == "MPICH":
+        assert names
+    assert not [name for name in names if os.path.exists(name)]
+
+
 def test_a_deadlock_of_two_synchronous_sends_is_named(verdict_on, impatient):
     verdict = verdict_on("comm.ssend(x, 1 - comm.rank)\nreturn (x + comm.recv(source=1 - comm.rank)) / 2")
     assert verdict.kind == "deadlock" and "Every rank sends" in verdict.why

@@ -15,7 +15,7 @@ from mpcourse.doctor import Finding, cgroup, examine, machine, mpi, report, slot
 
 TOPICS = (
     *("Python", "torch", "CPU cores", "threads", "memory"),
-    *("mpi4py", "mpirun", "match", "slots", "root", "round trip", "strays"),
+    *("mpi4py", "mpirun", "match", "slots", "root", "round trip", "strays", "shared memory"),
 )
 
 # What a launcher does that knows nothing of the ranks' MPI: it starts the command N times.

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from mpcourse.errors import UserError
 from mpcourse.launch import launched_rank, launched_size, rank_environment
+from mpcourse.shared_memory import tidy
 
 POLL = 0.02  # seconds
 PATIENCE = 5.0  # seconds for other processes to take note of the end
@@ -52,7 +53,7 @@ def _check(file: Path) -> int:
     if "mpi4py.MPI" in sys.modules:
         raise UserError(f"{file.name} imports mpi4py above its call of check_this_file: move the import below it")
     job = Job(exercise.name, str(file), exercise.functions, exercise.check, "", exercise.seconds)
-    mark = uuid.uuid4().hex
+    mark, since = uuid.uuid4().hex, time.time()
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     rank = subprocess.Popen(
@@ -74,6 +75,7 @@ def _check(file: Path) -> int:
         rank.wait()
         if folder and number == 0:
             _wait(lambda: len(list(folder.glob("left*"))) == size - 1)
+            tidy(since)
             shutil.rmtree(folder, ignore_errors=True)
         elif folder:
             (folder / f"left{number}").touch()

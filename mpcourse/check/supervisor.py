@@ -20,6 +20,7 @@ from mpcourse.check.verdict import Verdict, clean, judge
 from mpcourse.check.watch import Ending, Watch
 from mpcourse.errors import UserError
 from mpcourse.launch import check_ranks, mpirun_command, rank_environment
+from mpcourse.shared_memory import tidy
 
 POLL = 0.02  # seconds
 
@@ -65,7 +66,7 @@ def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
 
 
 def _run(exercise: Exercise, file: Path, size: int) -> Verdict:
-    mark = uuid.uuid4().hex
+    mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)
         job = Job(exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds)
@@ -91,6 +92,7 @@ def _run(exercise: Exercise, file: Path, size: int) -> Verdict:
             finally:
                 end_all(mark)
                 launcher.wait()
+                tidy(since)
         _check_start(folder, size, ending)
         return judge(exercise.name, exercise.functions, file, ending, folder)
 

@@ -5,12 +5,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from mpcourse import launch
-from mpcourse.doctor import machine, mpi, slots, start, strays, subprocesses
+from mpcourse.doctor import leftovers, machine, mpi, slots, start, strays, subprocesses
 from mpcourse.doctor.finding import Finding, guarded
 
 TOPICS = (
     *("Python", "torch", "CPU cores", "threads", "memory"),
-    *("mpi4py", "mpirun", "match", "slots", "root", "round trip", "strays"),
+    *("mpi4py", "mpirun", "match", "slots", "root", "round trip", "strays", "shared memory"),
 )
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ def examine() -> list[Finding]:
             "threads": machine.threads,
             "memory": machine.memory,
             "strays": strays.strays,
+            "shared memory": leftovers.leftovers,
             "mpirun": lambda: mpi.mpirun(mpirun),
             "mpi4py": lambda: mpi.mpi4py(mpi4py),
             "torch": lambda: machine.torch(torch),

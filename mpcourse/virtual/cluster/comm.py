@@ -5,9 +5,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpcourse.virtual.cluster import speak
-from mpcourse.virtual.cluster.buffers import flat
 from mpcourse.virtual.cluster.collective import Collectives
-from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.fast import sendrecv
 from mpcourse.virtual.cluster.meeting import line_of, meet
 from mpcourse.virtual.cluster.request import Line, Request, Status
 from mpcourse.virtual.cluster.speak import ANY_SOURCE, ANY_TAG, UNDEFINED, memory_of, pickled
@@ -109,16 +108,11 @@ class VirtualComm(Collectives):
         self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, source: int = ANY_SOURCE,
         recvtag: int = ANY_TAG, status: Status | None = None,
     ) -> None:  # fmt: skip
-        line = _line()
-        try:
-            array, into = flat(sendbuf), flat(recvbuf, True)
-        except ClusterError as error:
-            speak.misuse(self, error)
-        m = self.world.mail.shortcut(self, array, dest, sendtag, into, source, recvtag, line)
-        if m is None:
+        frame = sys._getframe(1)
+        line = frame.f_code, frame.f_lasti
+        if not sendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, line):
+            array, into = memory_of(self, sendbuf, False), memory_of(self, recvbuf, True)
             speak.exchange(self, "Sendrecv", array, dest, sendtag, into, source, recvtag, status, line)
-        elif status is not None:
-            status.source, status.tag, status.nbytes = m.source, m.tag, m.nbytes
 
     def Sendrecv_replace(
         self, buf: Any, dest: int, sendtag: int = 0, source: int = ANY_SOURCE, recvtag: int = ANY_TAG,

@@ -117,55 +117,6 @@ class Mail:
         else:
             self.world.wake_for(r, m.posted)
 
-    def shortcut(
-        self, comm: Any, data: np.ndarray, dest: int, sendtag: int, into: np.ndarray, source: int, recvtag: int,
-        line: Line,
-    ) -> Message | None:  # fmt: skip
-        """A whole Sendrecv, where nobody waits for what is sent and what is received is there; None where it is not so.
-
-        What `_exchange` does, in a third of the time: a ring of 256 ranks makes 130 000 of these calls.
-        """
-        world, me, size, rank = self.world, comm.me, comm.size, comm.rank
-        link = world.wires.one
-        if link is None or type(dest) is not int or not 0 <= dest < size or dest == rank or source == rank:
-            return None
-        if sendtag < 0 or type(sendtag) is not int or world.failure is not None:
-            return None
-        context, target = comm.context, comm.ranks[dest]
-        waiting, there = self.sends[context, me], (context, target)
-        if not waiting or (there in self.receives and self.receives[there]) or world.waiters[target].message:
-            return None
-        m = waiting[0]
-        if m.source != source or (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects:
-            return None
-        nbytes = m.nbytes
-        if m.data.dtype is not into.dtype or nbytes > into.nbytes or world.open[me]:
-            return None
-        if (data.base is into.base or data is into.base or data.base is into) and np.may_share_memory(data, into):
-            return None  # which tells it
-        del waiting[0]
-        clock, out, free = world.clock, world.wires.out, world.wires.into
-        now = clock[me]
-        s = Message("Sendrecv", me, rank, dest, sendtag, data.copy(), False, now, line)
-        s.eager = True
-        s.start = start = now if now > out[me] else out[me]
-        s.end = out[me] = gone = start + link.latency + s.nbytes / link.bandwidth
-        self.sends[there].append(s)
-        start = m.start if m.start > free[me] else free[me]
-        end = free[me] = start + (m.end - m.start)
-        self.messages += (m.owner, me, m.tag, nbytes, m.posted, start, end, m.line)
-        if nbytes == into.nbytes:
-            into[:] = m.data
-        else:
-            put(m.data, into)
-        if gone > end:
-            end = gone
-        if end > now:
-            clock[me] = end
-            if world.record:
-                world.spans += (me, "Sendrecv", "wait", now, end)
-        return m
-
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""
         for m in self.sends[context, rank]:

@@ -1,0 +1,55 @@
+"""Shared memory that MPI left behind: a run that is killed, or that aborts, leaves a megabyte a rank until a reboot."""
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+
+FOLDER = Path("/dev/shm")  # Linux's. Elsewhere nothing lists it, and nothing is found.
+NAMES = ("mpich_shm_*", "vader_segment.*", "sm_segment.*")  # MPICH; Open MPI 4 and 5
+SETTLED = 0.1  # seconds: a file as young as that may have been made, and not be mapped yet
+
+
+def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
+    """Segments of this user's MPI runs that no living process has mapped, and their bytes.
+
+    since: only those made from then on, by time.time().
+    """
+    found = {}
+    latest = time.time() - SETTLED
+    for path in (path for name in NAMES for path in folder.glob(name)):
+        try:
+            status = path.stat()
+        except OSError:  # it went meanwhile
+            continue
+        if status.st_uid == os.getuid() and since <= status.st_mtime <= latest:
+            found[path] = status.st_size
+    if not found:
+        return {}
+    mapped = _mapped(str(folder))
+    return {path: size for path, size in found.items() if str(path) not in mapped}
+
+
+def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
+    """Remove what is abandoned; how many bytes that were."""
+    gone = 0
+    for path, size in abandoned(since, folder).items():
+        try:
+            path.unlink()
+            gone += size
+        except OSError:  # somebody else was first
+            continue
+    return gone
+
+
+def _mapped(folder: str) -> set[str]:
+    """All files in `folder` that this user's living processes have mapped."""
+    mapped: set[str] = set()
+    for pid in psutil.pids():
+        try:
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        except OSError:  # another user's, or gone
+            continue
+        mapped.update(line[at:] for line in lines if (at := line.find(folder)) >= 0)
+    return mapped
