@@ -1,0 +1,60 @@
+"""Do all ranks hold the same model? What differs is named, on every rank, before it spoils the sums."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from mpcourse.data_parallel.memory import bytes_of
+
+Named = Mapping[str, torch.Tensor]
+
+
+def check_alike(comm: Any, named: Named, what: str = "parameter") -> None:
+    """Raise ValueError, on every rank, where names, shapes, dtypes or which are trained differ between ranks.
+
+    All ranks call it. Values are not looked at.
+    """
+    told = comm.allgather(_described(named))
+    for rank, theirs in enumerate(told):
+        if theirs == told[0]:
+            continue
+        if len(theirs) != len(told[0]):
+            raise ValueError(
+                f"rank {rank} has {len(theirs)} {what}s and rank 0 has {len(told[0])}: all ranks need the same model"
+            )
+        mine, other = next((a, b) for a, b in zip(told[0], theirs, strict=True) if a != b)
+        raise ValueError(
+            f"{what} {mine[0]!r} is {_told(mine)} on rank 0, and {_told(other, mine)} on rank {rank}: all ranks need "
+            "the same model"
+        )
+
+
+def check_equal(comm: Any, named: Named, what: str = "parameter") -> None:
+    """Raise ValueError, on every rank, where values differ, and name the first that does. All ranks call it."""
+    own = [hashlib.blake2b(bytes_of(t), digest_size=8).digest() for t in named.values()]
+    told = comm.allgather(own)
+    for at, name in enumerate(named):
+        for rank, theirs in enumerate(told):
+            if theirs[at] != told[0][at]:
+                raise ValueError(
+                    f"{what} {name!r} is not the same on rank {rank} as on rank 0: broadcast_parameters first, and "
+                    "change no rank's values alone"
+                )
+
+
+def signature(named: Named) -> int:
+    """A number that is the same for tensors alike in names, shapes, dtypes and in which are trained: 63 bits."""
+    told = repr(_described(named)).encode()
+    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1
+
+
+def _described(named: Named) -> list[tuple]:
+    return [(name, tuple(t.shape), str(t.dtype).removeprefix("torch."), t.requires_grad) for name, t in named.items()]
+
+
+def _told(one: tuple, beside: tuple = ()) -> str:
+    name, shape, dtype, learns = one
+    told = f"{shape} {dtype}" + ("" if learns else ", frozen")
+    return f"{name!r}, {told}" if beside and name != beside[0] else told

@@ -1,0 +1,142 @@
+"""Snapshots of a run over ranks: each rank writes its own, atomically, and resuming finds the latest that all have."""
+
+import os
+import random
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.virtual import RankFailed
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class Checkpointer:
+    """Saves and restores what a run consists of. All ranks make one together, and call the same.
+
+    folder: one that all ranks see, or one of each machine's own. keep: so many snapshots stay; older ones go once all
+    ranks have a newer one. what: whatever has state_dict and load_state_dict, by name: model, optimizer, scheduler. The
+    random numbers of Python, numpy and torch are saved with them.
+    """
+
+    def __init__(self, communicator: Communicator, folder: str | Path, keep: int = 2, **what: Stateful) -> None:
+        if keep < 1:
+            raise ValueError(f"keep={keep}: at least one snapshot must stay")
+        self.communicator, self.folder, self.keep, self.what = communicator, Path(folder), keep, what
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, step: int, **position: int | float | str) -> None:
+        """Snapshot after `step` updates. position: what else it takes to go on, e.g. epoch=3. All ranks call it.
+
+        A run that is killed at any time leaves the snapshots before it as they were.
+        """
+        if step < 0:
+            raise ValueError(f"step={step}: a run has made 0 updates or more")
+        steps = [own for (own,) in self.communicator.roll_call.meet("saves a snapshot", step)]
+        if len(set(steps)) > 1:
+            raise ValueError(f"ranks save different steps: {steps}")
+        state = {
+            "step": step,
+            "position": position,
+            "size": self.communicator.size,
+            "what": {name: each.state_dict() for name, each in self.what.items()},
+            "random": _random_state(),
+        }
+        error = None
+        try:
+            self._write(state, self._path(step))
+        except OSError as mine:
+            error = mine
+        told = self.communicator.comm.allgather((self._steps(), error and str(error)))
+        if error:
+            raise error
+        if failed := [(rank, text) for rank, (_, text) in enumerate(told) if text]:
+            raise RankFailed(f"rank {failed[0][0]} cannot save its snapshot: {failed[0][1]}")
+        self._forget([steps for steps, _ in told])
+
+    def _write(self, state: dict[str, Any], path: Path) -> None:
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())  # the name must not be there before its contents
+        part.replace(path)
+
+    def resume(self) -> dict[str, Any] | None:
+        """Restore the latest snapshot that all ranks have: its position, with "step". None where there is none.
+
+        All ranks call it. Raises ValueError, on every rank, for a snapshot of another number of ranks, or of other
+        things than this run's.
+        """
+        self.communicator.roll_call.meet("resumes")
+        told = self.communicator.comm.allgather((self._steps(), self._sizes()))
+        common = set.intersection(*(set(steps) for steps, _ in told))
+        if not common:
+            sizes = sorted(set().union(*(sizes for _, sizes in told)))
+            if sizes:
+                raise ValueError(
+                    f"{self.folder} holds snapshots of runs over {', '.join(map(str, sizes))} ranks, and this one has "
+                    f"{self.communicator.size}: start as many, or take another folder"
+                )
+            return None
+        state = torch.load(self._path(max(common)), weights_only=True)
+        others = self.communicator.comm.allgather(sorted(set(state["what"]) ^ set(self.what)))
+        if other := next((names for names in others if names), None):
+            raise ValueError(
+                f"the snapshot holds {', '.join(state['what'])}; it and this run differ in {', '.join(other)}"
+            )
+        for name, each in self.what.items():
+            each.load_state_dict(state["what"][name])
+        _set_random_state(state["random"])
+        return {**state["position"], "step": state["step"]}
+
+    def _path(self, step: int) -> Path:
+        rank, size = self.communicator.rank, self.communicator.size
+        return self.folder / f"step{step:08d}-rank{rank}of{size}.pt"
+
+    def _steps(self) -> list[int]:
+        """Of which steps this rank has a snapshot."""
+        rank, size = self.communicator.rank, self.communicator.size
+        names = (re.fullmatch(rf"step(\d+)-rank{rank}of{size}\.pt", path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in names if match)
+
+    def _sizes(self) -> set[int]:
+        names = (re.fullmatch(r"step\d+-rank\d+of(\d+)\.pt", path.name) for path in self.folder.iterdir())
+        return {int(match[1]) for match in names if match} - {self.communicator.size}
+
+    def _forget(self, everyones: list[list[int]]) -> None:
+        """Remove this rank's snapshots that are older than the `keep` latest which all ranks have."""
+        common = sorted(set.intersection(*map(set, everyones)))
+        for step in self._steps():
+            if len(common) >= self.keep and step < common[-self.keep]:
+                self._path(step).unlink()
+
+
+def _random_state() -> dict[str, Any]:
+    version, numbers, gauss = random.getstate()
+    name, keys, at, has_gauss, cached = np.random.get_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {
+        "python": [version, list(numbers), gauss],
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), at, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": cuda,
+    }
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    name, keys, at, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), at, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    for device, numbers in enumerate(state["cuda"]):
+        torch.cuda.set_rng_state(numbers, device)

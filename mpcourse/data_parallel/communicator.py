@@ -1,0 +1,190 @@
+"""What ranks that train one model say to each other: ChainerMN's communicator."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from mpcourse.collectives import broadcast, naive_allreduce
+from mpcourse.data_parallel.agreement import check_alike, signature
+from mpcourse.data_parallel.memory import on_host
+from mpcourse.data_parallel.nodes import Nodes
+from mpcourse.data_parallel.packing import Packing, fill
+from mpcourse.data_parallel.pending import PendingMean
+from mpcourse.data_parallel.roll_call import RollCall
+
+MISSING, NOT_FINITE = 1, 2  # of some gradient
+Trained = nn.Module | Mapping[str, torch.Tensor] | Iterable[torch.Tensor]
+
+
+class Communicator:
+    """The ranks of `comm`, which train copies of one model. `create_communicator` makes one, on all ranks.
+
+    rank, size; intra_rank, intra_size: among the ranks of this node; inter_rank, inter_size: this node's number, and
+    how many there are. Subclasses say how a sum over ranks is made.
+    """
+
+    name = ""
+
+    def __init__(self, comm: Any, nodes: Nodes) -> None:
+        self.comm, self.nodes = comm.Dup(), nodes
+        self.under_way = comm.Dup()  # for sums that go on while other things are said
+        self.roll_call = RollCall(comm)
+        self.rank, self.size = comm.rank, comm.size
+        self.intra_rank, self.intra_size = nodes.intra.rank, nodes.intra.size
+        self.inter_rank, self.inter_size = nodes.inter_rank, nodes.inter_size
+        self._packings: dict[tuple[int, ...], Packing] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name} communicator, rank {self.rank} of {self.size}>"
+
+    def broadcast_parameters(self, model: Trained, root: int = 0) -> None:
+        """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
+
+        Raises ValueError, on every rank, where ranks hold different models.
+        """
+        if not 0 <= root < self.size:
+            raise ValueError(f"root={root}, but there are ranks 0 to {self.size - 1}")
+        held = everything(model)
+        self.roll_call.meet("broadcasts parameters")
+        check_alike(self.comm, held)
+        with torch.no_grad():
+            for tensor in held.values():
+                with on_host(tensor) as row:
+                    broadcast(self.comm, row, root)
+
+    def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
+        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+
+        A gradient that only some ranks have counts as zero on the others; one that none has stays None. Afterwards
+        gradients lie in one row of numbers, which the next call writes to. examples: of this rank's batch. If it is
+        given it must be the same on all ranks, for the mean of means is the mean then; see `share` for what to do else.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a gradient that is not finite; RankFailed where a rank does something else, or
+        has ended.
+        """
+        held = trained(model)
+        missing = self._agree("averages gradients", held, examples, not_finite(held))
+        kept = {name: p for name, p in held.items() if name not in missing}
+        self._mean(list(kept.values()))
+
+    def begin_mean_gradients(self, model: Trained, packing: Packing) -> "PendingMean":
+        """Begin what `mean_gradients` does, in `packing`, made for the same parameters. All ranks call it.
+
+        Gradients are copied now, and may change. Its `finish` gives the parameters their mean. By a ring, whatever the
+        communicator: only messages from neighbour to neighbour can be left alone.
+        """
+        held = trained(model)
+        missing = self._agree("averages gradients", held, None, not_finite(held))
+        for p, view in zip(held.values(), packing.views, strict=True):
+            fill(view, p.grad, 1 / self.size)
+        return PendingMean(self.under_way, held, missing, packing)
+
+    def share(self, examples: int) -> float:
+        """How much this rank's mean counts where batches differ in length: its examples over the mean of all ranks'.
+
+        Multiply the loss by it, and the mean of all ranks' gradients is that of all examples. All ranks call it.
+        """
+        if examples < 0:
+            raise ValueError(f"a batch has no {examples} examples")
+        told = [own for (own,) in self.roll_call.meet("tells its examples", examples)]
+        if not sum(told):
+            raise ValueError("no rank has any examples")
+        return examples * self.size / sum(told)
+
+    def mean(self, value: Any) -> Any:
+        """The mean over all ranks of a number, or of a tensor with one; of the same type. All ranks call it."""
+        self.roll_call.meet("averages a number")
+        row = torch.tensor([value.item() if isinstance(value, torch.Tensor) else value], dtype=torch.float64)
+        naive_allreduce(self.comm, row)
+        found = row.item() / self.size
+        return torch.full_like(value.detach(), found) if isinstance(value, torch.Tensor) else found
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward passes only add to this rank's own gradients. Without buckets they always do."""
+        yield
+
+    def attach(self, model: Trained) -> None:
+        """Be ready for these parameters' gradients. What sums during backward begins here."""
+
+    def _sum(self, row: torch.Tensor) -> None:
+        """Sum a row of numbers in the host's memory over all ranks, in place."""
+        raise NotImplementedError
+
+    def _mean(self, parameters: list[torch.Tensor]) -> None:
+        """The mean of gradients, which at least one rank has."""
+        packing = self._packing(parameters)
+        for p, view in zip(parameters, packing.views, strict=True):
+            fill(view, p.grad, 1 / self.size)
+            p.grad = view
+        for row in packing.rows:
+            with on_host(row) as there:
+                self._sum(there)
+
+    def _packing(self, parameters: list[torch.Tensor]) -> Packing:
+        key = tuple(map(id, parameters))
+        if key not in self._packings:
+            self._packings = {key: Packing(parameters)}  # only of the last: rows are as large as the model
+        return self._packings[key]
+
+    def _agree(self, doing: str, held: Mapping[str, torch.Tensor], examples: int | None, bad: str | None) -> set[str]:
+        """Compare what ranks are about to average; the names of parameters whose gradient no rank has.
+
+        bad: the name of a parameter whose gradient is not finite here.
+        """
+        flags = MISSING * any(p.grad is None for p in held.values()) | NOT_FINITE * (bad is not None)
+        told = self.roll_call.meet(doing, signature(held), -1 if examples is None else examples, flags)
+        if len({alike for alike, _, _ in told}) > 1:
+            check_alike(self.comm, held)
+        counts = [count for _, count, _ in told]
+        if len(set(counts)) > 1:
+            batches = ", ".join(f"rank {r} {n if n >= 0 else 'does not say'}" for r, n in enumerate(counts))
+            raise ValueError(
+                f"ranks have different numbers of examples ({batches}): the mean of their means is not the mean of "
+                "all. Make shards equal, or multiply each loss by communicator.share(examples)"
+            )
+        if any(own & NOT_FINITE for _, _, own in told):
+            self._tell_not_finite(bad)
+        if not any(own & MISSING for _, _, own in told):
+            return set()
+        gone = self.comm.allgather([name for name, p in held.items() if p.grad is None])
+        return set.intersection(*map(set, gone))
+
+    def _tell_not_finite(self, own: str | None) -> NoReturn:
+        found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
+        rank, name = found[0]
+        more = f" (and one on {len(found) - 1} more ranks)" if len(found) > 1 else ""
+        raise FloatingPointError(
+            f"rank {rank}: the gradient of {name!r} is not finite{more}. Its mean would spoil the model on all ranks: "
+            "look at that rank's loss and examples, or at the learning rate"
+        )
+
+
+def everything(model: Trained) -> dict[str, torch.Tensor]:
+    """What a model consists of, by name: parameters, frozen ones too, and a module's buffers."""
+    if isinstance(model, nn.Module):
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    if isinstance(model, Mapping):
+        return dict(model)
+    return {f"parameter {i}": p for i, p in enumerate(model)}
+
+
+def trained(model: Trained) -> dict[str, torch.Tensor]:
+    """The parameters that get gradients, by name, each once."""
+    held = dict(model.named_parameters()) if isinstance(model, nn.Module) else everything(model)
+    for name, p in held.items():
+        if p.grad is not None and p.grad.is_sparse:
+            raise ValueError(f"the gradient of {name!r} is sparse, and only dense ones are summed: sparse=False")
+    return {name: p for name, p in held.items() if p.requires_grad}
+
+
+def not_finite(held: Mapping[str, torch.Tensor]) -> str | None:
+    """The name of the first parameter whose gradient is NaN or infinite somewhere."""
+    found = {name: p.grad for name, p in held.items() if p.grad is not None}
+    # One pass tells that all is well, most of the time; squares of numbers above 1e19 are infinite in float32.
+    if not found or torch.nn.utils.get_total_norm(list(found.values())).isfinite():
+        return None
+    return next((name for name, gradient in found.items() if not gradient.isfinite().all()), None)

@@ -1,0 +1,89 @@
+"""Which rank trains on which examples."""
+
+from collections.abc import Iterator, Sequence, Sized
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset, Sampler, Subset
+
+SHARDS = ("exact", "repeat", "drop")
+
+
+def scatter_indices(comm: Any, n: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
+    """This rank's share of examples 0 to n - 1; int64. All ranks of `comm` call it with the same numbers.
+
+    shuffle: in an order drawn with `seed`, else as they come; each rank gets a run of it. shards: "exact", every
+    example once, so that lengths may differ by one, and be 0 where n is less than the number of ranks; "repeat", equal
+    lengths, with as many examples as that takes given to two ranks; "drop", equal lengths, the last few to no one.
+    Raises ValueError, on every rank, for numbers that differ between ranks or make no sense.
+    """
+    told = comm.allgather((n, shuffle, seed, shards))
+    if len(set(told)) > 1:
+        names = ("n", "shuffle", "seed", "shards")
+        at = next(i for i in range(4) if len({one[i] for one in told}) > 1)
+        raise ValueError(f"ranks were given different {names[at]}: {[one[at] for one in told]}")
+    return share_of(n, comm.rank, comm.size, shuffle, seed, shards)
+
+
+def share_of(n: int, rank: int, size: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
+    """The same for rank `rank` of `size`, without asking anybody."""
+    if n < 0 or shards not in SHARDS:
+        raise ValueError(f"n={n} and shards={shards!r}: n is 0 or more, shards one of {', '.join(SHARDS)}")
+    order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
+    if shards == "repeat" and n:
+        order = np.resize(order, -(-n // size) * size)  # goes on with the first ones
+    elif shards == "drop":
+        order = order[: n // size * size]
+    return order[len(order) * rank // size : len(order) * (rank + 1) // size].astype(np.int64)
+
+
+def scatter_dataset(
+    dataset: Any, comm: Any, root: int = 0, shuffle: bool = False, seed: int = 0, shards: str = "exact"
+) -> Any:
+    """This rank's share of a data set. All ranks call it.
+
+    Where every rank has the data set, its share is a torch Subset of it. Where all but `root` give None, root sends
+    each rank its examples: a list. Raises ValueError, on every rank, where they have data sets of different lengths.
+    """
+    lengths = comm.allgather(None if dataset is None else len(dataset))
+    if not 0 <= root < comm.size or lengths[root] is None:
+        raise ValueError(f"root={root}, which has no data set: ranks have {lengths} examples")
+    n = lengths[root]
+    if any(own not in (None, n) for own in lengths):
+        raise ValueError(f"ranks have data sets of different lengths: {lengths}")
+    own = scatter_indices(comm, n, shuffle, seed, shards)
+    if None not in lengths:
+        return Subset(dataset, own.tolist())
+    shares = [share_of(n, r, comm.size, shuffle, seed, shards) for r in range(comm.size)]
+    return comm.scatter([[dataset[i] for i in each] for each in shares] if comm.rank == root else None, root=root)
+
+
+class ShardSampler(Sampler[int]):
+    """This rank's examples, for a DataLoader: each epoch in another order, drawn anew over all ranks.
+
+    rank, size: a communicator's. shards: as of `scatter_indices`; "repeat" by default, so that all ranks make equally
+    many steps. Call `set_epoch` before each epoch, on all ranks, or every epoch is the first.
+    """
+
+    def __init__(
+        self, dataset: Sized | Dataset | Sequence, rank: int, size: int, shuffle: bool = True, seed: int = 0,
+        shards: str = "repeat",
+    ) -> None:  # fmt: skip
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} of {size}: there are ranks 0 to {size - 1}")
+        self.n, self.rank, self.size = len(dataset), rank, size  # type: ignore[arg-type]
+        self.shuffle, self.seed, self.shards = shuffle, seed, shards
+        self.epoch = self.skipped = 0
+
+    def set_epoch(self, epoch: int, skip: int = 0) -> None:
+        """skip: of this epoch's examples, so many were used before, in a run that is resumed."""
+        self.epoch, self.skipped = epoch, skip
+
+    def __iter__(self) -> Iterator[int]:
+        # Seeds that follow each other must not make epochs of one run another run's.
+        seed = int(np.random.SeedSequence([self.seed, self.epoch]).generate_state(1)[0])
+        own = share_of(self.n, self.rank, self.size, self.shuffle, seed, self.shards)
+        return iter(own[self.skipped :].tolist())
+
+    def __len__(self) -> int:
+        return max(0, len(share_of(self.n, self.rank, self.size, False, 0, self.shards)) - self.skipped)

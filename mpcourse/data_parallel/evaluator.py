@@ -1,0 +1,43 @@
+"""Results of all ranks put together: by their counts, for shards need not be equal."""
+
+from collections.abc import Mapping
+
+import torch
+
+from mpcourse.collectives import naive_allreduce
+from mpcourse.data_parallel.communicator import Communicator
+
+
+def evaluate(communicator: Communicator, correct: float, count: int) -> float:
+    """Share of right answers among all ranks' examples: the sum of `correct` over that of `count`. All ranks call it.
+
+    A mean of the ranks' shares would be another number wherever counts differ.
+    Raises ValueError, on every rank, where no rank has any example.
+    """
+    return _means(communicator, {"correct": correct}, count)["correct"]
+
+
+def weighted_mean(communicator: Communicator, means: Mapping[str, float], count: int) -> dict[str, float]:
+    """Means over all ranks' examples, of each rank's means over its `count` examples. All ranks call it.
+
+    means: by name, the same names on all ranks; a rank without examples gives what it likes. All ranks get the same
+    bits. Raises ValueError, on every rank, for different names, or where no rank has any example.
+    """
+    return _means(communicator, {name: value * count if count else 0.0 for name, value in means.items()}, count)
+
+
+def _means(communicator: Communicator, sums: Mapping[str, float], count: int) -> dict[str, float]:
+    communicator.roll_call.meet("evaluates")
+    told = communicator.comm.allgather((sorted(sums), count))
+    names = told[0][0]
+    for rank, (theirs, examples) in enumerate(told):
+        if theirs != names:
+            raise ValueError(f"rank {rank} evaluates {', '.join(theirs)}, and rank 0 {', '.join(names)}")
+        if examples < 0:
+            raise ValueError(f"rank {rank} has {examples} examples: a count is 0 or more")
+    total = sum(examples for _, examples in told)
+    if not total:
+        raise ValueError("no rank has any example to evaluate")
+    row = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64)
+    naive_allreduce(communicator.comm, row)
+    return {name: value / total for name, value in zip(names, row.tolist(), strict=True)}

@@ -1,0 +1,47 @@
+"""Which ranks share a machine: for sums in two levels, and for what is done once on each machine."""
+
+import os
+from typing import Any, NamedTuple
+
+from mpcourse.virtual import mpi_of
+
+RANKS_PER_NODE = "MPCOURSE_RANKS_PER_NODE"
+
+
+class Nodes(NamedTuple):
+    """Where one rank stands.
+
+    intra: communicator of the ranks on its node. inter: of those with its number in their nodes. inter_rank: its
+    node's number, counted in the order of their first ranks. inter_size: how many nodes there are.
+    """
+
+    intra: Any
+    inter: Any
+    inter_rank: int
+    inter_size: int
+
+
+def nodes_of(comm: Any, ranks_per_node: int | None = None) -> Nodes:
+    """Group the ranks of `comm` by the name of their host. All ranks call it.
+
+    ranks_per_node: pretend that each so many ranks in a row are a node of their own, as on several machines; None:
+    what $MPCOURSE_RANKS_PER_NODE says, if anything. Raises ValueError, on every rank, for a number that makes none.
+    """
+    asked = ranks_per_node if ranks_per_node is not None else os.environ.get(RANKS_PER_NODE)
+    told = comm.allgather((mpi_of(comm).Get_processor_name(), asked))
+    if len(set(asked for _, asked in told)) > 1:
+        raise ValueError(f"ranks were told different ranks_per_node: {[asked for _, asked in told]}")
+    if asked is not None:
+        try:
+            each = int(asked)
+        except ValueError:
+            each = 0
+        if each < 1:
+            raise ValueError(f"ranks_per_node (or ${RANKS_PER_NODE}) is {asked!r}: 1 or more ranks make a node")
+        names: list[Any] = [rank // each for rank in range(comm.size)]
+    else:
+        names = [name for name, _ in told]
+    order = list(dict.fromkeys(names))
+    node = order.index(names[comm.rank])
+    intra = comm.Split(node, comm.rank)
+    return Nodes(intra, comm.Split(intra.rank, comm.rank), node, len(order))

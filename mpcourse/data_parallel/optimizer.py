@@ -1,0 +1,157 @@
+"""Any torch optimizer, over ranks: the one change that ChainerMN asks of a program."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.data_parallel.agreement import check_equal
+from mpcourse.data_parallel.communicator import Communicator, trained
+from mpcourse.data_parallel.packing import Packing
+from mpcourse.data_parallel.pending import PendingMean
+
+Closure = Callable[[], Any]
+
+
+class MultiNodeOptimizer(torch.optim.Optimizer):
+    """`optimizer`, whose step first averages gradients over the ranks of `communicator`. All ranks make one together.
+
+    Its parameters become those of rank 0 now. Their names in messages are those of `model`, or those that the optimizer
+    was given (`SGD(model.named_parameters())`); with `model`, its buffers and frozen parameters are broadcast, too.
+    Everything else is the optimizer's own: param_groups, state, schedulers, hooks.
+    double_buffering: a step applies the mean of the step before, which was summed meanwhile; the first applies nothing,
+    and `finish` the last.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        communicator: Communicator,
+        double_buffering: bool = False,
+        model: nn.Module | None = None,
+    ) -> None:
+        self.optimizer, self.communicator, self.double_buffering = optimizer, communicator, double_buffering
+        self.model = model
+        self._averaged = self._checked = False
+        self._pending: PendingMean | None = None
+        self._handles: list[Any] = []
+        communicator.broadcast_parameters(self._held() if model is None else model)
+        self._ready()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":  # not there yet: it is being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"MultiNodeOptimizer({self.optimizer!r}, {self.communicator!r})"
+
+    def mean_gradients(self, examples: int | None = None) -> None:
+        """Average now what `step` would average: to clip gradients, or look at them, between both.
+
+        All ranks call it. examples: see `Communicator.mean_gradients`, which also tells what it raises.
+        """
+        if not self._checked:
+            self.communicator.roll_call.meet("averages gradients")
+            check_equal(self.communicator.comm, self._held())
+            self._checked = True
+        if self.double_buffering:
+            self._exchange()
+        else:
+            self.communicator.mean_gradients(self._held(), examples)
+        self._averaged = True
+
+    def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
+        """Average gradients over all ranks, unless `mean_gradients` has, and update. All ranks call it.
+
+        closure: computes the loss and its gradients, as the optimizer calls it, once or several times; the loss it is
+        told then is the mean over ranks, so that all ranks decide alike. Returns what the optimizer's step returns.
+        Raises what `Communicator.mean_gradients` does; ValueError, in the first step, where parameters differ.
+        """
+        if closure is None:
+            if not self._averaged:
+                self.mean_gradients(examples)
+            self._averaged = False
+            return self.optimizer.step()
+
+        if self.double_buffering:
+            raise ValueError(
+                "a closure asks for this step's gradients, and double buffering has those of the step before"
+            )
+
+        def averaged() -> Any:
+            loss = closure()
+            self.mean_gradients(examples)
+            self._averaged = False
+            return self.communicator.mean(loss)
+
+        return self.optimizer.step(averaged)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._averaged = False
+        self.optimizer.zero_grad(set_to_none)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it backward passes add to this rank's own gradients: for all but the last of several before a step."""
+        with self.communicator.no_sync():
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's; the new parameters become rank 0's. All ranks call it."""
+        self.optimizer.add_param_group(param_group)
+        self.communicator.broadcast_parameters(self._held())
+        self._ready()
+
+    def finish(self) -> None:
+        """With double buffering, apply the last mean, which is still under way: after training. All ranks call it."""
+        if self._pending is not None:
+            self._pending.finish()
+            self._pending = None
+            self.optimizer.step()
+
+    def _ready(self) -> None:
+        """Prepare for the gradients of the parameters as they are now."""
+        if not self.double_buffering:
+            self.communicator.attach(self._held())
+            return
+        if self._pending is not None:
+            raise RuntimeError("a mean of gradients is under way: call finish() before parameters are added")
+        held = list(trained(self._held()).values())
+        self._packings = [Packing(held), Packing(held)]
+        for handle in self._handles:
+            handle.remove()
+        self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
+
+    def _go_on(self, _: torch.Tensor) -> None:
+        """Between parts of backward, move on the sum of the step before."""
+        if self._pending is not None:
+            self._pending.poll()
+
+    def _exchange(self) -> None:
+        """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
+        before = self._pending
+        self._packings.reverse()
+        self._pending = self.communicator.begin_mean_gradients(self._held(), self._packings[0])
+        if before is not None:
+            before.finish()
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _held(self) -> dict[str, torch.Tensor]:
+        """The parameters of all groups, by name."""
+        names = {p: name for name, p in self.model.named_parameters()} if self.model is not None else {}
+        found: dict[str, torch.Tensor] = {}
+        for group in self.optimizer.param_groups:
+            told = group.get("param_names") or [None] * len(group["params"])
+            for p, name in zip(group["params"], told, strict=True):
+                found[names.get(p) or name or f"parameter {len(found)}"] = p
+        return found

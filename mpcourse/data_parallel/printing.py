@@ -1,0 +1,26 @@
+"""One voice for all ranks: what every rank says is said by rank 0 alone."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from tqdm.auto import tqdm
+
+from mpcourse.data_parallel.communicator import Communicator
+
+T = TypeVar("T")
+
+
+def print_once(communicator: Communicator, *values: Any, **options: Any) -> None:
+    """print on rank 0, at once; nothing elsewhere. No rank waits for another.
+
+    values must be there already: a sum over ranks among them is for all ranks to make, before.
+    """
+    if communicator.rank == 0:
+        print(*values, **{"flush": True, **options})
+
+
+def progress(communicator: Communicator, steps: Iterable[T], **options: Any) -> Iterator[T]:
+    """The same steps, with a bar on rank 0 ($TQDM_DISABLE switches it off)."""
+    quiet = communicator.rank != 0 or bool(os.environ.get("TQDM_DISABLE"))
+    return iter(tqdm(steps, disable=quiet, **options))

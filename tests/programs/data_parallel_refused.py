@@ -1,0 +1,123 @@
+"""What ranks say to what is wrong on one of them, under mpirun. Rank 0 prints, as JSON, what every rank said.
+
+`mpirun -np 3 python data_parallel_refused.py all`: mistakes that all ranks are told of, one after the other. With the
+name of another mistake: one after which a rank is gone, and nobody goes on.
+"""
+
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+from mpi4py import MPI
+from torch import nn
+
+from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, evaluate
+
+comm = MPI.COMM_WORLD
+odd = comm.rank == 1
+NOT_A_NUMBER = torch.full((4, 6), float("nan"))
+
+
+def model(width=5):
+    return nn.Sequential(nn.Linear(6, width), nn.Linear(width, 2))
+
+
+def step(optimizer, net, x=None, examples=None):
+    x = torch.randn(4, 6) if x is None else x
+    optimizer.zero_grad()
+    F.mse_loss(net(x), torch.zeros(len(x), 2)).backward()
+    optimizer.step(examples=examples)
+
+
+def made(kind, net=None):
+    net = net or model()
+    return MultiNodeOptimizer(torch.optim.SGD(net.named_parameters(), 0.1), create_communicator(kind)), net
+
+
+def layers(kind):
+    made(kind, nn.Sequential(*model(), nn.Linear(2, 2)) if odd else None)
+
+
+def shape(kind):
+    made(kind, model(7 if odd else 5))
+
+
+def frozen(kind):
+    net = model()
+    net[1].bias.requires_grad_(not odd)
+    made(kind, net)
+
+
+def changed(kind):
+    optimizer, net = made(kind)
+    if odd:
+        net[1].weight.data += 1e-6
+    step(optimizer, net)
+
+
+def batches(kind):
+    optimizer, net = made(kind)
+    step(optimizer, net, torch.randn(5 if odd else 4, 6), examples=5 if odd else 4)
+
+
+def not_finite(kind):
+    optimizer, net = made(kind)
+    step(optimizer, net)
+    step(optimizer, net, NOT_A_NUMBER if odd else None)
+
+
+def another_kind(kind):
+    create_communicator("naive" if odd else kind)
+
+
+def another_call(kind):
+    optimizer, net = made(kind)
+    if odd:
+        evaluate(optimizer.communicator, 1, 2)
+    step(optimizer, net)
+
+
+ALL = (layers, shape, frozen, changed, batches, not_finite, another_kind, another_call)
+
+
+def too_few_steps(kind):
+    optimizer, net = made(kind)
+    for _ in range(2 if odd else 3):
+        step(optimizer, net)
+
+
+def raises(kind):
+    optimizer, net = made(kind)
+    step(optimizer, net)
+    if odd:
+        raise ZeroDivisionError("this rank cannot")
+    step(optimizer, net)
+
+
+def evaluates_alone(kind):
+    optimizer, _ = made(kind)
+    if not odd:
+        evaluate(optimizer.communicator, 1, 2)
+
+
+def main():
+    torch.manual_seed(comm.rank)
+    torch.set_num_threads(1)
+    kind, what = sys.argv[1:]
+    if what != "all":
+        globals()[what](kind)
+        return
+    said = {}
+    for case in ALL:
+        try:
+            case(kind)
+            told = "nothing"
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+        said[case.__name__] = comm.gather(told)
+    if comm.rank == 0:
+        print(json.dumps(said), flush=True)
+
+
+main()
