@@ -271,8 +271,9 @@ def test_double_buffering_hides_the_sum_behind_the_next_step():
             )
             for _ in range(10):
                 optimizer.zero_grad()
+                compute(comm, 1e-3)  # together longer than a sum takes, which goes on when backward asks it to
                 model(torch.ones(1, 1000)).sum().backward()
-                compute(comm, 2e-3)  # longer than a sum takes
+                compute(comm, 1e-3)
                 optimizer.step()
             if double_buffering:
                 optimizer.finish()

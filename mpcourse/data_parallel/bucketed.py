@@ -1,43 +1,88 @@
 """The bucketed communicator: gradients are summed while others are still being computed, as PyTorch's DDP does it."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
+from mpcourse.collectives.shared import SharedRow
 from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, trained
 from mpcourse.data_parallel.nodes import Nodes
-from mpcourse.data_parallel.packing import Packing, fill
+from mpcourse.data_parallel.packing import Packing, fill, looks_finite
 from mpcourse.data_parallel.pending import PendingRows
+from mpcourse.virtual import MPI, mpi_of
 
 BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, of Li et al., "PyTorch Distributed", VLDB 2020
 
 
 class Bucket:
-    """Some parameters, and the rows of numbers that their gradients lie in."""
+    """Some parameters, and the rows of numbers that their gradients lie in.
 
-    def __init__(self, parameters: list[torch.Tensor]) -> None:
-        self.parameters, self.packing = parameters, Packing(parameters)
+    shared: the ranks of one machine, in whose common memory the rows lie; None: in each rank's own.
+    """
+
+    def __init__(self, parameters: list[torch.Tensor], shared: Any = None) -> None:
+        self.parameters, self.arrived = parameters, set[torch.Tensor]()  # whose gradients of this step are here
+        self.shared: list[SharedRow] = []
+        self.sums: list[SharedRow | PendingRows] = []  # under way
+
+        def make_row(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+            if shared is None:
+                return torch.zeros(length, dtype=dtype, device=device)
+            self.shared.append(SharedRow(shared, length, dtype))
+            return self.shared[-1].row
+
+        self.packing = Packing(parameters, make_row)
         self.views = dict(zip(parameters, self.packing.views, strict=True))
-        self.arrived: set[torch.Tensor] = set()  # whose gradients of this step are here
-        self.sum: PendingRows | None = None  # under way
 
     @property
     def full(self) -> bool:
         return len(self.arrived) == len(self.parameters)
 
-    def put(self, p: torch.Tensor, scale: float) -> None:
-        """p.grad, scaled, lies in this bucket from now on; zeros where p has none."""
-        view = self.views[p]
-        fill(view, p.grad, scale)
-        p.grad = view
-        self.arrived.add(p)
+    def begin(self, comm: Any, tag: int, scale: float) -> None:
+        """Write all gradients into their places, zeros for those that are not there, and begin to sum, scaled."""
+        if not self.shared:
+            for p, view in self.views.items():
+                fill(view, p.grad, scale)
+            self.sums = [PendingRows(comm, self.packing.rows, tag)]
+            return
+        for at, shared in enumerate(self.shared):
+            inside = [
+                (p, view) for (p, view), (i, _) in zip(self.views.items(), self.packing.places, strict=True) if i == at
+            ]
+            if any(p.grad is None or p.grad.data_ptr() == view.data_ptr() for p, view in inside):
+                for p, view in inside:
+                    fill(view, p.grad, 1.0)
+            else:  # in one call: with many short gradients, calls are what costs time
+                torch.cat([p.grad.reshape(-1) for p, _ in inside if p.grad is not None], out=shared.row)
+            shared.begin(scale)
+        self.sums = [*self.shared]
+
+    def poll(self) -> None:
+        for sum_ in self.sums:
+            sum_.poll()
 
     def finish(self) -> None:
-        assert self.sum is not None
-        self.sum.wait()
-        self.sum, self.arrived = None, set()
+        """Wait for the sums; gradients are views of them from now on."""
+        for sum_ in self.sums:
+            sum_.wait()
+        for p, view in self.views.items():
+            p.grad = view
+        self.sums, self.arrived = [], set()
+
+    def bad(self) -> tuple[int, torch.Tensor] | None:
+        """Whose gradient made a sum in shared memory infinite or NaN: a rank's, and of which parameter."""
+        for at, row in enumerate(self.shared):
+            if row.bad is not None:
+                rank, place = row.bad
+                inside = [
+                    p
+                    for p, (i, begin) in zip(self.parameters, self.packing.places, strict=True)
+                    if i == at and begin <= place
+                ]
+                return rank, inside[-1]
+        return None
 
 
 class BucketedCommunicator(Communicator):
@@ -67,7 +112,7 @@ class BucketedCommunicator(Communicator):
         for handle in self._handles:
             handle.remove()
         self._names = {p: name for name, p in trained(model).items()}
-        self.buckets = [Bucket(each) for each in self._divided(list(self._names))]
+        self.buckets = [Bucket(each, self._shared()) for each in self._divided(list(self._names))]
         self._bucket_of = {p: b for b in self.buckets for p in b.parameters}
         self._handles = [p.register_post_accumulate_grad_hook(self._arrived) for p in self._names]
 
@@ -78,12 +123,15 @@ class BucketedCommunicator(Communicator):
             super().mean_gradients(held, examples)
             return
         rest = {name: p for name, p in held.items() if p not in self._bucket_of[p].arrived}
-        missing = self._agree("averages gradients", held, examples, self._bad or not_finite(rest))
+        without = {name for name, p in rest.items() if p.grad is None}
         for p in rest.values():
-            self._bucket_of[p].put(p, 1 / self.size)
+            self._bucket_of[p].arrived.add(p)
+        self._look(rest.values())
+        missing = self._agree("averages gradients", held, examples, self._bad, without)
         self._go_on()
         for bucket in self.buckets:
             bucket.finish()
+        self._tell_bad()
         for name in missing:
             held[name].grad = None
         self._begun, self._tag, self._bad = 0, 0, None
@@ -119,19 +167,35 @@ class BucketedCommunicator(Communicator):
                 f"a second backward pass reached {self._names[p]!r}, whose gradient is being averaged: was a step "
                 "left out? Of several passes before one step, run all but the last within no_sync()"
             )
-        bucket.put(p, 1 / self.size)
+        bucket.arrived.add(p)
+        if bucket.full:
+            self._look(bucket.parameters)
         self._go_on()
+
+    def _look(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
+        if self._bad is None and not (self.buckets and self.buckets[0].shared):
+            held = {self._names[p]: p.grad for p in parameters if p.grad is not None}
+            self._bad = next((name for name, gradient in held.items() if not looks_finite(gradient)), None)
+
+    def _shared(self) -> Any:
+        """The ranks whose memory buckets lie in, if all are on one machine and none uses a GPU."""
+        own = mpi_of(self.comm) is not MPI and self.inter_size == 1 < self.size
+        return self.under_way if own and all(p.device.type == "cpu" for p in self._names) else None
+
+    def _tell_bad(self) -> None:
+        for bucket in self.buckets:
+            if found := bucket.bad():
+                rank, p = found
+                self._begun, self._tag = 0, 0
+                raise not_finite(rank, self._names[p])
 
     def _go_on(self) -> None:
         """Begin to sum what is full, in the order of buckets, as all ranks do; move on what was begun."""
         while self._begun < len(self.buckets) and self.buckets[self._begun].full:
             bucket = self.buckets[self._begun]
-            if self._bad is None:  # only now: in the sum nobody can tell whose it was
-                self._bad = not_finite({self._names[p]: p for p in bucket.parameters})
-            rows = bucket.packing.rows
-            bucket.sum = PendingRows(self.under_way, rows, self._tag)
-            self._tag += len(rows)
+            bucket.begin(self.under_way, self._tag, 1 / self.size)
+            self._tag += len(bucket.packing.rows)
             self._begun += 1
         for bucket in self.buckets[: self._begun]:
-            if bucket.sum:
-                bucket.sum.poll()
+            bucket.poll()

@@ -11,7 +11,7 @@ from mpcourse.collectives import broadcast, naive_allreduce
 from mpcourse.data_parallel.agreement import check_alike, signature
 from mpcourse.data_parallel.memory import on_host
 from mpcourse.data_parallel.nodes import Nodes
-from mpcourse.data_parallel.packing import Packing, fill
+from mpcourse.data_parallel.packing import Packing
 from mpcourse.data_parallel.pending import PendingMean
 from mpcourse.data_parallel.roll_call import RollCall
 
@@ -36,6 +36,7 @@ class Communicator:
         self.intra_rank, self.intra_size = nodes.intra.rank, nodes.intra.size
         self.inter_rank, self.inter_size = nodes.inter_rank, nodes.inter_size
         self._packings: dict[tuple[int, ...], Packing] = {}
+        self._signed: tuple[tuple, int] = ((), 0)
 
     def __repr__(self) -> str:
         return f"<{self.name} communicator, rank {self.rank} of {self.size}>"
@@ -66,9 +67,12 @@ class Communicator:
         has ended.
         """
         held = trained(model)
-        missing = self._agree("averages gradients", held, examples, not_finite(held))
-        kept = {name: p for name, p in held.items() if name not in missing}
-        self._mean(list(kept.values()))
+        packing = self._packing(list(held.values()))
+        missing = self._agree("averages gradients", held, examples, packing.fill(held, 1 / self.size))
+        for row in packing.rows:
+            with on_host(row) as there:
+                self._sum(there)
+        packing.hand_over(held, missing)
 
     def begin_mean_gradients(self, model: Trained, packing: Packing) -> "PendingMean":
         """Begin what `mean_gradients` does, in `packing`, made for the same parameters. All ranks call it.
@@ -77,9 +81,7 @@ class Communicator:
         communicator: only messages from neighbour to neighbour can be left alone.
         """
         held = trained(model)
-        missing = self._agree("averages gradients", held, None, not_finite(held))
-        for p, view in zip(held.values(), packing.views, strict=True):
-            fill(view, p.grad, 1 / self.size)
+        missing = self._agree("averages gradients", held, None, packing.fill(held, 1 / self.size))
         return PendingMean(self.under_way, held, missing, packing)
 
     def share(self, examples: int) -> float:
@@ -114,29 +116,35 @@ class Communicator:
         """Sum a row of numbers in the host's memory over all ranks, in place."""
         raise NotImplementedError
 
-    def _mean(self, parameters: list[torch.Tensor]) -> None:
-        """The mean of gradients, which at least one rank has."""
-        packing = self._packing(parameters)
-        for p, view in zip(parameters, packing.views, strict=True):
-            fill(view, p.grad, 1 / self.size)
-            p.grad = view
-        for row in packing.rows:
-            with on_host(row) as there:
-                self._sum(there)
-
     def _packing(self, parameters: list[torch.Tensor]) -> Packing:
         key = tuple(map(id, parameters))
         if key not in self._packings:
             self._packings = {key: Packing(parameters)}  # only of the last: rows are as large as the model
         return self._packings[key]
 
-    def _agree(self, doing: str, held: Mapping[str, torch.Tensor], examples: int | None, bad: str | None) -> set[str]:
+    def _signature(self, held: Mapping[str, torch.Tensor]) -> int:
+        """That of a model is made once: it takes longer than a roll call."""
+        key = tuple((name, id(p), p.requires_grad) for name, p in held.items())
+        if key != self._signed[0]:
+            self._signed = key, signature(held)
+        return self._signed[1]
+
+    def _agree(
+        self,
+        doing: str,
+        held: Mapping[str, torch.Tensor],
+        examples: int | None,
+        bad: str | None,
+        without: set[str] | None = None,
+    ) -> set[str]:
         """Compare what ranks are about to average; the names of parameters whose gradient no rank has.
 
-        bad: the name of a parameter whose gradient is not finite here.
+        bad: the name of a parameter whose gradient is not finite here. without: the names of those that have none here;
+        None: as it is now.
         """
-        flags = MISSING * any(p.grad is None for p in held.values()) | NOT_FINITE * (bad is not None)
-        told = self.roll_call.meet(doing, signature(held), -1 if examples is None else examples, flags)
+        without = {name for name, p in held.items() if p.grad is None} if without is None else without
+        flags = MISSING * bool(without) | NOT_FINITE * (bad is not None)
+        told = self.roll_call.meet(doing, self._signature(held), -1 if examples is None else examples, flags)
         if len({alike for alike, _, _ in told}) > 1:
             check_alike(self.comm, held)
         counts = [count for _, count, _ in told]
@@ -150,17 +158,19 @@ class Communicator:
             self._tell_not_finite(bad)
         if not any(own & MISSING for _, _, own in told):
             return set()
-        gone = self.comm.allgather([name for name, p in held.items() if p.grad is None])
-        return set.intersection(*map(set, gone))
+        return set.intersection(*self.comm.allgather(without))
 
     def _tell_not_finite(self, own: str | None) -> NoReturn:
         found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
-        rank, name = found[0]
-        more = f" (and one on {len(found) - 1} more ranks)" if len(found) > 1 else ""
-        raise FloatingPointError(
-            f"rank {rank}: the gradient of {name!r} is not finite{more}. Its mean would spoil the model on all ranks: "
-            "look at that rank's loss and examples, or at the learning rate"
-        )
+        raise not_finite(*found[0], len(found) - 1)
+
+
+def not_finite(rank: int, name: str, more: int = 0) -> FloatingPointError:
+    also = f" (and one on {more} more ranks)" if more else ""
+    return FloatingPointError(
+        f"rank {rank}: the gradient of {name!r} is not finite{also}. Its mean would spoil the model on all ranks: look "
+        "at that rank's loss and examples, or at the learning rate"
+    )
 
 
 def everything(model: Trained) -> dict[str, torch.Tensor]:
@@ -179,12 +189,3 @@ def trained(model: Trained) -> dict[str, torch.Tensor]:
         if p.grad is not None and p.grad.is_sparse:
             raise ValueError(f"the gradient of {name!r} is sparse, and only dense ones are summed: sparse=False")
     return {name: p for name, p in held.items() if p.requires_grad}
-
-
-def not_finite(held: Mapping[str, torch.Tensor]) -> str | None:
-    """The name of the first parameter whose gradient is NaN or infinite somewhere."""
-    found = {name: p.grad for name, p in held.items() if p.grad is not None}
-    # One pass tells that all is well, most of the time; squares of numbers above 1e19 are infinite in float32.
-    if not found or torch.nn.utils.get_total_norm(list(found.values())).isfinite():
-        return None
-    return next((name for name, gradient in found.items() if not gradient.isfinite().all()), None)

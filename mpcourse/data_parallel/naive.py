@@ -3,7 +3,7 @@
 import torch
 
 from mpcourse.collectives import allreduce
-from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.communicator import Communicator, Trained, trained
 from mpcourse.data_parallel.memory import on_host
 
 
@@ -15,11 +15,14 @@ class NaiveCommunicator(Communicator):
 
     name = "naive"
 
-    def _mean(self, parameters: list[torch.Tensor]) -> None:
-        for p in parameters:
+    def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
+        held = trained(model)
+        gradients = ((name, p.grad) for name, p in held.items() if p.grad is not None)
+        bad = next((name for name, gradient in gradients if not gradient.isfinite().all()), None)
+        missing = self._agree("averages gradients", held, examples, bad)
+        for name, p in held.items():
+            if name in missing:
+                continue
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad / self.size
             with on_host(p.grad) as row:
-                self._sum(row)
-
-    def _sum(self, row: torch.Tensor) -> None:
-        allreduce(self.comm, row)
+                allreduce(self.comm, row)

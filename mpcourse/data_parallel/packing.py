@@ -1,40 +1,58 @@
 """Many gradients as one row of numbers, so that one sum serves them all."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+
+MakeRow = Callable[..., torch.Tensor]  # of a length, with dtype and device
 
 
 class Packing:
     """Rows of numbers, one for each dtype and device, that the gradients of some parameters lie in side by side.
 
-    parameters: any shapes. views: for each of them its place in its row, in its shape.
+    parameters: any shapes. views: for each of them its place in its row, in its shape. make_row: where else than in
+    memory of its own a row lies.
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor], make_row: MakeRow = torch.zeros) -> None:
         lengths: dict[tuple[torch.dtype, torch.device], int] = {}
-        places = []
+        begins = []
         for p in parameters:
             kind = (p.dtype, p.device)
-            places.append((kind, lengths.get(kind, 0)))
+            begins.append((kind, lengths.get(kind, 0)))
             lengths[kind] = lengths.get(kind, 0) + p.numel()
-        made = {(dtype, device): torch.zeros(n, dtype=dtype, device=device) for (dtype, device), n in lengths.items()}
+        made = {(dtype, device): make_row(n, dtype=dtype, device=device) for (dtype, device), n in lengths.items()}
         self.rows = list(made.values())
+        self.places = [(list(made).index(kind), begin) for kind, begin in begins]  # which row, and where in it
         self.views = [
             made[kind][begin : begin + p.numel()].view(p.shape)
-            for (kind, begin), p in zip(places, parameters, strict=True)
+            for (kind, begin), p in zip(begins, parameters, strict=True)
         ]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(row.nbytes for row in self.rows)
+    def fill(self, held: Mapping[str, torch.Tensor], scale: float) -> str | None:
+        """Write all gradients, scaled. The name of one that is not finite."""
+        bad = None
+        for (name, p), view in zip(held.items(), self.views, strict=True):
+            fill(view, p.grad, scale)
+            if bad is None and not looks_finite(view):
+                bad = name
+        return bad
+
+    def hand_over(self, held: Mapping[str, torch.Tensor], missing: set[str]) -> None:
+        """Each parameter's gradient is its place here from now on, but for those in `missing`, which have none."""
+        for (name, p), view in zip(held.items(), self.views, strict=True):
+            p.grad = None if name in missing else view
 
 
 def fill(view: torch.Tensor, gradient: torch.Tensor | None, scale: float) -> None:
     """Write gradient * scale into its place; None counts as zeros. One pass: scaling costs nothing beside copying."""
     if gradient is None:
         view.zero_()
-    elif scale == 1.0:
-        view.copy_(gradient)
     else:
         torch.mul(gradient, scale, out=view)
+
+
+def looks_finite(t: torch.Tensor) -> bool:
+    """Whether no number is NaN or infinite: one pass over t, where its sum is finite."""
+    return not t.is_floating_point() or math.isfinite(t.sum().item()) or bool(t.isfinite().all())

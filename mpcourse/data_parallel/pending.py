@@ -43,5 +43,4 @@ class PendingMean:
     def finish(self) -> None:
         """Wait, and give each parameter its mean gradient."""
         self._rows.wait()
-        for (name, p), view in zip(self._held.items(), self._packing.views, strict=True):
-            p.grad = None if name in self._missing else view
+        self._packing.hand_over(self._held, self._missing)
