@@ -83,12 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
-        choices=["allreduce", "course", "crossovers", "pipeline", "tables", "truth", "virtual"],
+        choices=["allreduce", "course", "crossovers", "data-parallel", "pipeline", "tables", "truth", "virtual"],
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
-        "which sum by hand is best from which size on; pipeline: ours against torch's over ranks; tables: published "
-        "pipelines replayed; truth: predictions beside facts; virtual: what virtual GPUs cost",
+        "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; pipeline: "
+        "ours against torch's over ranks; tables: published pipelines replayed; truth: predictions beside facts; "
+        "virtual: what virtual GPUs cost",
     )
-    bench.add_argument("--np", type=int, metavar="N", help="of allreduce, crossovers and pipeline: number of ranks (2)")
+    bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2)")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
     bench.add_argument("--runs", type=int, default=5, metavar="N", help="of each measurement; the median counts")
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
@@ -232,8 +233,8 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
-    if options.np is not None and options.name not in ("allreduce", "crossovers", "pipeline"):
-        raise UserError("--np is of `mpcourse bench allreduce`, `crossovers` and `pipeline`")
+    if options.np is not None and options.name not in ("allreduce", "crossovers", "data-parallel", "pipeline"):
+        raise UserError("--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel` and `pipeline`")
     from mpcourse.bench import BENCHMARKS, show
 
     more = {name: value for name in ("device", "np") if (value := getattr(options, name)) is not None}

@@ -260,3 +260,16 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
         done = go(folder)
         assert done.stdout.split() == wanted, (seed, resumed, done.stderr[-2000:])
         resumed += 1
+
+
+def test_the_benchmark_compares_parameters_and_measures_all_sides(mpirun):
+    from mpcourse.bench.data_parallel import SIDES, Case, _records
+    from mpcourse.bench.over_ranks import measured
+
+    case = Case("transformer", 4, 2, 1)
+    (found,) = measured("mpcourse.bench.data_parallel_ranks", [case], 2)
+    rows = {record.what: record for record in _records(case, found, 2)}
+    assert [f"transformer: {side}" in rows for side in SIDES] == [True] * len(SIDES)
+    assert rows["transformer: parameters differ by"].kept
+    assert rows["transformer: bucketed / DDP"].promise == 1.05
+    assert rows["transformer: bucketed / alone"].promise == 0.9

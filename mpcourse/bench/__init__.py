@@ -3,6 +3,7 @@
 from mpcourse.bench.allreduce import allreduce
 from mpcourse.bench.course import course
 from mpcourse.bench.crossovers import crossovers
+from mpcourse.bench.data_parallel import data_parallel
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
 from mpcourse.bench.tables import tables
@@ -13,6 +14,7 @@ BENCHMARKS = {
     "allreduce": allreduce,
     "course": course,
     "crossovers": crossovers,
+    "data-parallel": data_parallel,
     "pipeline": pipeline,
     "tables": tables,
     "truth": truth,

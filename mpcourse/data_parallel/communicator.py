@@ -35,8 +35,8 @@ class Communicator:
         self.rank, self.size = comm.rank, comm.size
         self.intra_rank, self.intra_size = nodes.intra.rank, nodes.intra.size
         self.inter_rank, self.inter_size = nodes.inter_rank, nodes.inter_size
-        self._packings: dict[tuple[int, ...], Packing] = {}
-        self._signed: tuple[tuple, int] = ((), 0)
+        self._packed: tuple[list[torch.Tensor], Packing] = ([], Packing([]))
+        self._signed: tuple[list[str], list[torch.Tensor], int] = ([], [], signature({}))
 
     def __repr__(self) -> str:
         return f"<{self.name} communicator, rank {self.rank} of {self.size}>"
@@ -117,17 +117,15 @@ class Communicator:
         raise NotImplementedError
 
     def _packing(self, parameters: list[torch.Tensor]) -> Packing:
-        key = tuple(map(id, parameters))
-        if key not in self._packings:
-            self._packings = {key: Packing(parameters)}  # only of the last: rows are as large as the model
-        return self._packings[key]
+        if not _same(parameters, self._packed[0]):
+            self._packed = parameters, Packing(parameters)  # only of the last: rows are as large as the model
+        return self._packed[1]
 
     def _signature(self, held: Mapping[str, torch.Tensor]) -> int:
         """That of a model is made once: it takes longer than a roll call."""
-        key = tuple((name, id(p), p.requires_grad) for name, p in held.items())
-        if key != self._signed[0]:
-            self._signed = key, signature(held)
-        return self._signed[1]
+        if list(held) != self._signed[0] or not _same(held.values(), self._signed[1]):
+            self._signed = list(held), list(held.values()), signature(held)
+        return self._signed[2]
 
     def _agree(
         self,
@@ -163,6 +161,11 @@ class Communicator:
     def _tell_not_finite(self, own: str | None) -> NoReturn:
         found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
         raise not_finite(*found[0], len(found) - 1)
+
+
+def _same(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
+    """Whether these are the same tensors, not only equal ones."""
+    return list(map(id, some)) == list(map(id, others))
 
 
 def not_finite(rank: int, name: str, more: int = 0) -> FloatingPointError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn as nn
 
 
@@ -37,3 +38,22 @@ def conv_net(side: int = 28, classes: int = 10) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(128, classes),
     )
+
+
+def transformer(side: int = 28, width: int = 64, layers: int = 2, classes: int = 10) -> nn.Sequential:
+    """A small transformer that reads an image row by row. (batch, 1, side, side) -> classes.
+
+    width: numbers that stand for a row, a multiple of its four heads. Without dropout, and without a code for a row's
+    place: it is there to be timed, with many short parameters, and not to be the best reader of digits.
+    """
+    if width < 4 or width % 4 or layers < 1:
+        raise ValueError(f"a width that four heads can share, and a layer or more: got width={width}, layers={layers}")
+    blocks = [nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True) for _ in range(layers)]
+    return nn.Sequential(nn.Flatten(1, 2), nn.Linear(side, width), *blocks, MeanOverRows(), nn.Linear(width, classes))
+
+
+class MeanOverRows(nn.Module):
+    """(batch, rows, width) -> (batch, width)"""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1)
