@@ -262,6 +262,21 @@ def test_double_buffering_is_training_with_the_gradients_of_the_step_before():
         assert close(*both(size, "flat", train, double_buffering=True))
 
 
+def test_double_buffering_checks_numbers_of_examples_and_refuses_new_parameters_meanwhile():
+    def program(comm, mistake):
+        model = mlp()
+        sgd = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer = MultiNodeOptimizer(sgd, create_communicator("flat", comm), double_buffering=True)
+        model(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
+        optimizer.step(examples=comm.rank if mistake == "examples" else 2)
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+
+    with pytest.raises(ValueError, match=r"different numbers of examples \(rank 0 0, rank 1 1\)"):
+        run(lambda comm: program(comm, "examples"), 2)
+    with pytest.raises(RuntimeError, match="call finish\\(\\) before parameters are added"):
+        run(lambda comm: program(comm, "parameters"), 2)
+
+
 def test_double_buffering_hides_the_sum_behind_the_next_step():
     def seconds(double_buffering):
         def program(comm):

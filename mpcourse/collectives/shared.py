@@ -5,7 +5,7 @@ each rank adds up its part of all rows where they lie, and writes the sum into a
 """
 
 import math
-import os
+import time
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class SharedRow:
         comm.Barrier()
 
     def begin(self, scale: float = 1.0) -> None:
-        """This rank's row is filled, and not to be touched before `wait` has returned. The sum is scaled."""
+        """This rank's row is filled, and not to be touched before `wait` has returned. What is summed is scaled."""
         self._steps, self._scale = self._steps + 1, scale
         self._flags[self.comm.rank][BAD_RANK] = -1
         self._numbers.Sync()  # the numbers before the flag
@@ -56,7 +56,7 @@ class SharedRow:
     def wait(self) -> None:
         """Go on until all is done."""
         while not self.poll():
-            os.sched_yield()  # the other ranks may need this core
+            time.sleep(0)  # the other ranks may need this core
 
     @property
     def bad(self) -> tuple[int, int] | None:
@@ -75,13 +75,11 @@ class SharedRow:
         for begin in range(self._own.start, self._own.stop, BLOCK):
             part = slice(begin, min(begin + BLOCK, self._own.stop))
             blocks = [row[part] for row in self.rows]
-            total = blocks[0].clone()
+            total = blocks[0] * self._scale  # before the sum, which might be too large for a short dtype
             for block in blocks[1:]:
-                total += block
+                total.add_(block, alpha=self._scale)
             if total.is_floating_point() and not math.isfinite(total.sum().item()):
                 self._look(blocks, part.start)
-            if self._scale != 1.0:
-                total *= self._scale
             for block in blocks:
                 block.copy_(total)
 

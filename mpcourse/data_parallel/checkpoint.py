@@ -46,7 +46,6 @@ class Checkpointer:
         state = {
             "step": step,
             "position": position,
-            "size": self.communicator.size,
             "what": {name: each.state_dict() for name, each in self.what.items()},
             "random": _random_state(),
         }

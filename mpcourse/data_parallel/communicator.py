@@ -74,14 +74,14 @@ class Communicator:
                 self._sum(there)
         packing.hand_over(held, missing)
 
-    def begin_mean_gradients(self, model: Trained, packing: Packing) -> "PendingMean":
+    def begin_mean_gradients(self, model: Trained, packing: Packing, examples: int | None = None) -> PendingMean:
         """Begin what `mean_gradients` does, in `packing`, made for the same parameters. All ranks call it.
 
         Gradients are copied now, and may change. Its `finish` gives the parameters their mean. By a ring, whatever the
         communicator: only messages from neighbour to neighbour can be left alone.
         """
         held = trained(model)
-        missing = self._agree("averages gradients", held, None, packing.fill(held, 1 / self.size))
+        missing = self._agree("averages gradients", held, examples, packing.fill(held, 1 / self.size))
         return PendingMean(self.under_way, held, missing, packing)
 
     def share(self, examples: int) -> float:

@@ -58,7 +58,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             check_equal(self.communicator.comm, self._held())
             self._checked = True
         if self.double_buffering:
-            self._exchange()
+            self._exchange(examples)
         else:
             self.communicator.mean_gradients(self._held(), examples)
         self._averaged = True
@@ -107,6 +107,8 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As the optimizer's; the new parameters become rank 0's. All ranks call it."""
+        if self._pending is not None:
+            raise RuntimeError("a mean of gradients is under way: call finish() before parameters are added")
         self.optimizer.add_param_group(param_group)
         self.communicator.broadcast_parameters(self._held())
         self._ready()
@@ -123,8 +125,6 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         if not self.double_buffering:
             self.communicator.attach(self._held())
             return
-        if self._pending is not None:
-            raise RuntimeError("a mean of gradients is under way: call finish() before parameters are added")
         held = list(trained(self._held()).values())
         self._packings = [Packing(held), Packing(held)]
         for handle in self._handles:
@@ -136,11 +136,11 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         if self._pending is not None:
             self._pending.poll()
 
-    def _exchange(self) -> None:
+    def _exchange(self, examples: int | None) -> None:
         """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
         before = self._pending
         self._packings.reverse()
-        self._pending = self.communicator.begin_mean_gradients(self._held(), self._packings[0])
+        self._pending = self.communicator.begin_mean_gradients(self._held(), self._packings[0], examples)
         if before is not None:
             before.finish()
         else:
