@@ -14,7 +14,8 @@ ALIKE = 0.03  # how far the stages' busy times may be apart in a step that is he
 class Case(NamedTuple):
     """schedule, of stages with `layers` layers of width x width each, on batches of `batch`. steps: of each run.
 
-    ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward, in place of layers.
+    m: micro-batches. ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward, in
+    place of layers.
     """
 
     schedule: str
@@ -25,10 +26,13 @@ class Case(NamedTuple):
     steps: int
     measures_bubble: bool = False
     ticks: float = 0.0
+    m: int = MICROBATCHES
 
     def __str__(self) -> str:
         if self.ticks:
             return f"{self.schedule}, stages of {1e3 * self.ticks:g} and {2e3 * self.ticks:g} ms"
+        if self.measures_bubble:
+            return f"{self.schedule}, {self.layers} layers of {self.width} a stage, batch {self.batch}, m = {self.m}"
         return f"{self.schedule}, {self.layers} layers of {self.width} a stage, batch {self.batch}"
 
 
@@ -43,12 +47,11 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
     if np < 2:
         raise UserError(f"--np {np}: a pipeline to measure needs 2 ranks or more")
     cases = [
-        Case(name, layers, width, batch, runs, steps, bubble)
-        for layers, width, batch, steps, bubble in (
-            (2, 256, 128, 60, False), (4, 512, 128, 15, False), (16, 512, 2048, 8, True),
-        )
+        Case(name, layers, width, batch, runs, steps)
+        for layers, width, batch, steps in ((2, 256, 128, 60), (4, 512, 128, 15))
         for name in ("gpipe", "1f1b")
-    ]  # fmt: skip
+    ]
+    cases += [Case(name, 16, 512, 2048, runs, 5, True, m=m) for m in (2, 4, 8) for name in ("gpipe", "1f1b")]
     cases += [Case(name, 1, 8, 64, runs, 4, True, ticks=0.02) for name in ("gpipe", "1f1b")]
     for found in measured("mpcourse.bench.pipeline_ranks", cases, np, keep_memory=True):
         case = Case(*found["case"])
@@ -64,7 +67,7 @@ def _speeds(case: Case, found: dict) -> Iterator[Record]:
 
 
 def _bubbles(case: Case, found: dict, np: int) -> Iterator[Record]:
-    formula = (np - 1) / (MICROBATCHES + np - 1)
+    formula = (np - 1) / (case.m + np - 1)
     bubbles = found["bubbles"]
     yield Record(f"{case}: bubble", [100 * b for b, _, _ in bubbles], "%")
     if case.ticks:

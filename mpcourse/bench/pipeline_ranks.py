@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.bench.pipeline import MICROBATCHES, Case
+from mpcourse.bench.pipeline import Case
 from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
 
@@ -38,8 +38,8 @@ def _measure(told: list) -> dict:
     # For a bubble all stages and micro-batches are to cost the same: so the first stage computes its input's gradient
     # too, though nobody wants it, and the first micro-batch adds to gradients as all others do.
     x.requires_grad_(case.measures_bubble)
-    mine = PipelineRank(comm, stage, ours(comm.size, MICROBATCHES), F.mse_loss)
-    schedule = theirs(PipelineStage(twin, comm.rank, comm.size, torch.device("cpu")), MICROBATCHES, loss_fn=F.mse_loss)
+    mine = PipelineRank(comm, stage, ours(comm.size, case.m), F.mse_loss)
+    schedule = theirs(PipelineStage(twin, comm.rank, comm.size, torch.device("cpu")), case.m, loss_fn=F.mse_loss)
 
     def torchs() -> None:
         if comm.rank == 0:
