@@ -3,6 +3,7 @@
 The first line of a wrong answer says what the verdict must say: `# says: <phrase>`.
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from mpcourse.launch import mpirun
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = load_course(ROOT)
-pytestmark = pytest.mark.timeout(300)  # the first test of a kind waits for the verdicts on all answers
+pytestmark = pytest.mark.timeout(300)  # the first test of an exercise waits for the verdicts on all its answers
 # Judged in one process, for they import torch; those on virtual ranks, too, unless an answer asks for real ones.
 ALONE = [e for e in COURSE.exercises if e.sizes == [1] or e.virtual]
 TOGETHER = [e for e in COURSE.exercises if e.sizes != [1]]
@@ -44,29 +45,28 @@ def phrase_of(file):
     return first.removeprefix("# says: ")
 
 
-@pytest.fixture(scope="module")
-def judged():
-    """Verdicts on all answers of one-rank exercises, by file; each exercise's are made in one process."""
-    verdicts = {}
-    for exercise in ALONE:
-        files = [p.values[1] for folder in ("wrong_answers", "right_answers") for p in answers(folder, [exercise])]
-        command = [sys.executable, str(ROOT / "tests" / "judge_many.py"), exercise.name, *map(str, files)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-        assert done.returncode == 0, done.stderr
-        verdicts |= dict(zip(files, json.loads(done.stdout.splitlines()[-1]), strict=True))
-    return verdicts
+@functools.cache
+def judged(name):
+    """Verdicts on all answers of a one-rank exercise, by file; they are made in one process."""
+    exercise = COURSE.find(name)
+    files = [p.values[1] for folder in ("wrong_answers", "right_answers") for p in answers(folder, [exercise])]
+    command = [sys.executable, str(ROOT / "tests" / "judge_many.py"), exercise.name, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(files, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
 @pytest.mark.parametrize("exercise, file", answers("wrong_answers", ALONE))
-def test_a_wrong_answer_of_one_rank_is_named(exercise, file, judged):
-    verdict = judged[file]
+def test_a_wrong_answer_of_one_rank_is_named(exercise, file):
+    verdict = judged(exercise.name)[file]
     assert not verdict["passed"]
     assert phrase_of(file) in said(verdict)
 
 
 @pytest.mark.parametrize("exercise, file", answers("right_answers", ALONE))
-def test_a_right_answer_of_one_rank_passes(exercise, file, judged):
-    assert judged[file]["passed"], said(judged[file])
+def test_a_right_answer_of_one_rank_passes(exercise, file):
+    verdict = judged(exercise.name)[file]
+    assert verdict["passed"], said(verdict)
 
 
 @pytest.fixture(scope="module")

@@ -636,3 +636,22 @@ def test_a_request_under_way_is_not_to_be_freed():
 
     with pytest.raises(ClusterError, match="freed and not waited for"):
         run(program, 2)
+
+
+def test_receives_from_anybody_take_messages_in_the_order_in_which_they_began():
+    def program(comm, last):
+        if comm.rank:
+            comm.compute(comm.rank // 3)  # two send at once
+            for k in range(1 + (comm.rank == last)):
+                comm.Send(np.full(3, comm.rank + 10.0 * k), 0)
+            return None
+        rows = [np.zeros(3) for _ in range(4)]
+        requests = [comm.Irecv(row, MPI.ANY_SOURCE) for row in rows[:2]]
+        comm.compute(0.5)
+        requests.append(comm.Irecv(rows[2], last or MPI.ANY_SOURCE))  # two messages are there, for the two before
+        MPI.Request.Waitall(requests)
+        comm.Recv(rows[3], MPI.ANY_SOURCE)
+        return [row[0] for row in rows]
+
+    assert run(lambda comm: program(comm, 0), 5).results[0] == [1, 2, 3, 4]
+    assert run(lambda comm: program(comm, 2), 4).results[0] == [1, 2, 12, 3]

@@ -19,13 +19,15 @@ BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, of Li et al., "PyTorch Distri
 class Bucket:
     """Some parameters, and the rows of numbers that their gradients lie in.
 
-    shared: the ranks of one machine, in whose common memory the rows lie; None: in each rank's own.
+    shared: the ranks of one machine, in whose common memory the rows lie; None: in each rank's own. span: when the last
+    sum began, and when this rank saw its end, on MPI's clock (Wtime).
     """
 
     def __init__(self, parameters: list[torch.Tensor], shared: Any = None) -> None:
         self.parameters, self.arrived = parameters, set[torch.Tensor]()  # whose gradients of this step are here
         self.shared: list[SharedRow] = []
         self.sums: list[SharedRow | PendingRows] = []  # under way
+        self.span, self._over = (0.0, 0.0), True
 
         def make_row(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
             if shared is None:
@@ -42,6 +44,8 @@ class Bucket:
 
     def begin(self, comm: Any, tag: int, scale: float) -> None:
         """Write all gradients into their places, zeros for those that are not there, and begin to sum, scaled."""
+        self._clock, self._over = mpi_of(comm).Wtime, False
+        self.span = (self._clock(),) * 2
         if not self.shared:
             for p, view in self.views.items():
                 fill(view, p.grad, scale)
@@ -60,13 +64,14 @@ class Bucket:
         self.sums = [*self.shared]
 
     def poll(self) -> None:
-        for sum_ in self.sums:
-            sum_.poll()
+        if not self._over and all([sum_.poll() for sum_ in self.sums]):
+            self.span, self._over = (self.span[0], self._clock()), True
 
     def finish(self) -> None:
         """Wait for the sums; gradients are views of them from now on."""
         for sum_ in self.sums:
             sum_.wait()
+        self.poll()
         for p, view in self.views.items():
             p.grad = view
         self.sums, self.arrived = [], set()
@@ -109,12 +114,16 @@ class BucketedCommunicator(Communicator):
 
     def attach(self, model: Trained) -> None:
         """Sum these parameters' gradients during each backward pass from now on. All ranks call it, with one model."""
-        for handle in self._handles:
-            handle.remove()
+        self.detach()
         self._names = {p: name for name, p in trained(model).items()}
         self.buckets = [Bucket(each, self._shared()) for each in self._divided(list(self._names))]
         self._bucket_of = {p: b for b in self.buckets for p in b.parameters}
         self._handles = [p.register_post_accumulate_grad_hook(self._arrived) for p in self._names]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
         """As of every communicator. What backward has announced is being summed already."""

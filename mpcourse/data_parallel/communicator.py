@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from mpcourse.collectives import broadcast, naive_allreduce
+from mpcourse.collectives import allreduce, broadcast, naive_allreduce
 from mpcourse.data_parallel.agreement import check_alike, signature
 from mpcourse.data_parallel.memory import on_host
 from mpcourse.data_parallel.nodes import Nodes
-from mpcourse.data_parallel.packing import Packing
+from mpcourse.data_parallel.packing import Packing, gradients
 from mpcourse.data_parallel.pending import PendingMean
 from mpcourse.data_parallel.roll_call import RollCall
 
@@ -68,7 +68,7 @@ class Communicator:
         """
         held = trained(model)
         packing = self._packing(list(held.values()))
-        missing = self._agree("averages gradients", held, examples, packing.fill(held, 1 / self.size))
+        missing = self._agree("averages gradients", held, examples, packing.fill(gradients(held), 1 / self.size))
         for row in packing.rows:
             with on_host(row) as there:
                 self._sum(there)
@@ -81,8 +81,25 @@ class Communicator:
         communicator: only messages from neighbour to neighbour can be left alone.
         """
         held = trained(model)
-        missing = self._agree("averages gradients", held, examples, packing.fill(held, 1 / self.size))
+        missing = self._agree("averages gradients", held, examples, packing.fill(gradients(held), 1 / self.size))
         return PendingMean(self.under_way, held, missing, packing)
+
+    def mean_parameters(self, model: Trained) -> None:
+        """Every trained parameter becomes its mean over all ranks. All ranks call it.
+
+        Raises, on every rank: ValueError for different models; FloatingPointError, which names rank and parameter, for
+        one that is not finite; RankFailed where a rank does something else, or has ended.
+        """
+        held = trained(model)
+        packing = Packing(list(held.values()))  # not the one that gradients may lie in
+        values = {name: p.detach() for name, p in held.items()}
+        self._agree("averages parameters", held, None, packing.fill(values, 1 / self.size), set(), "the parameter")
+        for row in packing.rows:
+            with on_host(row) as there:
+                self._sum(there)
+        with torch.no_grad():
+            for p, view in zip(held.values(), packing.views, strict=True):
+                p.copy_(view)
 
     def share(self, examples: int) -> float:
         """How much this rank's mean counts where batches differ in length: its examples over the mean of all ranks'.
@@ -112,9 +129,12 @@ class Communicator:
     def attach(self, model: Trained) -> None:
         """Be ready for these parameters' gradients. What sums during backward begins here."""
 
+    def detach(self) -> None:
+        """The opposite of `attach`."""
+
     def _sum(self, row: torch.Tensor) -> None:
         """Sum a row of numbers in the host's memory over all ranks, in place."""
-        raise NotImplementedError
+        allreduce(self.comm, row)
 
     def _packing(self, parameters: list[torch.Tensor]) -> Packing:
         if not _same(parameters, self._packed[0]):
@@ -134,11 +154,12 @@ class Communicator:
         examples: int | None,
         bad: str | None,
         without: set[str] | None = None,
+        what: str = "the gradient of",
     ) -> set[str]:
         """Compare what ranks are about to average; the names of parameters whose gradient no rank has.
 
         bad: the name of a parameter whose gradient is not finite here. without: the names of those that have none here;
-        None: as it is now.
+        None: as it is now. what: how errors call what is averaged.
         """
         without = {name for name, p in held.items() if p.grad is None} if without is None else without
         flags = MISSING * bool(without) | NOT_FINITE * (bad is not None)
@@ -153,14 +174,14 @@ class Communicator:
                 "all. Make shards equal, or multiply each loss by communicator.share(examples)"
             )
         if any(own & NOT_FINITE for _, _, own in told):
-            self._tell_not_finite(bad)
+            self._tell_not_finite(bad, what)
         if not any(own & MISSING for _, _, own in told):
             return set()
         return set.intersection(*self.comm.allgather(without))
 
-    def _tell_not_finite(self, own: str | None) -> NoReturn:
+    def _tell_not_finite(self, own: str | None, what: str) -> NoReturn:
         found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
-        raise not_finite(*found[0], len(found) - 1)
+        raise not_finite(*found[0], len(found) - 1, what)
 
 
 def _same(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
@@ -168,10 +189,10 @@ def _same(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
     return list(map(id, some)) == list(map(id, others))
 
 
-def not_finite(rank: int, name: str, more: int = 0) -> FloatingPointError:
+def not_finite(rank: int, name: str, more: int = 0, what: str = "the gradient of") -> FloatingPointError:
     also = f" (and one on {more} more ranks)" if more else ""
     return FloatingPointError(
-        f"rank {rank}: the gradient of {name!r} is not finite{also}. Its mean would spoil the model on all ranks: look "
+        f"rank {rank}: {what} {name!r} is not finite{also}. Its mean would spoil the model on all ranks: look "
         "at that rank's loss and examples, or at the learning rate"
     )
 

@@ -37,7 +37,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         self._averaged = self._checked = False
         self._pending: PendingMean | None = None
         self._handles: list[Any] = []
-        communicator.broadcast_parameters(self._held() if model is None else model)
+        communicator.broadcast_parameters(self.held() if model is None else model)
         self._ready()
 
     def __getattr__(self, name: str) -> Any:
@@ -55,12 +55,12 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """
         if not self._checked:
             self.communicator.roll_call.meet("averages gradients")
-            check_equal(self.communicator.comm, self._held())
+            check_equal(self.communicator.comm, self.held())
             self._checked = True
         if self.double_buffering:
             self._exchange(examples)
         else:
-            self.communicator.mean_gradients(self._held(), examples)
+            self.communicator.mean_gradients(self.held(), examples)
         self._averaged = True
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
@@ -110,7 +110,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         if self._pending is not None:
             raise RuntimeError("a mean of gradients is under way: call finish() before parameters are added")
         self.optimizer.add_param_group(param_group)
-        self.communicator.broadcast_parameters(self._held())
+        self.communicator.broadcast_parameters(self.held())
         self._ready()
 
     def finish(self) -> None:
@@ -123,9 +123,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def _ready(self) -> None:
         """Prepare for the gradients of the parameters as they are now."""
         if not self.double_buffering:
-            self.communicator.attach(self._held())
+            self.communicator.attach(self.held())
             return
-        held = list(trained(self._held()).values())
+        held = list(trained(self.held()).values())
         self._packings = [Packing(held), Packing(held)]
         for handle in self._handles:
             handle.remove()
@@ -140,13 +140,13 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
         before = self._pending
         self._packings.reverse()
-        self._pending = self.communicator.begin_mean_gradients(self._held(), self._packings[0], examples)
+        self._pending = self.communicator.begin_mean_gradients(self.held(), self._packings[0], examples)
         if before is not None:
             before.finish()
         else:
             self.optimizer.zero_grad(set_to_none=True)
 
-    def _held(self) -> dict[str, torch.Tensor]:
+    def held(self) -> dict[str, torch.Tensor]:
         """The parameters of all groups, by name."""
         names = {p: name for name, p in self.model.named_parameters()} if self.model is not None else {}
         found: dict[str, torch.Tensor] = {}

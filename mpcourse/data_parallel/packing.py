@@ -30,11 +30,11 @@ class Packing:
             for (kind, begin), p in zip(begins, parameters, strict=True)
         ]
 
-    def fill(self, held: Mapping[str, torch.Tensor], scale: float) -> str | None:
-        """Write all gradients, scaled. The name of one that is not finite."""
+    def fill(self, values: Mapping[str, torch.Tensor | None], scale: float) -> str | None:
+        """Write all values, scaled, and zeros for None. The name of one that is not finite."""
         bad = None
-        for (name, p), view in zip(held.items(), self.views, strict=True):
-            fill(view, p.grad, scale)
+        for (name, value), view in zip(values.items(), self.views, strict=True):
+            fill(view, value, scale)
             if bad is None and not looks_finite(view):
                 bad = name
         return bad
@@ -45,12 +45,17 @@ class Packing:
             p.grad = None if name in missing else view
 
 
-def fill(view: torch.Tensor, gradient: torch.Tensor | None, scale: float) -> None:
-    """Write gradient * scale into its place; None counts as zeros. One pass: scaling costs nothing beside copying."""
-    if gradient is None:
+def fill(view: torch.Tensor, value: torch.Tensor | None, scale: float) -> None:
+    """Write value * scale into its place; None counts as zeros. One pass: scaling costs nothing beside copying."""
+    if value is None:
         view.zero_()
     else:
-        torch.mul(gradient, scale, out=view)
+        torch.mul(value, scale, out=view)
+
+
+def gradients(held: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor | None]:
+    """Those of these parameters, by name; None where there is none."""
+    return {name: p.grad for name, p in held.items()}
 
 
 def looks_finite(t: torch.Tensor) -> bool:

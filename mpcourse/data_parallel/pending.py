@@ -18,9 +18,9 @@ class PendingRows:
         self._rows = [(row, row if row.device.type == "cpu" else to_host(row)) for row in rows]
         self._sums = [PendingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._rows)]
 
-    def poll(self) -> None:
-        for sum_ in self._sums:
-            sum_.poll()
+    def poll(self) -> bool:
+        """Go on; whether all is done."""
+        return all([sum_.poll() for sum_ in self._sums])
 
     def wait(self) -> None:
         for sum_, (row, host) in zip(self._sums, self._rows, strict=True):

@@ -50,6 +50,16 @@ class RollCall:
             raise RankFailed(f"ranks do different things: {told}. All must call the same, in the same order")
         return [row[1 : 1 + len(numbers)] for row in found]
 
+    def wait(self, request: Any, doing: str, status: Any = None) -> None:
+        """Wait for a request of any communicator with these ranks. Raises RankFailed where one of them has ended.
+
+        doing: as what it is told then.
+        """
+        if self._virtual:
+            request.Wait(status)
+        else:
+            self._wait(request, doing, status)
+
     def _gather(self, own: np.ndarray, every: np.ndarray, doing: str) -> None:
         """Everybody's row, in ceil(lg p) rounds (Bruck et al. 1997).
 
@@ -72,9 +82,9 @@ class RollCall:
             known += count
         every[:] = np.roll(rows, comm.rank, 0)
 
-    def _wait(self, request: Any, doing: str) -> None:
+    def _wait(self, request: Any, doing: str, status: Any = None) -> None:
         begun, asked = 0.0, 0
-        while not request.Test():
+        while not request.Test(status):
             asked += 1
             if asked % 64:
                 continue

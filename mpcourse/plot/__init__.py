@@ -1,6 +1,7 @@
 """Figures of the course, drawn from plain records. Nothing else in mpcourse knows matplotlib's plotting."""
 
 from mpcourse.plot.chunks import chunks
+from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import lines
@@ -20,6 +21,7 @@ __all__ = [
     "chunks",
     "color",
     "contact_sheet",
+    "counts",
     "deadlock",
     "learning_curves",
     "lines",

@@ -95,27 +95,36 @@ class Mail:
             self.receives[r.comm.context, r.owner].append(r)
             self.choose(r)
             return
+        receives = self.receives[r.comm.context, r.owner]
+        for earlier in [q for q in receives if q.from_any]:  # they have the first choice
+            self.choose(earlier)
         m = self.take(r.comm.context, r.owner, r.peer, r.tag)
         if m is None:
-            self.receives[r.comm.context, r.owner].append(r)
+            receives.append(r)
         else:
             self._meet(m, r)
 
     def choose(self, r: Request, now: float | None = None) -> None:
-        """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock."""
+        """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock.
+
+        A message goes to the first receive that it fits, in the order in which they began, whichever was asked about.
+        """
         key = (r.comm.context, r.owner)
-        if r.end is not None:
-            return
-        fitting = [m for m in self.sends[key] if r.tag in (ANY, m.tag)]
-        if not fitting:
-            return
-        m = min(fitting, key=lambda m: m.posted)
-        if m.posted <= (self.world.clock[r.owner] if now is None else now):
-            self.sends[key].remove(m)
-            self.receives[key].remove(r)
-            self._meet(m, r)
-        else:
-            self.world.wake_for(r, m.posted)
+        receives, sends = self.receives[key], self.sends[key]
+        if r.end is not None and now is not None:  # what woke it may be for the next one
+            r = next((q for q in receives if q.from_any), r)
+        while r.end is None:
+            fitting = [m for m in sends if r.tag in (ANY, m.tag)]
+            if not fitting:
+                return
+            m = min(fitting, key=lambda m: m.posted)
+            if m.posted > (self.world.clock[r.owner] if now is None else now):
+                self.world.wake_for(r, m.posted)
+                return
+            first = next(q for q in receives if q.peer in (ANY, m.source) and q.tag in (ANY, m.tag))
+            sends.remove(m)
+            receives.remove(first)
+            self._meet(m, first)
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""

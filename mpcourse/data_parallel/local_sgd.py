@@ -1,0 +1,91 @@
+"""Local SGD: ranks train alone for some steps, then average what they have become."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.optimizer import Closure, MultiNodeOptimizer
+
+
+class LocalOptimizer(torch.optim.Optimizer):
+    """`optimizer` on this rank's own gradients; parameters are averaged over all ranks after every `every` steps.
+
+    All ranks make one together; parameters become those of rank 0 now. `every=1` with plain SGD is what
+    MultiNodeOptimizer does. The optimizer's state (momentum, Adam's moments) stays each rank's own.
+    begin: before so many steps are done, gradients are averaged in each step, as MultiNodeOptimizer does it:
+    post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020). `finish` averages what the last
+    incomplete period left. model: for names in messages, and so that its buffers are broadcast, too.
+    Raises ValueError for numbers that make no sense, or differ between ranks.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        communicator: Communicator,
+        every: int,
+        begin: int = 0,
+        model: nn.Module | None = None,
+    ) -> None:
+        told = communicator.comm.allgather((every, begin))
+        if len(set(told)) > 1:
+            raise ValueError(f"ranks were given different (every, begin): {told}")
+        if every < 1 or begin < 0:
+            raise ValueError(f"every={every}, begin={begin}: average every 1 or more steps, begin after 0 or more")
+        self.communicator, self.every, self.begin = communicator, every, begin
+        self.steps = self.alone = 0  # done; and since parameters were the same on all ranks
+        self.together = MultiNodeOptimizer(optimizer, communicator, model=model)
+        self.optimizer = optimizer
+        self._part()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":  # not there yet: it is being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"LocalOptimizer({self.optimizer!r}, {self.communicator!r}, every={self.every}, begin={self.begin})"
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update; average where it is time to. All ranks call it equally often.
+
+        Raises what `Communicator.mean_parameters` does, and before `begin` what MultiNodeOptimizer's step does.
+        """
+        self.steps += 1
+        if self.steps <= self.begin:
+            found = self.together.step(closure)
+            self._part()
+            return found
+        found = self.optimizer.step(closure)
+        self.alone += 1
+        if self.alone == self.every:
+            self.finish()
+        return found
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.together.zero_grad(set_to_none)
+
+    def finish(self) -> None:
+        """Average parameters now, unless they are the same anyway. All ranks call it, after training."""
+        if self.alone:
+            self.communicator.mean_parameters(self.together.held())
+            self.alone = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "steps": self.steps, "alone": self.alone}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+        self.steps, self.alone = state_dict["steps"], state_dict["alone"]
+        self._part()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's; the new parameters become rank 0's. All ranks call it."""
+        self.together.add_param_group(param_group)
+        self._part()
+
+    def _part(self) -> None:
+        """From the step on in which ranks go on alone, no backward pass sums anything."""
+        if self.steps >= self.begin:
+            self.communicator.detach()

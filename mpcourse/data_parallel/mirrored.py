@@ -1,0 +1,82 @@
+"""Data parallelism over the GPUs of one machine, by one process: what TensorFlow calls MirroredStrategy."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.virtual import GPU, virtual_gpus
+
+
+def mirrored_step(
+    replicas: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy,
+) -> list[torch.Tensor]:
+    """One step of a replica on each device, each on its own part of the batch; their losses.
+
+    replicas: one model, with equal values, on one device each. batches: images and labels for each, on its device, and
+    equally many. Every replica sends its gradients to all others and adds up theirs in the same order, so that
+    replicas stay equal to the last bit. With two that is as many bytes as any all-reduce moves; with more, a ring would
+    move fewer.
+    """
+    losses = []
+    for model, optimizer, (images, labels) in zip(replicas, optimizers, batches, strict=True):
+        optimizer.zero_grad()
+        losses.append(loss(model(images), labels))
+        losses[-1].backward()  # the host goes on to the next device while this one works
+    with torch.no_grad():
+        for twins in zip(*(model.parameters() for model in replicas), strict=True):
+            gradients = [p.grad for p in twins if p.grad is not None]
+            if not gradients:
+                continue
+            means = []
+            for own in twins:
+                there = [g.to(own.device) for g in gradients]
+                mean = there[0] / len(there)
+                for other in there[1:]:
+                    mean += other / len(there)
+                means.append(mean)
+            for own, mean in zip(twins, means, strict=True):
+                own.grad = mean
+    for optimizer in optimizers:
+        optimizer.step()
+    return losses
+
+
+def mnist_cnn(width: int = 1) -> nn.Sequential:
+    """The network of TensorFlow's MNIST tutorial of 2018, 3 274 634 parameters; or one with `width` times the channels.
+
+    Two 5x5 convolutions of 32 and 64 channels, each with 2x2 pooling, then 1024 units. (batch, 1, 28, 28) -> 10.
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 32 * width, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32 * width, 64 * width, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(49 * 64 * width, 1024),
+        nn.ReLU(),
+        nn.Dropout(0.4),
+        nn.Linear(1024, 10),
+    )
+
+
+def mirrored_seconds(gpus: int, batch: int, gpu: GPU | str, link: str, width: int = 1) -> float:
+    """Virtual seconds of a step of SGD on `mnist_cnn(width)`, with `batch` examples on each of so many GPUs."""
+    with virtual_gpus(gpus, gpu, link, dry=True, record=False) as box:
+        places = [f"vgpu:{i}" for i in range(gpus)]
+        replicas = [mnist_cnn(width).to(place) for place in places]
+        optimizers = [torch.optim.SGD(model.parameters(), 0.001) for model in replicas]
+        batches = [
+            (torch.empty(batch, 1, 28, 28, device=place), torch.zeros(batch, dtype=torch.int64, device=place))
+            for place in places
+        ]
+        mirrored_step(replicas, optimizers, batches)  # the first step fills the allocator's memory
+        start = box.synchronize()
+        mirrored_step(replicas, optimizers, batches)
+        return box.synchronize() - start

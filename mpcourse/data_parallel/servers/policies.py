@@ -1,0 +1,96 @@
+"""When a server applies what workers bring, and whom it lets go on: all that tells synchronous from asynchronous."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Turn(Protocol):
+    """A policy at work on one server, for so many workers, which are numbered from 0."""
+
+    def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
+        """A gradient is there, computed at weights that `staleness` updates have changed since.
+
+        Whose gradients, held until now, are applied together, as their mean; and who is answered afterwards. Of a
+        worker that is answered without its gradient having been applied, that gradient is dropped.
+        """
+        ...
+
+
+class Policy(Protocol):
+    def begin(self, workers: int) -> Turn:
+        """For one server. Raises ValueError where it makes no sense for so many workers."""
+        ...
+
+
+@dataclass(frozen=True)
+class Synchronous:
+    """An update is the mean of all workers' gradients, and all of them wait for it.
+
+    backup: so many are not waited for. An update is made of the first that are there, and what comes later is dropped
+    (Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
+    """
+
+    backup: int = 0
+
+    def begin(self, workers: int) -> Turn:
+        if not 0 <= self.backup < workers:
+            raise ValueError(f"backup={self.backup}: of {workers} workers, 0 to {workers - 1} may come too late")
+        return _Together(workers - self.backup)
+
+
+class _Together:
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.here: list[int] = []
+
+    def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
+        if staleness:  # of an update that was made without it
+            return [], [worker]
+        self.here.append(worker)
+        if len(self.here) < self.wanted:
+            return [], []
+        complete, self.here = sorted(self.here), []  # sorted: the same sum, whoever was first
+        return complete, complete
+
+
+@dataclass(frozen=True)
+class Asynchronous:
+    """Each gradient is an update, as it comes, and its worker goes on at once (Dean et al., 2012)."""
+
+    def begin(self, workers: int) -> Turn:
+        return _AtOnce()
+
+
+class _AtOnce:
+    def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
+        return [worker], [worker]
+
+
+@dataclass(frozen=True)
+class BoundedStaleness:
+    """As Asynchronous, but no worker begins a step while it is more than `bound` steps ahead of the slowest.
+
+    0: all begin each step together. (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
+    Parameter Server", 2013.)
+    """
+
+    bound: int
+
+    def begin(self, workers: int) -> Turn:
+        if self.bound < 0:
+            raise ValueError(f"bound={self.bound}: a worker can be 0 or more steps ahead")
+        return _NotFarAhead(workers, self.bound)
+
+
+class _NotFarAhead:
+    def __init__(self, workers: int, bound: int) -> None:
+        self.bound, self.steps = bound, [0] * workers  # that each has done
+        self.waiting: list[int] = []
+
+    def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
+        self.steps[worker] += 1
+        self.waiting.append(worker)
+        most = min(self.steps) + self.bound
+        free = [w for w in self.waiting if self.steps[w] <= most]
+        self.waiting = [w for w in self.waiting if self.steps[w] > most]
+        return [worker], free

@@ -1,0 +1,33 @@
+"""What servers and workers tell of a training: who brought what, and how stale it was when it was used."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Push(NamedTuple):
+    """A gradient as a server saw it.
+
+    worker: its rank. staleness: how many updates were made since the weights that it was computed at. applied: False
+    where it came too late. seconds: when, since the training began, on the server's clock.
+    """
+
+    worker: int
+    staleness: int
+    applied: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Served:
+    """pushes: by server, in the order of arrival. losses: what each worker's `backward` returned; {rank: in order}.
+
+    seconds: until the last rank was done.
+    """
+
+    pushes: list[list[Push]]
+    losses: dict[int, list[float]]
+    seconds: float
+
+    def staleness(self, server: int = 0) -> list[int]:
+        """Of each gradient that this server applied, in order."""
+        return [push.staleness for push in self.pushes[server] if push.applied]

@@ -1,0 +1,112 @@
+"""A server: it holds some of the weights, takes gradients from whoever brings one, and answers with new weights."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mpcourse.collectives.numbers import wire
+from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.servers.messages import FAILURE, GO_ON, LAST, Reason, receive_reason, send_reason
+from mpcourse.data_parallel.servers.policies import Turn
+from mpcourse.data_parallel.servers.record import Push
+from mpcourse.virtual import mpi_of
+
+DOING = "waits for workers"
+
+
+class Server:
+    """weights: one row, changed in place by `optimizer`, whose only parameter it is. workers: their ranks.
+
+    turn: of the policy, which knows workers as 0, 1, ... updates: after so many all are told to stop. on_update: called
+    after each, with its number. clock: seconds.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        weights: torch.Tensor,
+        optimizer: torch.optim.Optimizer,
+        turn: Turn,
+        workers: list[int],
+        updates: int,
+        on_update: Callable[[int], None] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.comm, self.aside = communicator.comm, communicator.under_way
+        self.roll_call, self.mpi = communicator.roll_call, mpi_of(communicator.comm)
+        self.weights, self.optimizer, self.turn = weights, optimizer, turn
+        self.workers, self.updates, self.on_update, self.clock = workers, updates, on_update, clock
+        self.version = 0  # updates made
+        self.given = dict.fromkeys(workers, 0)  # the version that each has
+        self.computing = set[int]()  # who has been answered, and will come again
+        self.coming = deque[tuple[Any, torch.Tensor]]()  # a receive for each of them, from whoever is first
+        self.held: dict[int, torch.Tensor] = {}  # gradients that are here, and whose workers have no answer yet
+        self.free: list[torch.Tensor] = []  # rows that gradients may land in
+        self.pushes: list[Push] = []
+        self.failure: Reason | None = None
+
+    def run(self) -> None:
+        """Until all workers have been told to stop. `failure` says why, if that was before the last update."""
+        self._answer(self.workers)
+        while self.coming:
+            request, row = self.coming.popleft()
+            status = self.mpi.Status()
+            self.roll_call.wait(request, DOING, status)
+            worker = status.source
+            if status.tag == FAILURE:
+                self.failure = receive_reason(self.aside, worker)
+            self.computing.discard(worker)
+            self.held[worker] = row
+            self._take(worker)
+
+    def _receive(self) -> None:
+        """Be ready for all who are computing: gradients come in while answers go out."""
+        while len(self.coming) < len(self.computing):
+            row = self.free.pop() if self.free else torch.empty_like(self.weights)
+            self.coming.append((self.comm.Irecv(wire(row), self.mpi.ANY_SOURCE), row))
+
+    def _take(self, worker: int) -> None:
+        """Use what `worker` has brought, or keep it, or drop it; answer who may go on."""
+        staleness = self.version - self.given[worker]
+        over = self.failure is not None or self.version == self.updates
+        first = self.workers[0]
+        used, free = ([], [worker - first]) if over else self.turn.arrives(worker - first, staleness)
+        applied = [w + first for w in used]
+        self.pushes.append(Push(worker, staleness, not over and (worker in applied or not free), self.clock()))
+        if applied:
+            self._update(applied)
+        over = self.failure is not None or self.version == self.updates
+        self._answer(sorted(self.held) if over else [w + first for w in free])
+
+    def _update(self, workers: list[int]) -> None:
+        """Apply the mean of these workers' gradients."""
+        mean = self.held[workers[0]]
+        for worker in workers[1:]:
+            mean += self.held[worker]
+        self.weights.grad = mean.div_(len(workers)) if len(workers) > 1 else mean
+        self.optimizer.step()
+        self.weights.grad = None
+        self.version += 1
+        if self.on_update is not None:
+            self.on_update(self.version)
+
+    def _answer(self, workers: list[int]) -> None:
+        """The newest weights. It waits until they are gone: the next update writes to the same memory."""
+        tag = FAILURE if self.failure is not None else LAST if self.version == self.updates else GO_ON
+        # Beginning with another one each time: of several, the first has its answer before the others do.
+        turn = self.version % len(workers) if workers else 0
+        sending = []
+        for worker in workers[turn:] + workers[:turn]:
+            sending.append(self.comm.Isend(wire(self.weights.detach()), worker, tag))
+            if self.failure is not None:
+                sending.append(send_reason(self.aside, worker, self.failure))
+            self.given[worker] = self.version
+            if tag == GO_ON:
+                self.computing.add(worker)
+            if (row := self.held.pop(worker, None)) is not None:
+                self.free.append(row)
+        self._receive()
+        for request in sending:
+            self.roll_call.wait(request, DOING)

@@ -1,0 +1,106 @@
+"""A training with parameter servers: the first ranks serve, the others work."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.collectives import broadcast
+from mpcourse.data_parallel.communicator import not_finite, trained
+from mpcourse.data_parallel.create import create_communicator
+from mpcourse.data_parallel.packing import Packing, gradients
+from mpcourse.data_parallel.servers.policies import Asynchronous, Policy, Synchronous
+from mpcourse.data_parallel.servers.record import Served
+from mpcourse.data_parallel.servers.server import Server
+from mpcourse.data_parallel.servers.shards import Shards
+from mpcourse.data_parallel.servers.worker import Worker
+from mpcourse.virtual import mpi_of
+
+
+def train_with_servers(
+    comm: Any,
+    model: nn.Module,
+    make_optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer],
+    backward: Callable[[int], float],
+    updates: int,
+    policy: Policy | None = None,
+    servers: int = 1,
+    shards: str = "even",
+    on_update: Callable[[int], None] | None = None,
+) -> Served:
+    """Make `updates` updates of `model` on every server; what ranks say of it. All ranks of `comm` call it.
+
+    Ranks 0 to servers - 1 serve, the others work. model: the same on all ranks; its values become rank 0's at the
+    beginning, and on all ranks those of the servers in the end. Buffers, such as batch norm's, stay each worker's own.
+    make_optimizer: of one row of numbers on each server, so that it must treat each number alone, as SGD and Adam do.
+    backward: on a worker, computes the gradients of its model at its next batch and returns the loss; it is given how
+    often it was called before. policy: Asynchronous() if none is named. shards: as of `Shards`. on_update: called on
+    the only server after each update, with its number; there, `model` holds the newest weights.
+    Raises, on every rank: ValueError for numbers that make no sense, or differ between ranks, or for different models;
+    FloatingPointError, which names rank and parameter, for a gradient that is not finite; RankFailed where one has
+    ended.
+    """
+    policy = policy or Asynchronous()
+    _check(comm, servers, updates, policy, shards, on_update)
+    communicator = create_communicator("flat", comm)
+    comm, roll_call, mpi = communicator.comm, communicator.roll_call, mpi_of(comm)
+    communicator.broadcast_parameters(model)
+    held = trained(model)
+    weights = Shards(list(held.values()), servers, shards)
+    names = [list(held)[i] for i in weights.order]
+    held = {name: held[name] for name in names}
+    with torch.no_grad():
+        for p, view in zip(held.values(), weights.packing.views, strict=True):
+            view.copy_(p)
+            p.data = view  # what arrives in the row is in the model
+    row = Packing(list(held.values()))
+    begun, losses = mpi.Wtime(), list[float]()
+
+    def compute() -> int | None:
+        for p in held.values():
+            p.grad = None
+        losses.append(float(backward(len(losses))))
+        bad = row.fill(gradients(held), 1.0)
+        return None if bad is None else names.index(bad)
+
+    side: Server | Worker
+    if comm.rank < servers:
+        own = nn.Parameter(weights.piece(comm.rank))
+        workers = list(range(servers, comm.size))
+        turn, optimizer = policy.begin(len(workers)), make_optimizer([own])
+        clock = lambda: mpi.Wtime() - begun  # noqa: E731
+        side = Server(communicator, own, optimizer, turn, workers, updates, on_update, clock)
+    else:
+        side = Worker(communicator, weights, row.rows[0], compute)
+    side.run()
+    if side.failure is not None:
+        rank, parameter = side.failure
+        raise not_finite(rank, names[parameter])
+    roll_call.meet("ends its training")
+    for server in range(servers):
+        broadcast(comm, weights.piece(server), server)
+    told = comm.allgather((side.pushes if isinstance(side, Server) else losses, mpi.Wtime() - begun))
+    return Served(
+        pushes=[pushes for pushes, _ in told[:servers]],
+        losses={rank: own for rank, (own, _) in enumerate(told) if rank >= servers},
+        seconds=max(seconds for _, seconds in told),
+    )
+
+
+def _check(comm: Any, servers: int, updates: int, policy: Policy, shards: str, on_update: Any) -> None:
+    """Raise ValueError, on every rank, for a training that cannot be, or that ranks were told of differently."""
+    told = comm.allgather((servers, updates, repr(policy), shards))
+    if len(set(told)) > 1:
+        at = next(i for i in range(len(told[0])) if len({each[i] for each in told}) > 1)
+        name = ("servers", "updates", "policy", "shards")[at]
+        raise ValueError(f"ranks were given different {name}: {[each[at] for each in told]}")
+    if not 1 <= servers < comm.size:
+        raise ValueError(f"servers={servers}: of {comm.size} ranks, 1 to {comm.size - 1} can serve, and the rest work")
+    if updates < 0:
+        raise ValueError(f"updates={updates}: 0 or more")
+    policy.begin(comm.size - servers)
+    if servers > 1 and isinstance(policy, Synchronous) and policy.backup:
+        raise ValueError("with backup workers there can be one server only: several might each drop another's gradient")
+    if any(comm.allgather(on_update is not None and servers > 1)):
+        raise ValueError("on_update sees the whole model, which no server has where there are several")

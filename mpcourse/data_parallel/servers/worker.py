@@ -1,0 +1,67 @@
+"""A worker: it takes weights from all servers, computes a gradient, and brings each server its part."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mpcourse.collectives.numbers import wire
+from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.servers.messages import FAILURE, GRADIENT, LAST, Reason, receive_reason, send_reason
+from mpcourse.data_parallel.servers.shards import Shards
+from mpcourse.virtual import mpi_of
+
+DOING = "waits for servers"
+
+
+class Worker:
+    """weights: those that its copy of the model lies in. gradients: the row that `compute` writes
+    a step's gradients to; it returns which parameter's is not finite, or None."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        weights: Shards,
+        gradients: torch.Tensor,
+        compute: Callable[[], int | None],
+    ) -> None:
+        self.comm, self.aside = communicator.comm, communicator.under_way
+        self.roll_call, self.mpi = communicator.roll_call, mpi_of(communicator.comm)
+        self.weights, self.gradients, self.compute = weights, gradients, compute
+        self.failure: Reason | None = None
+
+    def run(self) -> None:
+        """Until all servers have said that it was the last step. `failure` says why, if that was too early."""
+        serving = list(range(len(self.weights.lengths)))
+        coming = self._receive(serving)
+        while serving := self._arrive(coming):
+            if self.failure is None:
+                bad = self.compute()
+                self.failure = None if bad is None else (self.comm.rank, bad)
+            coming = self._receive(serving)  # so that no answer has to wait
+            self._push(serving)
+
+    def _receive(self, servers: list[int]) -> list[tuple[int, Any]]:
+        return [(s, self.comm.Irecv(wire(self.weights.piece(s)), s)) for s in servers]
+
+    def _arrive(self, coming: list[tuple[int, Any]]) -> list[int]:
+        """Wait for these weights. The servers that want another gradient."""
+        wanted = []
+        for server, request in coming:
+            status = self.mpi.Status()
+            self.roll_call.wait(request, DOING, status)
+            if status.tag == FAILURE:
+                self.failure = receive_reason(self.aside, server)
+            elif status.tag != LAST:
+                wanted.append(server)
+        return wanted
+
+    def _push(self, servers: list[int]) -> None:
+        sending = []
+        for server in servers:
+            part = wire(self.weights.piece(server, self.gradients))
+            sending.append(self.comm.Isend(part, server, GRADIENT if self.failure is None else FAILURE))
+            if self.failure is not None:
+                sending.append(send_reason(self.aside, server, self.failure))
+        for request in sending:
+            self.roll_call.wait(request, DOING)

@@ -1,0 +1,29 @@
+"""How often each whole number occurred."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from mpcourse.plot.style import color, figure, label
+
+
+def counts(rows: Mapping[str, Sequence[int]], x_label: str, title: str) -> Figure:
+    """rows: name -> whole numbers, of any order. A panel for each, with a bar for each number, in percent of its row.
+
+    Raises ValueError where a row is empty.
+    """
+    if not rows or not all(len(values) for values in rows.values()):
+        raise ValueError("nothing to count")
+    made, axes = figure(title, columns=len(rows), width=max(7.0, 2.4 * len(rows)), height=2.6)
+    last = max(max(values) for values in rows.values())
+    for i, (axis, (name, values)) in enumerate(zip(axes, rows.items(), strict=True)):
+        found = Counter(values)
+        axis.bar(list(found), [100 * n / len(values) for n in found.values()], width=0.85, color=color(i))
+        axis.set_title(name, fontsize=9, loc="left")
+        axis.set_xlim(-0.8, last + 0.8)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.grid(axis="x", visible=False)
+        label(axis, x_label, "percent" if i == 0 else "")
+    return made
