@@ -69,11 +69,11 @@ class Seen:
     returned: Any
 
 
-def program(kinds: Sequence[Kind], drawn: bool) -> Callable[[Answer, Any], Seen]:
-    """A call for a model of such parameters after backward. drawn: gradients are random, else a power of BASE."""
+def program(kinds: Sequence[Kind], drawn: bool, seed: int = 0) -> Callable[[Answer, Any], Seen]:
+    """A call for a model of such parameters after backward. drawn: random gradients, by seed; else powers of BASE."""
 
     def run(own: Answer, comm: Any) -> Seen:
-        model = _model(kinds, comm.rank, comm.size, drawn)
+        model = _model(kinds, comm.rank, comm.size, drawn, seed)
         before = _state(model, kinds)
         returned = own.call(NAME, comm, model)
         returned = returned if isinstance(returned, int | float | str | None) else type(returned).__name__
@@ -82,8 +82,8 @@ def program(kinds: Sequence[Kind], drawn: bool) -> Callable[[Answer, Any], Seen]
     return run
 
 
-def _model(kinds: Sequence[Kind], rank: int, size: int, drawn: bool) -> nn.Module:
-    random = np.random.default_rng([rank, size])
+def _model(kinds: Sequence[Kind], rank: int, size: int, drawn: bool, seed: int) -> nn.Module:
+    random = np.random.default_rng([rank, size, seed])
     model, loss = nn.Module(), torch.zeros((), dtype=torch.float64)
     for i, kind in enumerate(kinds):
         p = nn.Parameter(_laid(np.full(kind.shape, i + rank / 8), kind), requires_grad=not kind.frozen)

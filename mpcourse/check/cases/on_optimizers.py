@@ -26,7 +26,7 @@ torch.optim.Adam([nn.Parameter(torch.zeros(1))]).step()
 @dataclass(frozen=True)
 class Training:
     """adam: the optimizer; else SGD with momentum. decay: its weight decay. missing: whether gradients are None on some
-    ranks, and one on all. groups: two of them, the second with frozen parameters, too.
+    ranks, and one on all. groups: two of them, the second with a frozen parameter, too. seed: of all numbers.
     """
 
     what: str
@@ -34,6 +34,7 @@ class Training:
     decay: float = 0.0
     missing: bool = False
     groups: bool = False
+    seed: int = 0
 
 
 class Model(nn.Module):
@@ -45,7 +46,7 @@ class Model(nn.Module):
         self.side, self.idle = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(2))
         self.fixed = nn.Parameter(torch.zeros(4), requires_grad=False)
         self.double()
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng([seed, training.seed])
         for p in self.parameters():
             p.data.copy_(torch.from_numpy(random.standard_normal(p.shape)))
         if not training.groups:  # then no optimizer holds it, and nobody makes it alike on all ranks
@@ -84,7 +85,7 @@ def inner_of(model: Model, training: Training) -> torch.optim.Optimizer:
 
 def loss_of(model: Model, training: Training, step: int, rank: int, size: int) -> torch.Tensor:
     """A rank's own: the mean over its examples."""
-    random = np.random.default_rng([step, rank])
+    random = np.random.default_rng([step, rank, training.seed])
     x, y = torch.from_numpy(random.standard_normal((BATCH, 3))), torch.from_numpy(random.standard_normal((BATCH, 1)))
     side = training.missing and rank == (step + 1) % size and step != 2  # in one step nobody has it
     return nn.functional.mse_loss(model(x, side), y)
