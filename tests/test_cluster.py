@@ -28,6 +28,24 @@ def load_programs():
 # -- the same as mpi4py --
 
 
+@pytest.mark.parametrize("make", [lambda: torch.ones(2), lambda: np.ones(2), lambda: [1.0], lambda: {1: [1.0]}])
+@pytest.mark.parametrize("call", ["bcast", "allreduce", "allgather"])
+def test_what_a_rank_was_given_as_an_object_is_its_own(make, call):
+    def program(comm):
+        if call == "allreduce":
+            got = comm.allreduce(make(), op=lambda x, y: x)
+        else:
+            got = getattr(comm, call)(make())
+        inner = got[0] if call == "allgather" else got
+        inner = inner[1] if isinstance(inner, dict) else inner
+        comm.Barrier()
+        inner[0] += comm.rank + 1
+        comm.Barrier()
+        return float(inner[0])
+
+    assert run(program, 3).results == [2.0, 3.0, 4.0]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_programs_give_the_same_on_virtual_ranks_and_under_mpirun(mpirun, size):
     done = mpirun(size, "-m", "mpi4py", PROGRAMS, timeout=120)

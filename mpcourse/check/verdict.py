@@ -188,6 +188,15 @@ _RAISED = (
         r"Invalid (rank|root)|MPI_ERR_(RANK|ROOT)",
         "There is no such rank here: ranks go from 0 to comm.size - 1, and comm.size may be any.",
     ),
+    (
+        r"assigned grad|assign a gradient",
+        "A gradient is a tensor of its parameter's shape and dtype: torch.from_numpy(x) makes one of an array, "
+        ".view_as(p) and .to(p.dtype) bring it into that form.",
+    ),
+    (
+        r"numpy\(\) on Tensor that requires grad|tensor requires a gradient: send",
+        "Autograd watches a parameter: p.detach() and p.data are the same memory without that.",
+    ),
     (r"truncat|TRUNCATE", "The message is longer than the buffer that receives it."),
     (
         r"Insufficient space in Bsend buffer|MPI_ERR_BUFFER",

@@ -31,9 +31,10 @@ class OnVirtualRank(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """A call of the learner's function on virtual ranks.
+    """A call of the learner's function, or a program of several, on virtual ranks.
 
-    given: the arguments after `comm`, by rank, as the call left them. results: what it returned, by rank.
+    given: the arguments after `comm`, by rank, as the call left them; of a program of several calls, what the check
+    says. results: what it returned, by rank.
     """
 
     run: Run
@@ -67,35 +68,55 @@ def virtually(
 ) -> Ran:
     """Call `function(comm, *arguments(rank))` of the learner's file on each of `size` virtual ranks.
 
-    Each rank loads the file for itself, as a process does, so that ranks share no variables. changes: of a rank's
-    arguments, those that may change. comm: the real one, on which each such call counts as progress. Raises
-    OnVirtualRank for what goes wrong, on a rank or between them. late: by how many seconds each rank begins late.
+    changes: of a rank's arguments, those that may change. late: by how many seconds each rank begins late. Else as
+    on_each, which raises for what goes wrong.
+    """
+    given = [arguments(rank) for rank in range(size)]
+
+    def program(own: Answer, comm: Any) -> Any:
+        rank = comm.rank
+        comm.compute(late[rank] if late else 0.0)
+        return own.call(function, comm, *given[rank], changes=changes(given[rank]))
+
+    return on_each(answer, comm, program, size, given)
+
+
+def on_each(
+    answer: Answer,
+    comm: WatchedComm,
+    program: Callable[[Answer, Any], Any],
+    size: int,
+    given: Sequence[tuple] = (),
+) -> Ran:
+    """Run `program(own, comm)` on each of `size` virtual ranks: any calls of the learner's file, which is `own`.
+
+    Each rank loads the file for itself, as a process does, so that ranks share no variables. comm: the real one, on
+    which each such run counts as progress. given: what `Ran.given` is to tell. Raises OnVirtualRank for what goes
+    wrong, on a rank or between them.
     """
     comm.logbook.write("running", comm.rank)
     answers = [answer] * size
-    given = [arguments(rank) for rank in range(size)]
     failed: dict[int, BaseException] = {}
 
-    def program(comm: Any) -> Any:
+    def on_rank(comm: Any) -> Any:
         rank = comm.rank
         try:
             pages.mine.rank = rank  # of this thread
             own = answers[rank] = Answer.load(answer.path)
             own.limit = LIMIT
-            comm.compute(late[rank] if late else 0.0)
-            return own.call(function, comm, *given[rank], changes=changes(given[rank]))
+            return program(own, comm)
         except BaseException as error:
             failed[rank] = error
             raise
 
     with _Pages(size) as pages, as_mpi4py():
         try:
-            done = run(program, size)
+            done = run(on_rank, size)
         except BaseException as error:
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)
             raise OnVirtualRank(error, answers[rank or 0], rank, size, pages.written()) from error
-    return Ran(done, given, done.results, answers, pages.written())
+    return Ran(done, list(given), done.results, answers, pages.written())
 
 
 class _Pages(io.TextIOBase):

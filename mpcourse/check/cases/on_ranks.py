@@ -77,23 +77,23 @@ def _who(answer: Answer, comm: WatchedComm, function: str, size: int, n: int, mi
             i = int(wrong[0])
             ranks = f"all {size} ranks" if size > 1 else "the only rank"
             asked = f"x[{i}] on rank {rank} to be the sum of {ranks}, each once"
-            got = _members(x[i], size) + (f" ({len(wrong)} of {n} numbers are wrong)" if n > 1 else "")
+            got = members(x[i], size) + (f" ({len(wrong)} of {n} numbers are wrong)" if n > 1 else "")
             raise ran.wrong(rank, asked, got, _why(ran, rank, want, twice, missing))
     return ran
 
 
-def _members(value: float, size: int) -> str:
+def members(value: float, size: int) -> str:
     """Who is in a sum of powers of BASE."""
-    counts = _counts(value, size)
-    if counts is None:
+    times = counts(value, size)
+    if times is None:
         return f"{float(value)!r}, no sum of the ranks' numbers"
-    found = [f"rank {r}" + (f" ({c} times)" if c > 1 else "") for r, c in enumerate(counts) if c]
+    found = [f"rank {r}" + (f" ({c} times)" if c > 1 else "") for r, c in enumerate(times) if c]
     if len(found) > 1:
         return f"the sum of {', '.join(found[:-1])} and {found[-1]}"
-    return f"the numbers of {found[0]}" + (" alone" if size > 1 and max(counts) == 1 else "")
+    return f"the numbers of {found[0]}" + (" alone" if size > 1 and max(times) == 1 else "")
 
 
-def _counts(value: float, size: int) -> list[int] | None:
+def counts(value: float, size: int) -> list[int] | None:
     """How often each rank is in a sum; None for what is no sum of their numbers."""
     if not np.isfinite(value) or value != int(value) or not 0 < value < BASE**size:
         return None
@@ -104,17 +104,17 @@ def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
     """The misconception behind sums on `rank` in which not every rank is once."""
     size, (x,), result = ran.run.size, ran.given[rank], ran.results[rank]
     wrong = np.flatnonzero(x != want)
-    counts = [_counts(value, size) for value in x[wrong]]
+    times = [counts(value, size) for value in x[wrong]]
     right = [r for r, (y,) in enumerate(ran.given) if (y == want).all()]
     if isinstance(result, np.ndarray) and result.shape == x.shape and (result == want).all():
         return "The sum was returned, and x is as it was: write it into x, as x[:] = ... or x += ... do."
     if np.allclose(x * size, want):
         return "That is the mean: do not divide by the number of ranks."
-    if any(c is None for c in counts):
+    if any(c is None for c in times):
         return "Was a buffer read before its message was there, or was something else than sums added?"
-    if all(c == [len(x)] * size for c in counts):
+    if all(c == [len(x)] * size for c in times):
         return "That adds up the numbers of x, too. The sum is over ranks, number by number."
-    if any(max(c) > 1 for c in counts if c):
+    if any(max(c) > 1 for c in times if c):
         return twice
     if right:
         names = ", ".join(map(str, right))
@@ -131,7 +131,7 @@ def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
         )
     if any((x == float(BASE**other)).all() for other in range(size)):
         return "What arrived was put in the place of x. Receive it into an array of its own, and add that: x += y."
-    sums = [_counts(value, size) for (y,) in ran.given for value in y]
+    sums = [counts(value, size) for (y,) in ran.given for value in y]
     if not any(c and sum(c) > 1 for c in sums):
         return (
             "In the end no x holds a sum of two ranks. Was it added into x (x += y does that, x = x + y makes a new "

@@ -1,6 +1,5 @@
 """One collective call: who has arrived, whether all mean the same, and what it costs."""
 
-import copy
 import functools
 import math
 import pickle
@@ -16,6 +15,7 @@ from mpcourse.virtual.cluster.request import Line, Request, put
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)
 Finish = Callable[[list[Any]], tuple[int, list[Any]]]  # of what all gave, the bytes that count and what each gets
 
+_UNCHANGING = (int, float, str, bytes, type(None))
 KINDS = {"count": "counts", "dtype": "datatypes"}
 
 
@@ -115,7 +115,9 @@ def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any
     q = begin(comm, name, given, finish, agreed, line, True)
     comm.world.wait(q.owner, (q,))
     q._complete(None)
-    return copy.deepcopy(q.data) if isinstance(q.data, list | dict | tuple) and comm.size > 1 else q.data
+    if comm.size == 1 or isinstance(q.data, _UNCHANGING):
+        return q.data
+    return pickle.loads(pickle.dumps(q.data, pickle.HIGHEST_PROTOCOL))  # what a rank changes, no other one has
 
 
 def begin(

@@ -1,0 +1,186 @@
+"""What e06_allreduce_gradients is asked: means of gradients, for parameters of every kind, one kind after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases import on_gradients as kinds
+from mpcourse.check.cases.on_gradients import EVERY, Kind, Seen, mean, program
+from mpcourse.check.cases.on_gradients_why import why
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual
+from mpcourse.check.cases.on_ranks import counts, first, members, turned
+from mpcourse.check.watched import WatchedComm
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model's parameters. hint: why an answer that was right until then stumbles over it. drawn: as in `program`."""
+
+    parameters: tuple[Kind, ...]
+    what: str
+    hint: str = ""
+    drawn: bool = False
+
+
+_BOTH = (kinds.WEIGHT, kinds.BIAS)
+CASES = (
+    Case(_BOTH, "two parameters"),
+    Case((kinds.WEIGHT, kinds.TIED), "a parameter under two names", "model.parameters() gives a tied parameter once."),
+    Case(
+        (kinds.FROZEN, *_BOTH),
+        "a frozen parameter, which has no gradient",
+        "A frozen parameter (requires_grad is False) has no gradient on any rank: its .grad is None, and stays None.",
+    ),
+    Case(
+        (kinds.SCALE, *_BOTH),
+        "a parameter of shape ()",
+        "A single number is a parameter like any other, of shape (): it has no axis to cut or to join. .reshape(-1) "
+        "makes it a row of one number, and .view_as(p) brings its shape back.",
+    ),
+    Case(
+        (kinds.WEIGHT, kinds.TURNED, kinds.KERNEL),
+        "gradients whose numbers do not lie in memory row by row",
+        "A transposed or channels-last gradient is not contiguous, and MPI sums memory as it lies. Sum a contiguous "
+        "copy, row = p.grad.contiguous(), and put it back: p.grad.copy_(row).",
+    ),
+    Case(
+        (*_BOTH, kinds.SMALL),
+        "float32 and float64 in one model",
+        "A gradient has its parameter's dtype. In one buffer for all of them it has to come back as that: "
+        ".to(p.dtype). Or take a buffer for each dtype.",
+    ),
+    Case(
+        (kinds.WEIGHT, kinds.NEVER, kinds.BIAS),
+        "a parameter without a gradient on any rank",
+        "A gradient that is None on all ranks stays None: such a parameter had no part in anybody's loss.",
+    ),
+    Case(
+        (kinds.SOME, kinds.WEIGHT),
+        "a parameter without a gradient on some ranks",
+        "A parameter may have a gradient on one rank and None on another. All ranks must sum the same parameters in "
+        "the same order: where it is None it counts as zeros, torch.zeros_like(p). Whether anybody has one is for all "
+        "ranks to find out together, before the sums.",
+    ),
+    Case(
+        EVERY,
+        "parameters of all kinds",
+        "Each kind alone was right: is there an order, or a place, that differs?",
+        True,
+    ),
+)
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank must call this."""
+    first(comm, lambda: _on_virtual_ranks(answer, comm))
+    others = turned(comm)
+    for ranks, case in ((comm, CASES[0]), (comm, CASES[-1]), (others, CASES[-1])):
+        alone = ranks is others and comm.rank == comm.size - 1
+        on_real(answer, ranks, program(case.parameters, case.drawn, int(alone)), _judge(case))
+
+
+def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+    for case in CASES:
+        for size in SIZES:
+            asked = f"the mean over {size} rank{'s' * (size > 1)}, of {case.what}"
+            stumbled = (asked, case.hint) if case.hint else None
+            on_virtual(answer, comm, size, program(case.parameters, case.drawn), _judge(case), stumbled)
+
+
+def _judge(case: Case) -> Judge:
+    def judge(facts: Sequence[Seen]) -> Finding | None:
+        return _kept(facts) or _gradients(case, facts) or _same_bits(case, facts)
+
+    return judge
+
+
+def _kept(facts: Sequence[Seen]) -> Finding | None:
+    """Parameters and buffers keep their values."""
+    for rank, seen in enumerate(facts):
+        for name, before in seen.before.values.items():
+            after = seen.after.values[name]
+            if after.dtype == before.dtype and np.array_equal(after, before):
+                continue
+            what = f"{name} to keep its value on rank {rank}"
+            got = f"from {_first(before)} to {_first(after)}"
+            if name == "running_mean":
+                return Finding(rank, what, got, "A buffer is no parameter, and has no gradient: leave it alone.")
+            values = [f.before.values[name] for f in facts]
+            says = "Gradients are averaged here, p.grad; p and p.data are the parameter itself. The optimizer moves it."
+            if _close(after, np.mean(values, axis=0)) or _close(after, np.sum(values, axis=0)):
+                says = f"That is an average of parameters. {says}"
+            return Finding(rank, what, got, says)
+    return None
+
+
+def _gradients(case: Case, facts: Sequence[Seen]) -> Finding | None:
+    wrong = [
+        (rank, kind)
+        for kind in case.parameters
+        for rank, seen in enumerate(facts)
+        if not _right(seen.after.gradients[kind.name], mean(facts, kind.name))
+    ]
+    if not wrong:
+        return None
+    rank, kind = wrong[0]
+    got, want = facts[rank].after.gradients[kind.name], mean(facts, kind.name)
+    says = why(facts, rank, kind, {k.name for _, k in wrong}, case.parameters, case.drawn)
+    where = f"{kind.name}.grad on rank {rank}"
+    having = [r for r, seen in enumerate(facts) if seen.before.gradients[kind.name] is not None]
+    among = f" ({named(having)} had one)" if want is not None and len(having) < len(facts) else ""
+    if want is None:
+        return Finding(rank, f"{where} to stay None, as on all ranks", _first(got), says)
+    if got is None:
+        return Finding(rank, f"{where} to be the mean over all ranks{among}", "None", says)
+    i = int(np.flatnonzero(~np.isclose(got, want, *_tolerance(got.dtype)))[0])
+    value, wanted = float(got.flat[i]), float(want.flat[i])
+    told = repr(value) + ("" if case.drawn else _of_whom(value, len(facts)))
+    place = f" at {tuple(map(int, np.unravel_index(i, got.shape)))}" if got.ndim and case.drawn else ""
+    return Finding(rank, f"{where}{place} to be the mean over all ranks{among}, {wanted!r}", told, says)
+
+
+def _of_whom(value: float, size: int) -> str:
+    """Whose gradients a number is made of: rank r's are BASE ** r."""
+    for total, over in ((value, ""), (value * size, f", over {size}")):
+        times = counts(round(total), size) if abs(total - round(total)) < 1e-6 else None
+        if times and max(times) == 1 and size > 1:
+            return f", which is {members(round(total), size)}{over}"
+    return ""
+
+
+def _same_bits(case: Case, facts: Sequence[Seen]) -> Finding | None:
+    for kind in case.parameters:
+        for rank, seen in enumerate(facts):
+            got, zero = seen.after.gradients[kind.name], facts[0].after.gradients[kind.name]
+            if got is None or zero is None or np.array_equal(got, zero):
+                continue
+            i = int(np.flatnonzero(got != zero)[0])
+            says = (
+                "Rounding depends on the order of additions, and copies of a model that differ by a bit drift apart. "
+                "Let all ranks add in one order: Allreduce does, and so does a sum over what allgather brings."
+            )
+            told = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
+            return Finding(rank, f"the same bits of {kind.name}.grad on all ranks", told, says)
+    return None
+
+
+def _right(got: np.ndarray | None, want: np.ndarray | None) -> bool:
+    if got is None or want is None:
+        return got is want
+    return bool(np.isclose(got, want, *_tolerance(got.dtype)).all())
+
+
+def _tolerance(dtype: np.dtype) -> tuple[float, float]:
+    return 32 * float(np.finfo(dtype).eps), 32 * float(np.finfo(dtype).eps)
+
+
+def _close(got: np.ndarray, want: np.ndarray) -> bool:
+    return got.shape == want.shape and np.allclose(got, want, 1e-5, 1e-6)
+
+
+def _first(x: np.ndarray | None) -> str:
+    if x is None or not x.size:
+        return "None" if x is None else "nothing"
+    return f"{float(x.flat[0])!r}" + (" ..." if x.size > 1 else "")

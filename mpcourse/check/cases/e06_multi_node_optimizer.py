@@ -1,0 +1,109 @@
+"""What e06_multi_node_optimizer is asked: to train on many ranks as one process would with all their examples."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual
+from mpcourse.check.cases.on_optimizers import BATCH, STEPS, Seen, Training, Values, Way, program, right, trained
+from mpcourse.check.cases.on_optimizers_why import after_making, why
+from mpcourse.check.cases.on_ranks import first, turned
+from mpcourse.check.watched import WatchedComm
+
+_MISSING = (
+    "A parameter may have a gradient on one rank and None on another, or on none at all. All ranks must sum the same "
+    "parameters in the same order: where it is None it counts as zeros. Find out together who has one, before the sums."
+)
+_GROUPS = (
+    "An optimizer has one group or several, and a frozen parameter in them has no gradient: go through all groups, and "
+    "pass over what no rank has a gradient for."
+)
+TRAININGS = (  # why an answer that was right until then stumbles over it; numbers of ranks
+    (Training("momentum SGD"), "", SIZES),
+    (Training("Adam", adam=True), "", (3, 2)),
+    (Training("SGD with two groups, one of them with a frozen parameter", groups=True), _GROUPS, (3,)),
+    (Training("SGD where gradients are missing", missing=True, decay=0.1), _MISSING, (3, 1)),
+    (Training("Adam with all of this", adam=True, missing=True, groups=True, decay=0.1), _MISSING, SIZES),
+)
+_MADE = Training("making one", groups=True)
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank must call this."""
+    first(comm, lambda: _on_virtual_ranks(answer, comm))
+    others = turned(comm)
+    for ranks in (comm, others):
+        for training in (TRAININGS[0][0], TRAININGS[-1][0]):
+            alone = ranks is others and comm.rank == comm.size - 1
+            own = replace(training, seed=int(alone))
+            on_real(answer, ranks, program(own), _judge(own, ranks.size))
+
+
+def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+    for size in SIZES:
+        on_virtual(answer, comm, size, program(_MADE, steps=0), after_making)
+    for training, hint, sizes in TRAININGS:
+        for size in sizes:
+            stumbled = (f"{training.what} on {size} rank{'s' * (size > 1)}", hint) if hint else None
+            judge = _judge(training, size)
+            on_virtual(answer, comm, size, program(training), judge, stumbled)
+
+
+@functools.cache
+def _wanted(training: Training, size: int) -> list[Values]:
+    return [ranks[0] for ranks in trained(training, size, Way(right))]
+
+
+def _judge(training: Training, size: int) -> Judge:
+    wanted = _wanted(training, size)  # also imports what torch.optim needs, before any rank is timed
+
+    def judge(facts: Sequence[Seen]) -> Finding | None:
+        found = after_making(facts)
+        for step in range(STEPS):
+            found = found or _zeroed(facts, step) or _stepped(training, facts, step, wanted[step])
+        return found or _same_bits(facts)
+
+    return judge
+
+
+def _zeroed(facts: Sequence[Seen], step: int) -> Finding | None:
+    for rank, seen in enumerate(facts):
+        if seen.left[step]:
+            what = f"no gradients after zero_grad() in step {step + 1}, on rank {rank}"
+            says = "backward adds to what is there, so that each step would use all gradients so far: pass it on."
+            return Finding(rank, what, f"those of {', '.join(seen.left[step])} from the step before", says)
+    return None
+
+
+def _stepped(training: Training, facts: Sequence[Seen], step: int, want: Values) -> Finding | None:
+    size = len(facts)
+    for rank, seen in enumerate(facts):
+        for name, wanted in want.items():
+            got = seen.values[step][name]
+            if got.shape == wanted.shape and np.allclose(got, wanted, 1e-9, 1e-11):
+                continue
+            alone = f"{size} ranks with {BATCH} examples each" if size > 1 else "a rank alone"
+            i = int(np.flatnonzero(~np.isclose(got, wanted, 1e-9, 1e-11))[0]) if got.shape == wanted.shape else 0
+            place = f"{name}{[int(k) for k in np.unravel_index(i, wanted.shape)]}"
+            what = f"{place} on rank {rank} after step {step + 1} as in one process: {wanted.flat[i].item()!r}"
+            says = why(training, facts, rank, name, step)
+            return Finding(rank, what, f"{got.flat[i].item()!r} ({training.what}, {alone})", says)
+    return None
+
+
+def _same_bits(facts: Sequence[Seen]) -> Finding | None:
+    for rank, seen in enumerate(facts):
+        for name, got in seen.values[-1].items():
+            zero = facts[0].values[-1][name]
+            if not np.array_equal(got, zero):
+                says = (
+                    "Copies that differ by a bit drift apart. Rounding depends on the order of additions: let all "
+                    "ranks add in one order, as Allreduce does."
+                )
+                i = int(np.flatnonzero(got != zero)[0])
+                told = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
+                return Finding(rank, f"the same bits of {name} on all ranks after {STEPS} steps", told, says)
+    return None

@@ -1,0 +1,96 @@
+"""What checks of data parallelism share: a program of calls on virtual ranks, then on real ones; who is told what."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpi4py import MPI
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.virtually import OnVirtualRank, on_each
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong
+from mpcourse.virtual import ClusterError
+
+SIZES = (3, 2, 4, 1)  # two ranks show less than three; alone a rank makes mistakes that tell less
+
+Program = Callable[[Answer, Any], Any]  # of the learner's file and a communicator; returns facts that can be pickled
+
+# What a mistake in the learner's code raises when it meets what it has not thought of.
+_STUMBLES = (RuntimeError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong on `rank`; None: on all of them. asked, got, why: as in Wrong."""
+
+    rank: int | None
+    asked: str
+    got: str
+    why: str
+
+
+Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts
+
+
+def on_virtual(
+    answer: Answer,
+    comm: WatchedComm,
+    size: int,
+    program: Program,
+    judge: Judge,
+    stumbled: tuple[str, str] | None = None,
+) -> None:
+    """Run `program` on `size` virtual ranks and judge their facts; raises OnVirtualRank.
+
+    stumbled: what was asked, and why an answer that was right before would now raise an exception or make ranks wait
+    for each other. None: such errors are told as they are.
+    """
+    try:
+        ran = on_each(answer, comm, program, size)
+    except OnVirtualRank as error:
+        if stumbled is None or not is_stumble(error.error):
+            raise
+        asked, why = stumbled
+        wrong = Wrong(asked, told(error.error), why)
+        raise OnVirtualRank(wrong, error.answer, error.rank, error.size, error.printed) from error
+    if finding := judge(ran.results):
+        raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
+
+
+def on_real(answer: Answer, comm: WatchedComm, program: Program, judge: Judge) -> None:
+    """The same on the ranks of `comm`, all of which must call this. Raises Wrong on those that are told something."""
+    facts = MPI.Intracomm(comm).allgather(program(answer, comm))
+    finding = judge(facts)
+    if finding and finding.rank in (None, comm.rank):
+        raise Wrong(finding.asked, finding.got, finding.why)
+
+
+def is_stumble(error: BaseException) -> bool:
+    """Whether an error may come from a case that the learner has not thought of, not from code that is not there."""
+    return isinstance(error, _STUMBLES) and not isinstance(error, NotImplementedError)
+
+
+def told(error: BaseException) -> str:
+    """An error on one line; where ranks wait for each other, who waits in which call."""
+    if isinstance(error, ClusterError) and error.waits:
+        return "ranks that wait for ever: " + ", ".join(f"rank {w.rank} in {w.call}" for w in error.waits)
+    first = re.sub(r" \([\w.-]+\.py:\d+\)|, [\w.-]+\.py:\d+", "", (str(error).splitlines() or [""])[0])
+    first = first if len(first) < 200 else first.partition(". ")[0]
+    return first if isinstance(error, ClusterError) else f"{type(error).__name__}: {first}"
+
+
+def attribute(owner: Any, name: str, what: str, why: str) -> Any:
+    """`owner.name`; Wrong where it has none. what: how to call the owner in the message."""
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise Wrong(f"{what} to have {name}", f"none: {type(owner).__name__} has no attribute {name!r}", why) from None
+
+
+def named(names: Sequence[Any], noun: str = "rank") -> str:
+    """`rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`."""
+    if len(names) == 1:
+        return f"{noun} {names[0]}"
+    return f"{noun}s {', '.join(map(str, names[:-1]))} and {names[-1]}"

@@ -1,0 +1,183 @@
+"""The misconception behind a step that is not the right one: ways that give what was found are tried out."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mpcourse.check.cases.on_models import Finding, named
+from mpcourse.check.cases.on_optimizers import Seen, Training, Values, Way, right, sum_over, trained
+
+Found = list[np.ndarray | None]
+
+
+def after_making(facts: Sequence[Seen]) -> Finding | None:
+    """Whether all parameters that the optimizer holds have become rank 0's."""
+    want = facts[0].start
+    wrong = [
+        (rank, name)
+        for rank, seen in enumerate(facts)
+        for name in want
+        if not (seen.made[name].shape == want[name].shape and np.array_equal(seen.made[name], want[name]))
+    ]
+    if not wrong:
+        return None
+    rank, name = wrong[0]
+    got = facts[rank].made[name]
+    asked = f"{name} on rank {rank} to be that of rank 0 when the optimizer is made, {_first(want[name])}"
+    return Finding(rank, asked, _first(got), _why_made(facts, rank, name, {n for _, n in wrong}))
+
+
+def _why_made(facts: Sequence[Seen], rank: int, name: str, wrong: set[str]) -> str:
+    got, starts = facts[rank].made[name], [seen.start[name] for seen in facts]
+    names = set(facts[0].start)
+    if np.isnan(got).any():
+        return "NaN: was a buffer read that nobody wrote into?"
+    if np.array_equal(got, starts[rank]):
+        if wrong == {"fixed"}:
+            return "A frozen parameter has a value, too, and the model computes with it: broadcast it like the others."
+        if wrong < names:
+            return f"Broadcast {named(sorted(wrong), 'parameter')} too. Go through all groups of the optimizer."
+        return (
+            "Ranks begin with different models: broadcast rank 0's parameters, and write them in place, p.data.copy_(x)"
+            ". p = x gives a name to something else, and a copy that is broadcast changes nothing."
+        )
+    others = [r for r, start in enumerate(starts) if np.array_equal(got, start)]
+    if others:
+        return f"Those are rank {others[0]}'s: root=0, on all ranks."
+    if np.allclose(got, np.mean(starts, axis=0)):
+        return "That is the mean of all ranks' parameters. Rank 0's are asked: a mean of random starts is a poor start."
+    if rank == 0:
+        return "Rank 0's own parameters are those that all get: there they stay as they are."
+    return "Parameters in another order, or a buffer that was not yet there? Broadcast one after the other, in place."
+
+
+def why(training: Training, facts: Sequence[Seen], rank: int, name: str, step: int) -> str:
+    """For parameter `name` on `rank` after `step`, the first that is wrong."""
+    size, seen = len(facts), facts[rank]
+    before = seen.values[step - 1] if step else seen.made
+    if all(np.array_equal(seen.values[step][n], before[n]) for n in before):
+        return "Nothing has moved: step has to call the wrapped optimizer's step, after gradients were averaged."
+    if np.isnan(seen.values[step][name]).any():
+        return "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
+    for way, says in _WAYS if size > 1 else _ALONE:
+        told = trained(training, size, way, step + 1)
+        if all(_alike(f.values[s], told[s][r]) for r, f in enumerate(facts) for s in range(step + 1)):
+            if says is _OWN and _means(facts, step):
+                return (
+                    "The mean was made after the step: each rank has moved by its own gradients, which .grad no longer "
+                    "shows. Average first, then step."
+                )
+            return says
+    moved = [r for r, f in enumerate(facts) if not np.array_equal(f.values[step][name], seen.values[step][name])]
+    if moved:
+        return (
+            f"Rank {rank} and {named(moved)} have different parameters now. From the same start, with the same "
+            "gradients and the same learning rate, all ranks make the same step: do all of them have the mean?"
+        )
+    return (
+        "All ranks made the same step, another one than one process. Is every gradient the sum over ranks, divided by "
+        "their number, once, and has the wrapped optimizer made one step by it?"
+    )
+
+
+_OWN = "Each rank has stepped by its own gradients: average them over all ranks, into p.grad, before the step."
+_ZEROS = (
+    "A gradient that no rank has was taken for zeros. None means that the optimizer passes the parameter over; with "
+    "zeros weight decay and momentum move it."
+)
+
+
+def _over(scale: Callable[[Found, int], float]) -> Callable[[Found, int], np.ndarray | None]:
+    """The sum over ranks, times scale(gradients, rank)."""
+
+    def mean(found: Found, rank: int) -> np.ndarray | None:
+        total = sum_over(found)
+        return None if total is None else total * scale(found, rank)
+
+    return mean
+
+
+def _own(found: Found, rank: int) -> np.ndarray | None:
+    return found[rank]
+
+
+def _own_divided(found: Found, rank: int) -> np.ndarray | None:
+    g = found[rank]
+    return None if g is None else g / len(found)
+
+
+def _if_any_here(found: Found, rank: int) -> np.ndarray | None:
+    return right(found, rank) if found[rank] is not None else None
+
+
+def _zeros(found: Found, rank: int) -> np.ndarray | None:
+    """Of the right shape by broadcasting, where no rank has one."""
+    total = right(found, rank)
+    return np.zeros(1) if total is None else total
+
+
+def _first_only(found: Found, rank: int) -> np.ndarray | None:
+    return found[0]
+
+
+_SLOW = (
+    "The learning rate was changed in optimizer.param_groups before this step, and the step was made with the old one: "
+    "hand on the wrapped optimizer's own list, not a copy of it."
+)
+_WAYS: tuple[tuple[Way, str], ...] = (
+    (Way(right, slower=False), _SLOW),
+    (Way(_own), _OWN),
+    (
+        Way(_over(lambda found, rank: 1.0)),
+        "That is a step by the sum of gradients, not by their mean: divide by the number of ranks. Else the learning "
+        "rate grows with it.",
+    ),
+    (Way(_over(lambda found, rank: 1.0 / len(found) ** 2)), "Divided by the number of ranks twice. Once is enough."),
+    (
+        Way(_own_divided),
+        "That is a step by each rank's own gradient, divided by the number of ranks: the sum over ranks is missing, or "
+        "went into a copy.",
+    ),
+    (
+        Way(_own, average=True),
+        "Each rank has stepped by its own gradients, and then parameters were averaged. For plain SGD that comes to "
+        "the same, for Adam it does not: twice the gradient is not twice the step. Average gradients, then step.",
+    ),
+    (Way(_first_only), "All ranks have stepped by rank 0's gradients: average those of all."),
+    (Way(right, only=1), "Gradients of the first group were averaged, those of the others were not: go through all."),
+    (Way(right, steps=2), "The wrapped optimizer has made two steps: once is enough, after gradients were averaged."),
+    (Way(_zeros), _ZEROS),
+    (
+        Way(_over(lambda found, rank: 1.0 / sum(g is not None for g in found))),
+        "Divided by the number of ranks that have a gradient. One that is None counts as zeros: divide by comm.size.",
+    ),
+    (
+        Way(_if_any_here),
+        "Where a gradient is None on this rank, but not on another, it becomes the mean, too: else this rank passes "
+        "over a parameter that the others move.",
+    ),
+)
+_ALONE: tuple[tuple[Way, str], ...] = (
+    (Way(right, slower=False), _SLOW),
+    (Way(_zeros), _ZEROS),
+    (Way(right, steps=2), "The wrapped optimizer has made two steps: once is enough, after gradients were averaged."),
+)
+
+
+def _means(facts: Sequence[Seen], step: int) -> bool:
+    """Whether gradients after this step are the mean over ranks of those before it."""
+    for name in facts[0].had[step]:
+        want = right([seen.had[step][name] for seen in facts], 0)
+        for seen in facts:
+            got = seen.after[step][name]
+            if want is not None and (got is None or not np.allclose(got, want, 1e-9, 1e-11)):
+                return False
+    return True
+
+
+def _alike(some: Values, others: Values) -> bool:
+    return all(x.shape == others[n].shape and np.allclose(x, others[n], 1e-8, 1e-10) for n, x in some.items())
+
+
+def _first(x: np.ndarray) -> str:
+    return f"{x.flat[0].item()!r}" + (" ..." if x.size > 1 else "")
