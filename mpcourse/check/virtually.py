@@ -59,7 +59,7 @@ class Ran:
 def virtually(
     answer: Answer,
     comm: WatchedComm,
-    function: str,
+    function: str | Callable[[int], str],
     size: int,
     arguments: Callable[[int], tuple],
     changes: Callable[[tuple], tuple],
@@ -67,6 +67,7 @@ def virtually(
 ) -> Ran:
     """Call `function(comm, *arguments(rank))` of the learner's file on each of `size` virtual ranks.
 
+    function: its name, or the name by rank, where ranks have different parts to play.
     Each rank loads the file for itself, as a process does, so that ranks share no variables. changes: of a rank's
     arguments, those that may change. comm: the real one, on which each such call counts as progress. Raises
     OnVirtualRank for what goes wrong, on a rank or between them. late: by how many seconds each rank begins late.
@@ -83,7 +84,8 @@ def virtually(
             own = answers[rank] = Answer.load(answer.path)
             own.limit = LIMIT
             comm.compute(late[rank] if late else 0.0)
-            return own.call(function, comm, *given[rank], changes=changes(given[rank]))
+            name = function if isinstance(function, str) else function(rank)
+            return own.call(name, comm, *given[rank], changes=changes(given[rank]))
         except BaseException as error:
             failed[rank] = error
             raise
