@@ -7,8 +7,9 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import first, pickles
-from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed, repeated
-from mpcourse.check.cases.on_updates_values import valued
+from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed
+from mpcourse.check.cases.on_updates_values import repeated, valued
+from mpcourse.check.verdict import count
 from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong
 
@@ -41,9 +42,11 @@ def check(answer: Answer, comm: WatchedComm) -> None:
             _virtually(answer, comm, size, steps, length, slow)
 
     first(comm, on_virtual_ranks)
+    if comm.size == 1:
+        return  # a server without a worker is not asked for
     backwards = comm.Split(0, -comm.rank)  # what goes through another communicator than this goes wrong here
     assert isinstance(backwards, WatchedComm)
-    for ranks, steps, length in ((comm, 5, 7), (comm, 4, 100_003), (backwards, 4, 5), (backwards, 0, 3)):
+    for ranks, steps, length in ((comm, 5, 7), (comm, 3, 20_003), (backwards, 4, 5), (backwards, 0, 3)):
         if not _really(answer, ranks, steps, length):
             return
 
@@ -132,6 +135,9 @@ def _bytes(ran: "Ran", steps: int, nbytes: int) -> Found | None:
 
 def _really(answer: Answer, comm: WatchedComm, steps: int, length: int) -> bool:
     """On real ranks; whether all is well. Every rank must call this."""
+    from mpi4py import MPI  # this makes a process a rank
+
+    elsewhere = MPI.COMM_WORLD.begun  # type: ignore[attr-defined]
     rank, slow = comm.rank, comm.size - 1
     weights = _weights(rank, length)
     pause = 0.02 if rank == slow else 0.002
@@ -140,7 +146,11 @@ def _really(answer: Answer, comm: WatchedComm, steps: int, length: int) -> bool:
         result = answer.call("serve", comm, weights, RATE, steps, changes=(weights,))
     else:
         result = answer.call("work", comm, weights, gradient, steps, changes=(weights,))
-    everyone = comm.allgather((weights, gradient.steps, result))
+    elsewhere = MPI.COMM_WORLD.begun - elsewhere  # type: ignore[attr-defined]
+    if elsewhere:
+        why = "Use the `comm` that is given: its ranks may be others."
+        raise Wrong("all calls to go through comm", f"{count(elsewhere, 'call')} through MPI.COMM_WORLD", why)
+    everyone = MPI.Intracomm(comm).allgather((weights, gradient.steps, result))  # our own, and so not watched
     workers = range(1, comm.size)
     played = Played(
         _weights(0, length),

@@ -94,18 +94,6 @@ def counted(played: Played) -> Found | None:
     return None
 
 
-def repeated(played: Played) -> Found | None:
-    """Who computed a gradient at the same weights twice, though the server has changed them."""
-    if near(played.final, played.start):
-        return None
-    for rank, steps in played.taken.items():
-        for k, (a, b) in enumerate(zip(steps, steps[1:], strict=False), 1):
-            if near(a.weights, b.weights):
-                asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}"
-                return rank, asked, f"it was called with the same weights as number {k}", OLD
-    return None
-
-
 def listed(played: Played, late: float) -> Found | None:
     """What is wrong with the list that `serve` returned. late: seconds by which a gradient may be taken too late."""
     order, steps = played.order, played.steps

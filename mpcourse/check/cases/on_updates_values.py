@@ -4,7 +4,33 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpcourse.check.cases.on_updates import OLD, Found, Played, Step, in_order, near
+from mpcourse.check.cases.on_updates import OLD, Found, Played, Step, in_order, listed, near
+
+FIRST = "The answer is sent before the gradient is applied: apply it, and then send the new weights."
+
+
+def repeated(played: Played) -> Found | None:
+    """Who computed a gradient at the same weights twice, though the server has changed them."""
+    if near(played.final, played.start):
+        return None
+    for rank, steps in played.taken.items():
+        for k, (a, b) in enumerate(zip(steps, steps[1:], strict=False), 1):
+            if near(a.weights, b.weights):
+                asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}"
+                if listed(played, float("inf")) is None and _answered_first(played):
+                    return 0, asked, f"weights in which number {k} is not applied yet", FIRST
+                return rank, asked, f"it was called with the same weights as number {k}", OLD
+    return None
+
+
+def _answered_first(played: Played) -> bool:
+    """Whether all answers are what the weights were before the gradient that is answered."""
+    versions = _versions(played, _right)
+    return all(
+        near(step.weights, versions[at - 1])
+        for rank, steps in played.taken.items()
+        for step, at in zip(steps[1:], _own(played, rank)[1:], strict=False)
+    )
 
 
 def valued(played: Played) -> Found | None:

@@ -1,4 +1,4 @@
-# says: deadlock
+# says: It speaks of MPI.COMM_WORLD
 # on real ranks
 # thinks: COMM_WORLD is the communicator.
 """Exercise e07: a parameter server."""
