@@ -17,7 +17,10 @@ def repeated(played: Played) -> Found | None:
         for k, (a, b) in enumerate(zip(steps, steps[1:], strict=False), 1):
             if near(a.weights, b.weights):
                 asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}"
-                if listed(played, float("inf")) is None and _answered_first(played):
+                known = listed(played, float("inf")) is None
+                if known and (found := _by_rule(played, _versions(played, _right))):
+                    return found
+                if known and _answered_first(played):
                     return 0, asked, f"weights in which number {k} is not applied yet", FIRST
                 return rank, asked, f"it was called with the same weights as number {k}", OLD
     return None
@@ -43,17 +46,22 @@ def valued(played: Played) -> Found | None:
             asked = f"rank {rank}'s first gradient at the weights that the server sent"
             return rank, asked, "gradient was called with what was in the array before", why
     versions = _versions(played, _right)
-    if (found := unseen(played, versions)) is not None:
-        for why, rule in RULES.items():
-            others = _versions(played, rule)
-            if unseen(played, others) is None and any(near(played.final, end) for end in (others[-1], played.start)):
-                return 0, *_first_update(played, versions, others), why
-        return found
+    if found := unseen(played, versions):
+        return _by_rule(played, versions) or found
     if not near(played.final, versions[-1]):
         return 0, *_end(played, versions)
     for rank, weights in played.left.items():
         if not near(weights, versions[-1]) and _version(weights, versions, _own(played, rank)[-1], None) is None:
             return rank, *_kept(played, rank, versions)
+    return None
+
+
+def _by_rule(played: Played, versions: list[np.ndarray]) -> Found | None:
+    """The first update that went wrong, where a wrong rule explains all weights that workers were sent."""
+    for why, rule in RULES.items():
+        others = _versions(played, rule)
+        if unseen(played, others) is None and any(near(played.final, end) for end in (others[-1], played.start)):
+            return 0, *_first_update(played, versions, others), why
     return None
 
 
@@ -147,9 +155,11 @@ def _kept(played: Played, rank: int, versions: list[np.ndarray]) -> tuple[str, s
         which = "what was in it before" if near(weights, played.before[rank]) else "older weights"
         got = f"{got}, {which}"
         why = (
-            "weights = comm.recv(...) gives a name to a new object, and the caller's array stays as it is. "
+            "weights = ... gives a name to another object, and the caller's array stays as it is. "
             "comm.Recv(weights, 0) fills it, and so does weights[:] = ..."
         )
+        if not played.steps:
+            why = "Where steps is 0, every worker gets the first weights, too, and keeps them."
     return asked, got, why
 
 
@@ -174,7 +184,13 @@ def _scaled(factor: Callable[[Played], float]) -> Rule:
     return lambda p, v, s: v[-1] - factor(p) * s[-1].gradient
 
 
-WEIGHTS_FOR_GRADIENT = "The worker sends its weights, and the server takes them for a gradient: send gradient(weights)."
+def _together(played: Played, versions: list[np.ndarray], steps: list[Step], rate: float) -> np.ndarray:
+    """As many gradients as there are workers make one update."""
+    if len(steps) % played.workers:
+        return versions[-1]
+    return versions[-1] - rate * np.sum([step.gradient for step in steps[-played.workers :]], axis=0)
+
+
 RULES: dict[str, Rule] = {
     "The gradient is added. It points to where the loss grows: weights -= learning_rate * gradient.": (
         _scaled(lambda p: -p.rate)
@@ -195,7 +211,15 @@ RULES: dict[str, Rule] = {
     ),
     "Workers are sent the weights that serve was given. Where does the updated array go? weights -= ... changes it in "
     "place.": lambda p, v, s: v[-1],
-    WEIGHTS_FOR_GRADIENT: lambda p, v, s: v[-1] - p.rate * s[-1].weights,
+    "The worker sends its weights, and the server takes them for a gradient: send gradient(weights).": lambda p, v, s: (
+        v[-1] - p.rate * s[-1].weights
+    ),
+    "Gradients are collected, and then applied together. Each is an update of its own, before its answer is sent.": (
+        lambda p, v, s: _together(p, v, s, p.rate)
+    ),
+    "Gradients are collected, and then their mean is applied. Each is an update of its own, and nothing is averaged.": (
+        lambda p, v, s: _together(p, v, s, p.rate / p.workers)
+    ),
     "Gradients that were applied before are applied again: the buffer is added to, and never emptied.": (
         lambda p, v, s: v[-1] - p.rate * np.sum([step.gradient for step in s], axis=0)
     ),

@@ -131,8 +131,8 @@ def _why_stuck(error: ClusterError, gradients: dict[int, Gradient], kept: dict[i
     if _sends(waits[to].call):
         return (
             f"The server sends to rank {to}, which is sending to the server. An answer goes only to the worker whose "
-            "gradient was applied, and status.Get_source() tells which one that is. Or does a worker send twice before "
-            "it receives?"
+            "gradient was applied, the status.Get_source() of that very receive. Or does a worker send twice before it "
+            "receives?"
         )
     return ""
 

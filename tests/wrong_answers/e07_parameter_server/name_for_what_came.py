@@ -1,4 +1,4 @@
-# says: gives a name to a new object
+# says: gives a name to another object
 # thinks: weights is the variable for the weights.
 """Exercise e07: a parameter server."""
 

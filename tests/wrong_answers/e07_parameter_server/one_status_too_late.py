@@ -1,4 +1,4 @@
-# says: status.Get_source() tells which one that is
+# says: of that very receive
 # thinks: I look at the status when I need it, after the next gradient is safely here.
 """Exercise e07: a parameter server."""
 
