@@ -1,4 +1,3 @@
-# on real ranks
 """Exercise e07: a parameter server."""
 
 from mpcourse.check import check_this_file
