@@ -107,7 +107,7 @@ def _why_unseen(played: Played, versions: list[np.ndarray], rank: int, k: int) -
                 return got, "The worker changes the weights itself, too. The server alone applies gradients."
     why = (
         "The server never had such weights. Is anything but the gradient itself applied, is a buffer used before its "
-        "Wait, or are weights sent that are not the ones just changed?"
+        "Wait, or are other weights sent than those that were changed?"
     )
     return got, why
 
