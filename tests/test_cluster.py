@@ -251,6 +251,30 @@ def test_nonblocking_messages_hide_behind_computing():
     assert run(program, 2, LINK).seconds == 1.0
 
 
+@pytest.mark.parametrize("wait", ["Waitany", "Waitsome", "Waitall", "Testall", "Testany"])
+def test_nobody_waits_for_a_null_request(wait):
+    def program(comm):
+        x, null = np.full(1, float(comm.rank)), MPI.REQUEST_NULL
+        if comm.rank:
+            comm.Send(x, 0)
+            return None
+        requests = [null, comm.Irecv(x, 1)]
+        found = []
+        while not found or found[-1] in (False, (-32766, False)):  # Tests ask until it is there
+            found.append(getattr(MPI.Request, wait)(requests))
+        none = getattr(MPI.Request, wait)([null, null])
+        return found[-1], none, x[0], null.Wait(), null.Test()
+
+    want = {
+        "Waitany": (1, MPI.UNDEFINED),
+        "Waitsome": ([1], None),
+        "Waitall": (True, True),
+        "Testall": (True, True),
+        "Testany": ((1, True), (MPI.UNDEFINED, True)),
+    }
+    assert run(program, 2).results[0] == (*want[wait], 1.0, True, True)
+
+
 def test_ranks_of_a_node_share_its_link():
     nodes = Topology(nodes=(0, 0, 1, 1), inside=Link("inside", 1e12, 0), between=LINK)
 

@@ -53,6 +53,14 @@ def test_messages_are_counted_and_results_kept(on_virtual):
     assert [x[0] for (x,) in ran.given] == [1.0, 1.0]
 
 
+def test_ranks_may_have_different_functions(tmp_path):
+    file = tmp_path / "e90_f.py"
+    file.write_text("def f(comm, x):\n    return 'f', x\n\n\ndef g(comm, x):\n    return 'g', x\n")
+    comm = SimpleNamespace(rank=0, logbook=SimpleNamespace(write=lambda *args: None))
+    ran = virtually(Answer(file, None), comm, lambda rank: "fg"[rank % 2], 3, lambda rank: (rank,), lambda given: ())
+    assert ran.results == [("f", 0), ("g", 1), ("f", 2)]
+
+
 def test_ranks_share_no_variables_and_have_mpi_of_their_own(on_virtual):
     head = (
         HEAD
@@ -92,6 +100,7 @@ def test_a_deadlock_is_told_with_lines_and_reason(verdict_on):
         ("comm.Sendrecv(np.ones(2), 1 - comm.rank, recvbuf=x, source=1 - comm.rank)", "message too long"),
         ("comm.Sendrecv(np.ones(1, 'f4'), 1 - comm.rank, recvbuf=x, source=1 - comm.rank)", "another type of number"),
         ("comm.Send(x, 2)", "impossible call"),
+        ("comm.Send(x, MPI.Status().Get_source())", "impossible call"),
     ],
 )
 def test_mistakes_between_ranks_have_their_kind_and_line(verdict_on, body, kind):

@@ -139,6 +139,11 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.why = "" if "lower-case" in lines[0] else _WHY_BETWEEN.get(report.message, "")
         if "but there are ranks 0 to" in lines[0]:
             verdict.why = "No rank has that number. Write down, for 3 and for 7 ranks, who talks to whom."
+        if "dest=-2," in lines[0]:
+            verdict.why = (
+                "That is MPI.ANY_SOURCE, no rank. A Status tells who sent once a receive was given it: "
+                "comm.Recv(buffer, MPI.ANY_SOURCE, status=status), and then status.Get_source()."
+            )
         if report.message == "deadlock":
             verdict.headline, verdict.why = "no rank can go on: what is waited for will never come", lines[-1]
             verdict.details.pop()

@@ -60,7 +60,7 @@ class Ran:
 def virtually(
     answer: Answer,
     comm: WatchedComm,
-    function: str,
+    function: str | Callable[[int], str],
     size: int,
     arguments: Callable[[int], tuple],
     changes: Callable[[tuple], tuple],
@@ -68,15 +68,17 @@ def virtually(
 ) -> Ran:
     """Call `function(comm, *arguments(rank))` of the learner's file on each of `size` virtual ranks.
 
-    changes: of a rank's arguments, those that may change. late: by how many seconds each rank begins late. Else as
-    on_each, which raises for what goes wrong.
+    function: its name, or the name by rank, where ranks have different parts to play. changes: of a rank's arguments,
+    those that may change. late: by how many seconds each rank begins late. Else as on_each, which raises for what goes
+    wrong.
     """
     given = [arguments(rank) for rank in range(size)]
 
     def program(own: Answer, comm: Any) -> Any:
         rank = comm.rank
         comm.compute(late[rank] if late else 0.0)
-        return own.call(function, comm, *given[rank], changes=changes(given[rank]))
+        name = function if isinstance(function, str) else function(rank)
+        return own.call(name, comm, *given[rank], changes=changes(given[rank]))
 
     return on_each(answer, comm, program, size, given)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.errors import ClusterError as Exception  # noqa: A004  mpi4py's name
-from mpcourse.virtual.cluster.request import Request, Status
+from mpcourse.virtual.cluster.request import NoRequest, Request, Status
 
 # The numbers that MPICH has for these, so that those of a real MPI module are understood, too.
 ANY_SOURCE, ANY_TAG, PROC_NULL, ROOT, UNDEFINED = -2, -1, -1, -3, -32766
@@ -30,7 +30,8 @@ class _Named:
         return f"MPI.{self.name}"
 
 
-IN_PLACE, COMM_NULL, REQUEST_NULL, BOTTOM = map(_Named, ("IN_PLACE", "COMM_NULL", "REQUEST_NULL", "BOTTOM"))
+IN_PLACE, COMM_NULL, BOTTOM = map(_Named, ("IN_PLACE", "COMM_NULL", "BOTTOM"))
+REQUEST_NULL = NoRequest()
 
 
 class Op(_Named):

@@ -114,8 +114,8 @@ class Request:
 
     @classmethod
     def waitall(cls, requests: Sequence["Request"], statuses: list[Status] | None = None) -> list[Any]:
-        if requests:
-            requests[0].world.wait(requests[0].owner, tuple(requests))
+        if alive := tuple(q for q in requests if not q.over):
+            alive[0].world.wait(alive[0].owner, alive)
         return [q._complete(_status(statuses, i)) for i, q in enumerate(requests)]
 
     @classmethod
@@ -153,7 +153,8 @@ class Request:
         def all_done() -> bool:
             return all(q.over or q.is_done() for q in requests)
 
-        if requests and not requests[0].world.poll(requests[0].owner, all_done, "Testall()"):
+        alive = [q for q in requests if not q.over]
+        if alive and not alive[0].world.poll(alive[0].owner, all_done, "Testall()"):
             return False, None
         return True, [q._complete(_status(statuses, i)) for i, q in enumerate(requests)]
 
@@ -197,6 +198,28 @@ class Request:
                     "until the request is done",
                 )
         return None
+
+
+class NoRequest(Request):
+    """MPI.REQUEST_NULL, which stands in a list for a request that is over: whoever waits for it need not wait."""
+
+    over = True
+    receives = False
+
+    def __init__(self) -> None:
+        """It belongs to no rank."""
+
+    def __repr__(self) -> str:
+        return "MPI.REQUEST_NULL"
+
+    def Wait(self, status: Status | None = None) -> bool:
+        return True
+
+    def wait(self, status: Status | None = None) -> Any:
+        return None
+
+    def Free(self) -> None:
+        """There is nothing to free."""
 
 
 def told_call(name: str, what: str, peer: int, tag: int) -> str:

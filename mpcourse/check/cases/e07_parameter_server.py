@@ -1,0 +1,168 @@
+"""What e07_parameter_server is asked: on virtual ranks values, who waits for whom, and bytes; on real ones, values."""
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_ranks import first, pickles
+from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed
+from mpcourse.check.cases.on_updates_values import repeated, valued
+from mpcourse.check.verdict import count
+from mpcourse.check.watched import WatchedComm
+from mpcourse.check.wrong import Wrong
+
+if TYPE_CHECKING:
+    from mpcourse.check.virtually import Ran
+
+RATE = 0.1
+SLOW = 5.3  # seconds for a gradient of a slow worker; others take 1 and a bit, no two alike
+ROOM = 600  # bytes that a message may have besides its array: for pickling, for a rank beside the gradient
+# Ranks, steps, length, slow ranks. Two workers tell most; one makes mistakes that tell less.
+CASES = (
+    (3, 7, 4, (1,)),
+    (3, 7, 4, (2,)),
+    (3, 0, 3, ()),
+    (2, 3, 5, ()),
+    (2, 0, 2, ()),
+    (4, 4, 1, (2,)),
+    (3, 3, 4000, (2,)),
+    (4, 3, 6, None),  # all equally fast: gradients come at once
+    (7, 3, 3, (1, 4)),
+    (7, 1, 2, (6,)),
+)
+
+
+def check(answer: Answer, comm: WatchedComm) -> None:
+    """Every rank must call this."""
+
+    def on_virtual_ranks() -> None:
+        for size, steps, length, slow in CASES:
+            _virtually(answer, comm, size, steps, length, slow)
+
+    first(comm, on_virtual_ranks)
+    if comm.size == 1:
+        return  # a server without a worker is not asked for
+    backwards = comm.Split(0, -comm.rank)  # what goes through another communicator than this goes wrong here
+    assert isinstance(backwards, WatchedComm)
+    for ranks, steps, length in ((comm, 5, 7), (comm, 3, 20_003), (backwards, 4, 5), (backwards, 0, 3)):
+        if not _really(answer, ranks, steps, length):
+            return
+
+
+def _weights(rank: int, length: int) -> np.ndarray:
+    """What is in a rank's weights before: of rank 0 the model, of others something that must not be used."""
+    if rank == 0:
+        return np.random.default_rng(length).standard_normal(length)
+    return 1000.0 * rank + np.arange(length)
+
+
+def _seconds(rank: int, slow: tuple[int, ...] | None) -> float:
+    if slow is None:
+        return 1.0
+    return SLOW + 0.1 * rank if rank in slow else 1.0 + 0.13 * rank
+
+
+def _virtually(
+    answer: Answer, comm: WatchedComm, size: int, steps: int, length: int, slow: tuple[int, ...] | None
+) -> None:
+    from mpcourse.check.cases.on_updates_waits import LATE, held_up, retold
+    from mpcourse.check.virtually import OnVirtualRank, virtually
+    from mpcourse.virtual import ClusterError, mpi
+
+    workers = range(1, size)
+    seconds = {rank: _seconds(rank, slow) for rank in workers}
+    weights = [_weights(rank, length) for rank in range(size)]
+    gradients = {
+        rank: Gradient(rank, length, mpi.Wtime, lambda rank=rank: mpi.COMM_WORLD.compute(seconds[rank]))  # type: ignore[misc]
+        for rank in workers
+    }
+    arguments = [(weights[0], RATE, steps)] + [(weights[rank], gradients[rank], steps) for rank in workers]
+    try:
+        ran = virtually(
+            answer,
+            comm,
+            lambda rank: "work" if rank else "serve",
+            size,
+            lambda rank: arguments[rank],
+            changes=lambda given: given[:1],
+        )
+    except OnVirtualRank as told:
+        if isinstance(told.error, ClusterError):
+            kept = {r: not g.steps or np.array_equal(weights[r], g.steps[-1].weights) for r, g in gradients.items()}
+            told.error = retold(told.error, gradients, kept, steps)
+        raise
+    played = Played(
+        _weights(0, length),
+        RATE,
+        steps,
+        ran.results[0],
+        weights[0],
+        {rank: gradient.steps for rank, gradient in gradients.items()},
+        {rank: _weights(rank, length) for rank in workers},
+        {rank: weights[rank] for rank in workers},
+    )
+    found = (
+        counted(played)
+        or repeated(played)
+        or held_up(ran.run, gradients, seconds)
+        or listed(played, LATE)
+        or valued(played)
+        or _bytes(ran, steps, 8 * length)
+    )
+    if found:
+        raise ran.wrong(*found)
+
+
+def _bytes(ran: "Ran", steps: int, nbytes: int) -> Found | None:
+    """What is sent besides one gradient and one answer a step."""
+    traffic = ran.run.traffic
+    for rank in range(1, ran.run.size):
+        for other in range(1, ran.run.size):
+            if traffic[rank, other]:
+                why = "A worker talks to the server only, and need not know which others there are."
+                return rank, f"no message from rank {rank} to rank {other}", f"{traffic[rank, other]} bytes", why
+        for a, b, what in ((rank, 0, "gradient"), (0, rank, "answer")):
+            if traffic[a, b] > (steps + 1) * (nbytes + ROOM):  # who asks for the first weights, may ask at length
+                why = f"One {what} for each step, of {nbytes} bytes: what else is sent, or is it sent twice?"
+                if pickles(ran):
+                    why += " Lower-case methods pickle all of the object that they are given."
+                asked = f"about {steps * nbytes} bytes from rank {a} to rank {b} in {steps} steps"
+                return a, asked, f"{traffic[a, b]} bytes", why
+    return None
+
+
+def _really(answer: Answer, comm: WatchedComm, steps: int, length: int) -> bool:
+    """On real ranks; whether all is well. Every rank must call this."""
+    from mpi4py import MPI  # this makes a process a rank
+
+    elsewhere = MPI.COMM_WORLD.begun  # type: ignore[attr-defined]
+    rank, slow = comm.rank, comm.size - 1
+    weights = _weights(rank, length)
+    pause = 0.02 if rank == slow else 0.002
+    gradient = Gradient(rank, length, time.perf_counter, lambda: time.sleep(pause))
+    if rank == 0:
+        result = answer.call("serve", comm, weights, RATE, steps, changes=(weights,))
+    else:
+        result = answer.call("work", comm, weights, gradient, steps, changes=(weights,))
+    elsewhere = MPI.COMM_WORLD.begun - elsewhere  # type: ignore[attr-defined]
+    if elsewhere:
+        why = "Use the `comm` that is given: its ranks may be others."
+        raise Wrong("all calls to go through comm", f"{count(elsewhere, 'call')} through MPI.COMM_WORLD", why)
+    everyone = MPI.Intracomm(comm).allgather((weights, gradient.steps, result))  # our own, and so not watched
+    workers = range(1, comm.size)
+    played = Played(
+        _weights(0, length),
+        RATE,
+        steps,
+        everyone[0][2],
+        everyone[0][0],
+        {r: everyone[r][1] for r in workers},
+        {r: _weights(r, length) for r in workers},
+        {r: everyone[r][0] for r in workers},
+    )
+    found = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
+    if found and found[0] == rank:
+        raise Wrong(*found[1:3], f"{found[3]} It is right on virtual ranks: is each request waited for?")
+    return not found

@@ -1,0 +1,245 @@
+"""The weights of a parameter server, update by update, played again: in the right way, and in wrong ones."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpcourse.check.cases.on_updates import OLD, Found, Played, Step, in_order, listed, near
+
+FIRST = "The answer is sent before the gradient is applied: apply it, and then send the new weights."
+
+
+def repeated(played: Played) -> Found | None:
+    """Who computed a gradient at the same weights twice, though the server has changed them."""
+    if near(played.final, played.start):
+        return None
+    for rank, steps in played.taken.items():
+        for k, (a, b) in enumerate(zip(steps, steps[1:], strict=False), 1):
+            if near(a.weights, b.weights):
+                asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}"
+                known = listed(played, float("inf")) is None
+                if known and (found := _by_rule(played, _versions(played, _right))):
+                    return found
+                if known and _answered_first(played):
+                    return 0, asked, f"weights in which number {k} is not applied yet", FIRST
+                return rank, asked, f"it was called with the same weights as number {k}", OLD
+    return None
+
+
+def _answered_first(played: Played) -> bool:
+    """Whether all answers are what the weights were before the gradient that is answered."""
+    versions = _versions(played, _right)
+    return all(
+        near(step.weights, versions[at - 1])
+        for rank, steps in played.taken.items()
+        for step, at in zip(steps[1:], _own(played, rank)[1:], strict=False)
+    )
+
+
+def valued(played: Played) -> Found | None:
+    """What is wrong with weights: those at which gradients were computed, the server's, and the workers' in the end."""
+    for rank, steps in played.taken.items():
+        if steps and near(steps[0].weights, played.before[rank]):
+            why = (
+                "Nothing was received into it: comm.Recv(weights, 0) fills it, and so does weights[:] = comm.recv(...)."
+            )
+            asked = f"rank {rank}'s first gradient at the weights that the server sent"
+            return rank, asked, "gradient was called with what was in the array before", why
+    versions = _versions(played, _right)
+    if found := unseen(played, versions):
+        return _by_rule(played, versions) or found
+    if not near(played.final, versions[-1]):
+        return 0, *_end(played, versions)
+    for rank, weights in played.left.items():
+        if not near(weights, versions[-1]) and _version(weights, versions, _own(played, rank)[-1], None) is None:
+            return rank, *_kept(played, rank, versions)
+    return None
+
+
+def _by_rule(played: Played, versions: list[np.ndarray]) -> Found | None:
+    """The first update that went wrong, where a wrong rule explains all weights that workers were sent."""
+    for why, rule in RULES.items():
+        others = _versions(played, rule)
+        if unseen(played, others) is None and any(near(played.final, end) for end in (others[-1], played.start)):
+            return 0, *_first_update(played, versions, others), why
+    return None
+
+
+def _own(played: Played, rank: int) -> list[int]:
+    """The versions that rank's gradients made, from that of the start, 0."""
+    order: list[int] = played.order  # type: ignore[assignment]
+    return [0] + [at + 1 for at, r in enumerate(order) if r == rank]
+
+
+def _version(weights: np.ndarray, versions: list[np.ndarray], first: int, last: int | None) -> int | None:
+    """Which of versions first, ..., last `weights` are."""
+    found = range(len(versions))[slice(first, None if last is None else last + 1)]
+    return next((v for v in found if near(weights, versions[v])), None)
+
+
+def unseen(played: Played, versions: list[np.ndarray]) -> Found | None:
+    """The first gradient that was computed at other weights than the server's after the worker's gradient before."""
+    told = list(in_order(played, played.order))  # type: ignore[arg-type]
+    for at, (rank, k) in enumerate(told):
+        step, own = played.taken[rank][k], _own(played, rank)
+        if _version(step.weights, versions, own[k], at) is None:
+            asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}" if k else (
+                f"rank {rank}'s first gradient at the weights that the server began with"
+            )  # fmt: skip
+            return rank, asked, *_why_unseen(played, versions, rank, k)
+    return None
+
+
+def _why_unseen(played: Played, versions: list[np.ndarray], rank: int, k: int) -> tuple[str, str]:
+    step, own = played.taken[rank][k], _own(played, rank)
+    i = int(np.flatnonzero(~np.isclose(step.weights, versions[own[k]], rtol=1e-9, atol=1e-9))[0])
+    got = f"weights[{i}] was {step.weights[i].item():.6g}, asked {versions[own[k]][i].item():.6g}"
+    old = _version(step.weights, versions, 0, own[k] - 1)
+    if k and old is not None:
+        return f"it was called with version {old}, which is of before", OLD
+    if k:
+        last = played.taken[rank][k - 1].gradient
+        if near(step.weights, last):
+            return got, "Those are the numbers of its own gradient. The server answers with the weights."
+        for rate in (1.0, played.rate):
+            base = step.weights + rate * last
+            if _version(base, versions, own[k], None) is not None or near(base, played.taken[rank][k - 1].weights):
+                return got, "The worker changes the weights itself, too. The server alone applies gradients."
+    why = (
+        "The server never had such weights. Is anything but the gradient itself applied, is a buffer used before its "
+        "Wait, or are other weights sent than those that were changed?"
+    )
+    return got, why
+
+
+def _first_update(played: Played, versions: list[np.ndarray], others: list[np.ndarray]) -> tuple[str, str]:
+    """(asked, got) for the first update in which two ways to play differ."""
+    at = next((v for v, (a, b) in enumerate(zip(versions, others, strict=True)) if not near(a, b)), 0)
+    i = int(np.abs(versions[at] - others[at]).argmax())
+    before = versions[at - 1][i].item()
+    rank: int = played.order[at - 1]  # type: ignore[index]
+    asked = f"weights[{i}] to go from {before:.6g} to {versions[at][i].item():.6g} with gradient {at}, rank {rank}'s"
+    return f"{asked}, learning_rate {played.rate:g}", f"workers were sent {others[at][i].item():.6g}"
+
+
+def _end(played: Played, versions: list[np.ndarray]) -> tuple[str, str, str]:
+    """(asked, got, why) for final weights that are not those of the last update."""
+    wrong = np.flatnonzero(~np.isclose(played.final, versions[-1], rtol=1e-9, atol=1e-9))
+    i = int(wrong[0])
+    asked = f"weights[{i}] of the server to be {versions[-1][i].item():.6g} in the end"
+    got = f"{played.final[i].item():.6g}"
+    if near(played.final, played.start):
+        why = (
+            "They are as they were, while workers were sent the right ones. weights = weights - ... makes a new array; "
+            "weights -= ... and weights[:] = ... change the one that serve was given."
+        )
+        return asked, f"{got}, as before", why
+    for why, rule in RULES.items():  # where a wrong rule shows in the last update only
+        if near(played.final, _versions(played, rule)[-1]):
+            return asked, got, why
+    if (old := _version(played.final, versions, 0, len(versions) - 2)) is not None:
+        lost = len(versions) - 1 - old
+        why = "Each gradient is applied before its answer is sent, the last ones too."
+        return asked, f"{got}: the last {lost} of {len(versions) - 1} gradients are missing", why
+    return asked, got, "Do workers send all of the gradient, and is each of them applied once, to the caller's array?"
+
+
+def _kept(played: Played, rank: int, versions: list[np.ndarray]) -> tuple[str, str, str]:
+    """(asked, got, why) for a worker's weights in the end, which are not the last ones that it was sent."""
+    weights, last = played.left[rank], versions[_own(played, rank)[-1]]
+    i = int(np.flatnonzero(~np.isclose(weights, last, rtol=1e-9, atol=1e-9))[0])
+    asked = f"weights[{i}] of rank {rank} to be {last[i].item():.6g} in the end, as the server sent last"
+    got = f"{weights[i].item():.6g}"
+    why = "What is received goes into the caller's array, and a worker changes nothing in it."
+    if near(weights, played.before[rank]) or _version(weights, versions, 0, None) is not None:
+        which = "what was in it before" if near(weights, played.before[rank]) else "older weights"
+        got = f"{got}, {which}"
+        why = (
+            "weights = ... gives a name to another object, and the caller's array stays as it is. "
+            "comm.Recv(weights, 0) fills it, and so does weights[:] = ..."
+        )
+        if not played.steps:
+            why = "Where steps is 0, every worker gets the first weights, too, and keeps them."
+    return asked, got, why
+
+
+# -- how weights go from version to version, in the right way and in wrong ones --
+
+Rule = Callable[[Played, list[np.ndarray], list[Step]], np.ndarray]  # of the versions and the steps so far, to the next
+
+
+def _versions(played: Played, rule: Rule) -> list[np.ndarray]:
+    versions, steps = [played.start], []
+    for rank, k in in_order(played, played.order):  # type: ignore[arg-type]
+        steps.append(played.taken[rank][k])
+        versions.append(rule(played, versions, steps))
+    return versions
+
+
+def _right(played: Played, versions: list[np.ndarray], steps: list[Step]) -> np.ndarray:
+    return versions[-1] - played.rate * steps[-1].gradient
+
+
+def _scaled(factor: Callable[[Played], float]) -> Rule:
+    return lambda p, v, s: v[-1] - factor(p) * s[-1].gradient
+
+
+def _together(played: Played, versions: list[np.ndarray], steps: list[Step], rate: float) -> np.ndarray:
+    """As many gradients as there are workers make one update."""
+    if len(steps) % played.workers:
+        return versions[-1]
+    return versions[-1] - rate * np.sum([step.gradient for step in steps[-played.workers :]], axis=0)
+
+
+RULES: dict[str, Rule] = {
+    "The gradient is added. It points to where the loss grows: weights -= learning_rate * gradient.": (
+        _scaled(lambda p: -p.rate)
+    ),
+    "The learning rate is missing: weights -= learning_rate * gradient.": _scaled(lambda p: 1.0),
+    "The learning rate is missing, and the gradient is added: weights -= learning_rate * gradient.": (
+        _scaled(lambda p: -1.0)
+    ),
+    "The learning rate is in it twice.": _scaled(lambda p: p.rate**2),
+    "Each gradient is divided by the number of workers. Here nothing is averaged: each is an update of its own.": (
+        _scaled(lambda p: p.rate / p.workers)
+    ),
+    "Each gradient is divided by comm.size. Here nothing is averaged: each is an update of its own.": (
+        _scaled(lambda p: p.rate / (p.workers + 1))
+    ),
+    "Each gradient is divided by steps. Nothing is averaged here: each is an update of its own.": (
+        _scaled(lambda p: p.rate / p.steps)
+    ),
+    "Workers are sent the weights that serve was given. Where does the updated array go? weights -= ... changes it in "
+    "place.": lambda p, v, s: v[-1],
+    "The worker sends its weights, and the server takes them for a gradient: send gradient(weights).": lambda p, v, s: (
+        v[-1] - p.rate * s[-1].weights
+    ),
+    "Gradients are collected, and then applied together. Each is an update of its own, before its answer is sent.": (
+        lambda p, v, s: _together(p, v, s, p.rate)
+    ),
+    "Gradients are collected, and then their mean is applied. Each is an update of its own, and nothing is averaged.": (
+        lambda p, v, s: _together(p, v, s, p.rate / p.workers)
+    ),
+    "Gradients that were applied before are applied again: the buffer is added to, and never emptied.": (
+        lambda p, v, s: v[-1] - p.rate * np.sum([step.gradient for step in s], axis=0)
+    ),
+    "The server takes the weights that the worker sent, and so loses what others changed. Workers send gradients.": (
+        lambda p, v, s: s[-1].weights
+    ),
+    "The gradient is applied to the weights at which it was computed: what others changed meanwhile is lost. The "
+    "server applies it to its own weights.": lambda p, v, s: s[-1].weights - p.rate * s[-1].gradient,
+    "The worker applies its gradient, and the server takes over its weights: what others changed meanwhile is lost.": (
+        lambda p, v, s: s[-1].weights - s[-1].gradient
+    ),
+    "Each update begins again from the first weights: what was changed before is lost. weights -= ... keeps it.": (
+        lambda p, v, s: p.start - p.rate * s[-1].gradient
+    ),
+    "The gradient takes the place of the weights: weights -= learning_rate * gradient.": (
+        lambda p, v, s: s[-1].gradient
+    ),
+    "The gradient is received into the weights themselves. It needs a buffer of its own: np.empty_like(weights).": (
+        lambda p, v, s: (1 - p.rate) * s[-1].gradient
+    ),
+    "Weights are set to the step alone: -= takes it off, = does not.": lambda p, v, s: p.rate * s[-1].gradient,
+    "Weights are set to the step alone: -= takes it off what they were.": lambda p, v, s: -p.rate * s[-1].gradient,
+}
