@@ -486,4 +486,4 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
 # What is missing here: sums in the network's switches (SHARP), and GPUs that add without asking their host. Sums that
 # begin while backward still runs, and what one slow rank does to all, are lessons 06 and 07.
 #
-# Next comes lesson 06: what ChainerMN made of an all-reduce. It is being written.
+# Next comes lesson 06, data parallelism: what ChainerMN made of an all-reduce.

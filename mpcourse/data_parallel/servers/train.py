@@ -55,7 +55,7 @@ def train_with_servers(
             view.copy_(p)
             p.data = view  # what arrives in the row is in the model
     row = Packing(list(held.values()))
-    begun, losses = mpi.Wtime(), list[float]()
+    losses, begun = list[float](), 0.0
 
     def compute() -> int | None:
         for p in held.values():
@@ -73,6 +73,8 @@ def train_with_servers(
         side = Server(communicator, own, optimizer, turn, workers, updates, on_update, clock)
     else:
         side = Worker(communicator, weights, row.rows[0], compute)
+    roll_call.meet("begins its training")
+    begun = mpi.Wtime()
     side.run()
     if side.failure is not None:
         rank, parameter = side.failure

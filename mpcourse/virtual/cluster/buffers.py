@@ -63,7 +63,7 @@ def counted(spec: Any, writable: bool = False) -> Counted:
 
 
 def _memory(data: Any, writable: bool) -> np.ndarray:
-    if data is None or repr(data) == "MPI.BOTTOM":
+    if data is None or is_named(data, "BOTTOM"):
         return NONE
     if isinstance(data, torch.Tensor):
         data = _of_tensor(data)
@@ -134,3 +134,8 @@ def _begins(counts: Sequence[int]) -> list[int]:
 
 def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def is_named(buf: Any, name: str) -> bool:
+    """Whether a buffer is MPI's constant of that name, ours or mpi4py's. Not by the repr of an array, which is slow."""
+    return type(buf).__name__ in ("_Named", "BottomType", "InPlaceType") and repr(buf) in (name, f"MPI.{name}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpcourse.virtual.cluster.buffers import blocks, counted, flat
+from mpcourse.virtual.cluster.buffers import blocks, counted, flat, is_named
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.meeting import Pairs, line_of, memory
 
@@ -178,7 +178,7 @@ def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
 
 def in_place(buf: Any) -> bool:
     """Whether it is MPI.IN_PLACE, ours or a real one."""
-    return repr(buf) == "MPI.IN_PLACE" or type(buf).__name__ == "InPlaceType"
+    return is_named(buf, "IN_PLACE")
 
 
 def operation(op: Any) -> Any:

@@ -1,0 +1,509 @@
+# %% [markdown]
+# # 06 Data parallelism
+#
+# **What is ChainerMN?** About 60 minutes, and 95 for its exercises.
+#
+# Four lines. That is what a ChainerMN program of 2017 had more than one for a single GPU. Every process has the whole
+# model and a quarter of each batch. Between backward and update the gradients become their mean over all processes.
+# The rest is a training loop.
+#
+# This lesson writes these four lines, makes the five mistakes that everybody makes with them, and asks what the mean
+# costs. And it answers a riddle of 2018: why two GPUs took 90.6 s for what one did in 68.0 s.
+
+# %% tags=["nbval-ignore-output"]
+# %config InlineBackend.print_figure_kwargs = {"dpi": 110}
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from mpcourse import plot
+from mpcourse.data import digits
+from mpcourse.data_parallel import COMMUNICATORS, MultiNodeOptimizer, create_communicator, evaluate, share_of
+from mpcourse.data_parallel.mirrored import mirrored_seconds
+from mpcourse.models import mlp
+from mpcourse.published import MIRRORED_STRATEGY
+from mpcourse.virtual import Event, Topology, compute, run
+
+DATA = digits()
+torch.set_num_threads(1)  # for matrices as small as these, starting a second thread takes longer than it saves
+WIDTHS = (64, 32, 10)
+
+# %% [markdown]
+# ## One process
+#
+# Real handwritten digits, 1437 of them to learn from. A small MLP, plain SGD, batches of 64.
+
+# %%
+BATCH, RATE = 64, 0.2
+
+
+def whole(steps, batch=BATCH, rate=RATE, dtype=torch.float64, part=slice(None)):
+    """One process; the model's numbers after so many steps. part: of each batch, who is used."""
+    torch.manual_seed(0)
+    model = mlp(WIDTHS).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    for chosen in batches(steps, batch):
+        optimizer.zero_grad()
+        chosen = chosen[part]
+        F.cross_entropy(model(DATA.train.images[chosen].to(dtype)), DATA.train.labels[chosen]).backward()
+        optimizer.step()
+    return flat(model)
+
+
+def batches(steps, batch=BATCH):
+    """Which examples each step is about: the same on all ranks, for all draw from the same seed."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randperm(len(DATA.train), generator=generator)[:batch] for _ in range(steps)]
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+# %% [markdown]
+# ## Two processes
+#
+# The four lines are marked. Each rank begins with other numbers, on purpose.
+
+# %%
+def together(comm, steps, dtype=torch.float64):
+    torch.manual_seed(comm.rank)
+    model = mlp(WIDTHS).to(dtype)
+    communicator = create_communicator("flat", comm)  # 1
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    optimizer = MultiNodeOptimizer(optimizer, communicator)  # 2: broadcasts rank 0's model, now
+    for chosen in batches(steps):
+        mine = chosen[share_of(len(chosen), comm.rank, comm.size)]  # 3
+        optimizer.zero_grad()
+        F.cross_entropy(model(DATA.train.images[mine].to(dtype)), DATA.train.labels[mine]).backward()
+        optimizer.step()  # 4: the mean over ranks first, then the update
+    return flat(model)
+
+
+for dtype in (torch.float64, torch.float32):
+    one = whole(3, dtype=dtype)
+    ranks = run(lambda comm, dtype=dtype: together(comm, 3, dtype), 2).results
+    assert torch.equal(ranks[0], ranks[1])
+    off = (ranks[0] - one).abs().max().item()
+    print(f"{str(dtype)[6:]}: two ranks have the same bits, and differ from one process by {off:.0e}")
+    assert off < {torch.float64: 1e-14, torch.float32: 1e-5}[dtype]
+
+# %% [markdown]
+# Both ranks hold the same bits. One process holds almost the same. It adds up 64 examples in one sum, and two ranks add
+# up 32 each, and then both sums. Another order, another last bit. That is the whole difference: in float64 it is a
+# million times smaller than in float32.
+#
+# Why the mean? The loss is a mean over examples. The mean of two means over 32 is the mean over 64.
+#
+# Exercise `e06_allreduce_gradients`: write line 4's first half. Mind gradients that are None.
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e06_allreduce_gradients
+
+# %% [markdown]
+# Exercise `e06_multi_node_optimizer`: lines 2 and 4. Wrapping the optimizer is the whole change that a user makes.
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e06_multi_node_optimizer
+
+# %% [markdown]
+# ## Five mistakes
+#
+# None of them raises an error. None of them hangs. Most of them learn. Each is a well-known training in disguise, and
+# each line below says which one. Four ranks, two epochs of 23 steps.
+
+# %%
+STEPS, EVERY, P = 46, 2, 4
+
+
+def mistaken(comm, mistake):
+    torch.manual_seed(comm.rank)
+    model = mlp(WIDTHS).double()
+    communicator = create_communicator("flat", comm)
+    if mistake != "no broadcast":
+        communicator.broadcast_parameters(model)
+    first = flat(model)
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    curve = []
+    for step, chosen in enumerate(batches(STEPS, P * BATCH if mistake == "batch not divided" else BATCH)):
+        rank = 0 if mistake == "same shard" else comm.rank
+        mine = chosen[share_of(len(chosen), rank, comm.size)]
+        if mistake == "mean of means":  # rank 3's batches hold 1 example, and count as much as those with 21
+            edges = [0, 21, 42, 63, 64]
+            mine = chosen[edges[comm.rank] : edges[comm.rank + 1]]
+        optimizer.zero_grad()
+        F.cross_entropy(model(DATA.train.images[mine].double()), DATA.train.labels[mine]).backward()
+        communicator.mean_gradients(model)
+        if mistake == "sum, not mean":
+            for p in model.parameters():
+                p.grad *= comm.size
+        optimizer.step()
+        if step % EVERY == EVERY - 1:
+            curve.append(accuracy(model))
+    return curve, flat(model), first
+
+
+def accuracy(model):
+    with torch.no_grad():
+        return (model(DATA.test.images.double()).argmax(1) == DATA.test.labels).double().mean().item()
+
+
+MISTAKES = ["sum, not mean", "no broadcast", "same shard", "mean of means", "batch not divided"]
+results = {
+    name: run(lambda comm, name=name: mistaken(comm, name), P, record=False).results for name in ["right", *MISTAKES]
+}
+final = {name: found[0][1] for name, found in results.items()}
+
+
+def same(name, other, bound=1e-10):
+    off = (final[name] - other).abs().max().item()
+    assert off < bound, off
+    return off
+
+
+print(f"right: one process with a batch of 64, to {same('right', whole(STEPS)):.0e}")
+print(f"sum, not mean: {P} times the learning rate, to {same('sum, not mean', whole(STEPS, rate=P * RATE)):.0e}")
+print(f"same shard: a batch of 16, to the last bit {same('same shard', whole(STEPS, part=slice(16)), 1e-300):.0e}")
+print(f"batch not divided: a batch of 256, to {same('batch not divided', whole(STEPS, P * BATCH)):.0e}")
+a, b = results["no broadcast"][:2]
+before, after = (a[2] - b[2]).norm().item(), (a[1] - b[1]).norm().item()
+print(f"no broadcast: ranks 0 and 1 are {before:.3f} apart in the beginning, and {after:.3f} in the end")
+assert abs(before - after) < 1e-9 and before > 1
+off = (final["mean of means"] - final["right"]).norm() / final["right"].norm()
+print(f"mean of means: the model is {100 * off:.1f} % off")
+assert off > 0.02
+
+# %% tags=["nbval-ignore-output"]
+steps = [EVERY * (i + 1) for i in range(STEPS // EVERY)]
+figure = plot.lines(
+    steps,
+    {name: [100 * value for value in found[0][0]] for name, found in results.items()},
+    "steps",
+    "test accuracy of rank 0, percent",
+    "Five mistakes: nobody is told, and most of them learn",
+    log=False,
+)
+axis = figure.axes[0]
+axis.set_xticks(range(0, STEPS + 1, 6))
+axis.set_ylim(0, 100)
+for line in axis.lines:
+    line.set(markersize=3)
+None
+
+# %% [markdown]
+# - **Sum, not mean.** The learning rate times p. Where the rate was small it may even look better, until there are more
+#   ranks.
+# - **No broadcast.** All ranks add the same updates to different numbers: they never come closer, and each follows the
+#   mean of gradients of four other models. The worst of the five.
+# - **Same shard.** p processes do the work of one, with 1/p of each batch. All bits agree, and no test of equality
+#   between ranks finds it.
+# - **Mean of means.** Where batches differ in length, the mean of their means is not the mean. Here one rank has a
+#   single example in each step, which counts as much as 21 others. In an honest run it is the last, short batch of
+#   each epoch. `communicator.share(n)` says what to multiply the loss by.
+# - **Batch not divided.** Each rank takes as many examples as one process did. The batch is p times larger. That is a
+#   decision, and often the right one. But then it is another training, with p times the examples for each step.
+#
+# What the library does against them: it broadcasts at construction, compares all ranks' parameters in the first step,
+# and refuses numbers of examples that differ, on every rank, with names.
+
+# %% [markdown]
+# ## Who learns from what
+#
+# 1437 examples do not divide by 4. Three choices: lengths that differ by one, some examples twice, or the last ones for
+# nobody.
+
+# %%
+for shards in ("exact", "repeat", "drop"):
+    lengths = [len(share_of(len(DATA.train), rank, P, shuffle=True, seed=3, shards=shards)) for rank in range(P)]
+    print(f"{shards:7} {lengths}, {sum(lengths)} of {len(DATA.train)}")
+assert sum(lengths) == 1436
+
+
+# %% [markdown]
+# Shuffling needs one seed for all. With a seed of its own on each rank some examples are in two shards, and others in
+# none.
+
+# %%
+def shard(rank, seed):
+    return set(share_of(len(DATA.train), rank, P, shuffle=True, seed=seed).tolist())
+
+
+seen = set().union(*(shard(rank, seed=3) for rank in range(P)))
+seen_of_own = set().union(*(shard(rank, seed=rank) for rank in range(P)))
+print(f"one seed: {len(seen)} examples are in some shard; a seed for each rank: {len(seen_of_own)}")
+assert len(seen) == 1437 and len(seen_of_own) < 1100
+
+
+# %% [markdown]
+# About 1 - (3/4)^4 of them, 68 %. Exercise `e06_scatter_dataset`.
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e06_scatter_dataset
+
+# %% [markdown]
+# Results, too, are put together by their counts.
+
+# %%
+def two_ways(comm):
+    correct, count = [(9, 10), (1, 2), (0, 0)][comm.rank]
+    communicator = create_communicator("flat", comm)
+    shares = comm.allgather(correct / count if count else 0.0)
+    return evaluate(communicator, correct, count), sum(shares) / comm.size
+
+
+right, mean_of_shares = run(two_ways, 3).results[0]
+print(f"10 of 12 are right: {right:.3f}. The mean of shares: {mean_of_shares:.3f}")
+assert abs(right - 10 / 12) < 1e-12
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e06_evaluate
+
+# %% [markdown]
+# ## What the mean costs
+#
+# Eight ranks, four on each of two machines. PCIe inside, 10 Gbit/s between. An MLP of five layers with 1.6
+# million numbers. Its backward pass takes 8 ms, by the virtual clock: each layer its share.
+
+# %%
+NODES = Topology(nodes=[rank // 4 for rank in range(8)], inside="PCIe 3.0 x16", between="10 GbE")
+LAYERS = (784, 600, 600, 600, 600, 10)
+FORWARD, BACKWARD = 0.004, 0.008
+
+
+def step_by(name, size=8, link=NODES, times=2):
+    """Some steps; the run, and when the last of them began and ended."""
+
+    def program(comm):
+        torch.manual_seed(0)
+        model = mlp(LAYERS)
+        numbers = sum(p.numel() for p in model.parameters())
+        for p in model.parameters():  # a layer's gradient is there after its share of the time, not before
+            p.register_post_accumulate_grad_hook(lambda p: compute(comm, BACKWARD * p.numel() / numbers))
+        communicator = create_communicator(name, comm)
+        communicator.bucket_bytes = 1 << 20  # a layer a bucket, to be seen
+        optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
+        for _ in range(times):
+            begin = comm.allreduce(0) or clock(comm)
+            optimizer.zero_grad()
+            compute(comm, FORWARD)
+            model(torch.ones(2, 784)).sum().backward()
+            optimizer.step()
+        return begin, clock(comm), [p.grad.clone() for p in model.parameters()]
+
+    done = run(program, size, link)
+    return done, min(r[0] for r in done.results), max(r[1] for r in done.results)
+
+
+def clock(comm):
+    from mpcourse.virtual import MPI
+
+    return MPI.Wtime()
+
+
+spans = {}
+for name in COMMUNICATORS:
+    done, begin, end = spans[name] = step_by(name)
+    ms = 1e3 * (end - begin)
+    print(f"{name:16} {ms:6.1f} ms a step, {ms - 1e3 * (FORWARD + BACKWARD):5.1f} of them for the mean")
+took = {name: end - begin for name, (_, begin, end) in spans.items()}
+assert took["bucketed"] < took["flat"] and took["hierarchical"] < took["naive"]
+grads = [spans[name][0].results[0][2] for name in COMMUNICATORS]
+assert all(torch.allclose(a, b, rtol=0, atol=1e-4) for other in grads[1:] for a, b in zip(grads[0], other))
+
+
+# %% [markdown]
+# - **naive**: a sum for each parameter.
+# - **flat**: all gradients in one row, one sum.
+# - **hierarchical**: inside each machine first, then one rank of each, then back.
+# - **two_dimensional**: every rank takes a quarter of the row to the other machine.
+# - **bucketed**: a layer's sum begins when its gradient is there, while the layers before still compute. PyTorch's
+#   DDP does this.
+#
+# Overlap as a picture, with two machines of one rank each: what rank 0 computes, and what it sends.
+
+# %%
+def picture(name, title):
+    done, begin, end = step_by(name, 2, "10 GbE")
+    plot.timeline(done.events, title, begin, begin + 0.0225, ["rank 0", "rank 0 -> rank 1"])
+    return end - begin
+
+
+flat_step = picture("flat", "flat: first all gradients, then their sum")
+
+# %%
+bucketed_step = picture("bucketed", "bucketed: a layer's sum travels while the layers before it compute")
+print(f"flat {1e3 * flat_step:.1f} ms, bucketed {1e3 * bucketed_step:.1f} ms")
+assert bucketed_step < 0.85 * flat_step
+
+# %% [markdown]
+# Sums do not go on by themselves. A ring of p ranks has 2 (p - 1) rounds, and between rounds somebody must add. Here
+# that is done whenever another gradient is there. NCCL has the GPU do it, and some MPIs a thread.
+
+# %% [markdown]
+# ## The same on this machine
+#
+# Two real processes, one thread each. Every rank notes when a gradient is there, and when a bucket's sum begins and
+# ends.
+
+# %%
+Path("scratch").mkdir(exist_ok=True)
+Path("scratch/overlap.py").write_text("""
+import json
+import sys
+
+import torch
+from mpi4py import MPI
+
+from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
+from mpcourse.models import mlp
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+comm = MPI.COMM_WORLD
+told = {}
+for name in ("naive", "flat", "bucketed"):
+    model, x = mlp((784, 1000, 1000, 1000, 1000, 10)), torch.randn(100, 784)
+    communicator = create_communicator(name)
+    communicator.bucket_bytes = 1 << 20
+    arrived = []
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: arrived.append(MPI.Wtime()))
+    optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.01), communicator)
+    steps = []
+    for _ in range(12):
+        arrived.clear()
+        comm.Barrier()
+        begin = MPI.Wtime()
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        forward = MPI.Wtime()
+        loss.backward()
+        backward = MPI.Wtime()
+        optimizer.step()
+        end = MPI.Wtime()
+        sums = [bucket.span for bucket in getattr(communicator, "buckets", [])]
+        steps.append([begin, forward, backward, end, list(arrived), sums])
+    told[name] = sorted(steps, key=lambda s: s[3] - s[0])[len(steps) // 2]  # the median step
+if comm.rank == 0:
+    json.dump(told, open(sys.argv[1], "w"))
+""")
+None
+
+# %% tags=["nbval-ignore-output"]
+# !mpirun -np 2 python scratch/overlap.py scratch/overlap.json
+measured = json.loads(Path("scratch/overlap.json").read_text())
+for name, (begin, _, backward, end, *_) in measured.items():
+    print(f"{name:9} {1e3 * (end - begin):5.1f} ms a step, {1e3 * (end - backward):5.1f} after backward")
+
+
+# %% tags=["nbval-ignore-output"]
+def events_of(name):
+    begin, forward, backward, end, arrived, sums = measured[name]
+    found = [Event("rank 0", "forward", "compute", 0.0, forward - begin, 0.0, phase="forward")]
+    for a, b in zip([forward, *arrived], [*arrived, backward]):
+        found.append(Event("rank 0", "", "compute", a - begin, b - begin, a - begin, phase="backward"))
+    found.append(Event("rank 0", "rest", "wait", backward - begin, end - begin, backward - begin))
+    for i, (a, b) in enumerate(sums):
+        found.append(Event(f"bucket {i}", "sum", "copy", a - begin, b - begin, a - begin))
+    return found
+
+
+plot.timeline(events_of("bucketed"), "Measured: a bucket's sum goes on while the next gradient is computed")
+None
+
+# %% [markdown]
+# Each bucket begins as soon as its layer is through. The sum itself needs a core, too: here there is no network card
+# that would move numbers meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting,
+# not work.
+#
+# `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run: on two cores ours made 1.1 to 1.3 times
+# the examples a second on an MLP, 1.1 times on a small conv net and on a small transformer.
+
+# %% [markdown]
+# ## 68.0 s on one GPU, 90.6 s on two
+#
+# An article of 2018 tried TensorFlow's MirroredStrategy on the MNIST tutorial: 10 000 steps of 100 examples. One GTX
+# 1080: 68.0 s. Two of them, 50 examples each: **90.6 s**. Accuracy 95.11 % and 95.15 %, so it is the same training.
+#
+# We take one number from the first row: what a step costs beside its operations (feeding images, starting the
+# session). Virtual GPUs know the rest from data sheets. Then the second row is a prediction.
+
+# %%
+GPU, LINK = "GTX 1080", "PCIe 3.0 x16"
+steps, batch = MIRRORED_STRATEGY.steps, MIRRORED_STRATEGY.batch
+published_one, published_two = MIRRORED_STRATEGY.seconds
+alone = mirrored_seconds(1, batch, GPU, LINK)
+halves = mirrored_seconds(2, batch // 2, GPU, LINK)
+rest = published_one / steps - alone
+print(f"a step on one GPU: {1e3 * alone:.2f} ms of operations, {1e3 * rest:.2f} ms of everything else")
+print(f"a step on two, 50 examples each: {1e3 * halves:.2f} ms of operations")
+predicted = steps * (halves + rest)
+print(f"predicted {predicted:.1f} s, published {published_two} s: {100 * (predicted / published_two - 1):+.1f} %")
+assert abs(predicted / published_two - 1) < 0.03
+
+# %% [markdown]
+# Half of the examples, twice the time. The network has 3.3 million numbers, 13 MB, which cross PCIe each way in a
+# millisecond. And there is one host for both GPUs: it starts every operation twice. With 50 examples an operation is
+# so short that the GPUs wait for the host.
+#
+# ## What is the batch size?
+#
+# The article's author had to divide it by hand. Leave it at 100 and each GPU takes 100. Then 10 000 steps are 2 million
+# examples and not 1 million.
+
+# %%
+doubled = mirrored_seconds(2, batch, GPU, LINK)
+for told, step, examples in (
+    ("one GPU, 100", alone + rest, batch),
+    ("two GPUs, 50 each: one batch of 100", halves + rest, batch),
+    ("two GPUs, 100 each: a batch of 200", doubled + rest, 2 * batch),
+):
+    print(f"{told:36} {steps * step:5.1f} s for 10 000 steps, {1e6 / examples * step:5.1f} s for a million examples")
+assert steps * (doubled + rest) > published_one and 1e6 / (2 * batch) * (doubled + rest) < published_one
+
+# %% [markdown]
+# By steps two GPUs lose, by examples they win, and nothing has changed but the reading. (If feeding images takes time
+# for each of them, the last row is too good: at worst 4.5 ms more a step.) And the third row is another training, with
+# a batch of 200. Lesson 09 is about what that does to learning.
+#
+# When do two GPUs win without such a trick? The work of each must outgrow what both have to do together.
+
+# %%
+WORK = [50, 100, 200, 400, 800, 1600]
+gains = {
+    f"{width} x the channels": [
+        (mirrored_seconds(1, n, GPU, LINK, width) + rest) / (mirrored_seconds(2, n // 2, GPU, LINK, width) + rest)
+        for n in WORK
+    ]
+    for width in (1, 2, 4)
+}
+plot.lines(
+    WORK, gains, "examples a step, over all GPUs", "one GPU's time / two GPUs' time",
+    "Two GPUs win with more work for each", {"even": 1.0},
+)  # fmt: skip
+assert gains["1 x the channels"][1] < 0.8 and gains["4 x the channels"][-1] > 1.5
+None
+
+# %% [markdown]
+# "Slower on a small network and faster on a larger one", the article says. So it is.
+#
+# ## What production systems call it
+#
+# | here | there |
+# |---|---|
+# | `create_communicator("naive")`, `"flat"`, `"hierarchical"`, `"two_dimensional"` | the same names in ChainerMN |
+# | `"bucketed"` | PyTorch's DistributedDataParallel: buckets of 25 MiB, the first of 1 MiB; Horovod's fusion buffer |
+# | `MultiNodeOptimizer` | ChainerMN's `create_multi_node_optimizer`, Horovod's `DistributedOptimizer` |
+# | `double_buffering=True` | ChainerMN's double buffering: gradients one step old |
+# | `no_sync()` | DDP's `no_sync()`: for gradient accumulation |
+# | `scatter_dataset`, `ShardSampler` | ChainerMN's `scatter_dataset`, torch's `DistributedSampler`, which repeats |
+# | `evaluate`, `weighted_mean` | ChainerMN's multi-node evaluator |
+# | `convert_batch_norm` | `nn.SyncBatchNorm.convert_sync_batchnorm` |
+# | `Checkpointer` | ChainerMN's multi-node checkpoint; torch's distributed checkpoint |
+# | the roll call before each mean | `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
+#
+# What is missing here: gradients in 16 bits on the way, and models that do not fit into one rank's memory (lesson 10).
+#
+# Next comes lesson 07, the second half of the talk of 2017. If all wait for the slowest, why wait?
