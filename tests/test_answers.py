@@ -19,7 +19,7 @@ from mpcourse.launch import mpirun
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = load_course(ROOT)
-pytestmark = pytest.mark.timeout(600)  # the first test of an exercise waits for the verdicts on all its answers
+pytestmark = pytest.mark.timeout(300)  # the first test of an exercise waits for the verdicts on all its answers
 # Judged in one process, for they import torch; those on virtual ranks, too, unless an answer asks for real ones.
 ALONE = [e for e in COURSE.exercises if e.sizes == [1] or e.virtual]
 TOGETHER = [e for e in COURSE.exercises if e.sizes != [1]]
@@ -51,7 +51,7 @@ def judged(name):
     exercise = COURSE.find(name)
     files = [p.values[1] for folder in ("wrong_answers", "right_answers") for p in answers(folder, [exercise])]
     command = [sys.executable, str(ROOT / "tests" / "judge_many.py"), exercise.name, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return dict(zip(files, json.loads(done.stdout.splitlines()[-1]), strict=True))
 

@@ -241,7 +241,7 @@ def test_a_rank_that_cannot_save_is_named_on_all(tmp_path, monkeypatch):
     assert told[1].startswith("FileNotFoundError")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(400)
 def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
     """Twenty times: a random rank at a random step, by SIGKILL; then on to the end, or to the next kill."""
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.data_parallel.mirrored import mirrored_seconds, mirrored_step, mnist_cnn
+from mpcourse.data_parallel.mirrored import mirrored_seconds, mirrored_step
+from mpcourse.models import mnist_cnn
 from mpcourse.published import MIRRORED_STRATEGY
 from mpcourse.virtual import virtual_gpus
 

@@ -269,7 +269,7 @@ None
 # There it is: **an even number of servers was slower**. A model's parameters come as weight, bias, weight, bias. Dealt
 # to two servers, one gets all weights and the other all biases. Three do better than two, and four no better than
 # three. The talk gave no reason. This is one that fits, and it goes away with equal cuts. (TensorFlow later dealt by
-# size.)
+# size.) More servers than that get in each other's way: a worker's link, too, carries one message at a time.
 
 # %% [markdown]
 # ## Less talk

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.models import mnist_cnn
 from mpcourse.virtual import GPU, virtual_gpus
 
 
@@ -44,26 +45,6 @@ def mirrored_step(
     for optimizer in optimizers:
         optimizer.step()
     return losses
-
-
-def mnist_cnn(width: int = 1) -> nn.Sequential:
-    """The network of TensorFlow's MNIST tutorial of 2018, 3 274 634 parameters; or one with `width` times the channels.
-
-    Two 5x5 convolutions of 32 and 64 channels, each with 2x2 pooling, then 1024 units. (batch, 1, 28, 28) -> 10.
-    """
-    return nn.Sequential(
-        nn.Conv2d(1, 32 * width, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32 * width, 64 * width, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(49 * 64 * width, 1024),
-        nn.ReLU(),
-        nn.Dropout(0.4),
-        nn.Linear(1024, 10),
-    )
 
 
 def mirrored_seconds(gpus: int, batch: int, gpu: GPU | str, link: str, width: int = 1) -> float:

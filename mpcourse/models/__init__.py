@@ -1,7 +1,7 @@
 """The networks of the lessons."""
 
 from mpcourse.models.resnet import ResNet50
-from mpcourse.models.small import conv_net, mlp, transformer
+from mpcourse.models.small import conv_net, mlp, mnist_cnn, transformer
 from mpcourse.models.unet import UNet3D
 
-__all__ = ["ResNet50", "UNet3D", "conv_net", "mlp", "transformer"]
+__all__ = ["ResNet50", "UNet3D", "conv_net", "mlp", "mnist_cnn", "transformer"]

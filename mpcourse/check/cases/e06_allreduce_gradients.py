@@ -9,7 +9,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases import on_gradients as kinds
 from mpcourse.check.cases.on_gradients import EVERY, Kind, Seen, mean, program
 from mpcourse.check.cases.on_gradients_why import why
-from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import counts, first, members, turned
 from mpcourse.check.watched import WatchedComm
 
@@ -91,7 +91,13 @@ def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
 
 def _judge(case: Case) -> Judge:
     def judge(facts: Sequence[Seen]) -> Finding | None:
-        return _kept(facts) or _gradients(case, facts) or _same_bits(case, facts)
+        return (
+            _kept(facts)
+            or _gradients(case, facts)
+            or same_bits(
+                {f"{kind.name}.grad": [seen.after.gradients[kind.name] for seen in facts] for kind in case.parameters}
+            )
+        )
 
     return judge
 
@@ -148,22 +154,6 @@ def _of_whom(value: float, size: int) -> str:
         if times and max(times) == 1 and size > 1:
             return f", which is {members(round(total), size)}{over}"
     return ""
-
-
-def _same_bits(case: Case, facts: Sequence[Seen]) -> Finding | None:
-    for kind in case.parameters:
-        for rank, seen in enumerate(facts):
-            got, zero = seen.after.gradients[kind.name], facts[0].after.gradients[kind.name]
-            if got is None or zero is None or np.array_equal(got, zero):
-                continue
-            i = int(np.flatnonzero(got != zero)[0])
-            says = (
-                "Rounding depends on the order of additions, and copies of a model that differ by a bit drift apart. "
-                "Let all ranks add in one order: Allreduce does, and so does a sum over what allgather brings."
-            )
-            told = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
-            return Finding(rank, f"the same bits of {kind.name}.grad on all ranks", told, says)
-    return None
 
 
 def _right(got: np.ndarray | None, want: np.ndarray | None) -> bool:

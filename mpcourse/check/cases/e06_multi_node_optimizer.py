@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_optimizers import BATCH, STEPS, Seen, Training, Values, Way, program, right, trained
 from mpcourse.check.cases.on_optimizers_why import after_making, why
 from mpcourse.check.cases.on_ranks import first, turned
@@ -64,7 +64,8 @@ def _judge(training: Training, size: int) -> Judge:
         found = after_making(facts)
         for step in range(STEPS):
             found = found or _zeroed(facts, step) or _stepped(training, facts, step, wanted[step])
-        return found or _same_bits(facts)
+        last = {name: [seen.values[-1][name] for seen in facts] for name in facts[0].values[-1]}
+        return found or same_bits(last)
 
     return judge
 
@@ -91,19 +92,4 @@ def _stepped(training: Training, facts: Sequence[Seen], step: int, want: Values)
             what = f"{place} on rank {rank} after step {step + 1} as in one process: {wanted.flat[i].item()!r}"
             says = why(training, facts, rank, name, step)
             return Finding(rank, what, f"{got.flat[i].item()!r} ({training.what}, {alone})", says)
-    return None
-
-
-def _same_bits(facts: Sequence[Seen]) -> Finding | None:
-    for rank, seen in enumerate(facts):
-        for name, got in seen.values[-1].items():
-            zero = facts[0].values[-1][name]
-            if not np.array_equal(got, zero):
-                says = (
-                    "Copies that differ by a bit drift apart. Rounding depends on the order of additions: let all "
-                    "ranks add in one order, as Allreduce does."
-                )
-                i = int(np.flatnonzero(got != zero)[0])
-                told = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
-                return Finding(rank, f"the same bits of {name} on all ranks after {STEPS} steps", told, says)
     return None

@@ -1,10 +1,11 @@
 """What checks of data parallelism share: a program of calls on virtual ranks, then on real ones; who is told what."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from mpcourse.check.answer import Answer
@@ -65,6 +66,22 @@ def on_real(answer: Answer, comm: WatchedComm, program: Program, judge: Judge) -
     finding = judge(facts)
     if finding and finding.rank in (None, comm.rank):
         raise Wrong(finding.asked, finding.got, finding.why)
+
+
+def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None:
+    """What is not the same on all ranks to the last bit. rows: by name, each rank's numbers; None where it has none."""
+    for name, (zero, *others) in rows.items():
+        for rank, got in enumerate(others, start=1):
+            if zero is None or got is None or np.array_equal(got, zero):
+                continue
+            i = int(np.flatnonzero(got != zero)[0])
+            why = (
+                "Rounding depends on the order of additions, and copies of a model that differ by a bit drift apart. "
+                "Let all ranks add in one order: Allreduce does, and so does a sum over what allgather brings."
+            )
+            told = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
+            return Finding(rank, f"the same bits of {name} on all ranks", told, why)
+    return None
 
 
 def is_stumble(error: BaseException) -> bool:
