@@ -32,7 +32,8 @@ def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
 
 
 def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
-    """Remove what is abandoned; how many bytes that were."""
+    """Remove what is abandoned; how many bytes that were. Waits a moment first, for what was made a moment ago."""
+    time.sleep(SETTLED)
     gone = 0
     for path, size in abandoned(since, folder).items():
         try:

@@ -5,6 +5,7 @@ import tomllib
 import psutil
 import pytest
 
+from mpcourse import launch
 from mpcourse.check.manifest import load_course
 from mpcourse.check.stubs import committed, make_stub, reset, solution_only, stub_of, write_stubs
 from mpcourse.check.supervisor import check
@@ -46,6 +47,14 @@ def test_the_exercise_checks_itself_and_so_does_the_solution(exercise, tmp_path,
     assert failed.returncode == 1 and "not written yet" in failed.stdout
     passed = mpirun(2, COURSE.solution_file(exercise))
     assert passed.returncode == 0 and f"{exercise.name} passed with 2 ranks" in passed.stdout
+
+
+@pytest.mark.skipif(launch.mpirun().implementation != "MPICH", reason="Open MPI ends all with the first that fails")
+def test_mpirun_returns_1_however_far_apart_the_processes_leave(mpirun):
+    """MPICH took the first to leave for a crash, killed the others, and at times returned 9."""
+    done = mpirun(3, ROOT / "tests/programs/leaves_slowly.py", ROOT / "exercises/e00_hello.py")
+    assert done.returncode == 1 and "not written yet" in done.stdout
+    assert "BAD TERMINATION" not in done.stdout + done.stderr
 
 
 @EACH

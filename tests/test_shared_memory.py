@@ -30,6 +30,13 @@ def test_what_nobody_has_mapped_goes_and_all_else_stays(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted([*stays, living])
 
 
+def test_what_was_made_a_moment_ago_goes_too(tmp_path):
+    """A run that crashes at once is over before its segments count as settled."""
+    new = segment(tmp_path, "mpich_shm_1_0", age=0)
+    assert not abandoned(folder=tmp_path)
+    assert tidy(folder=tmp_path) == 4096 and not new.exists()
+
+
 def test_what_is_older_than_the_run_stays(tmp_path):
     old, new = segment(tmp_path, "mpich_shm_1_0", age=60), segment(tmp_path, "mpich_shm_2_0", age=10)
     assert tidy(time.time() - 30, tmp_path) == 4096
