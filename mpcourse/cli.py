@@ -91,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2)")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
-    bench.add_argument("--runs", type=int, default=5, metavar="N", help="of each measurement; the median counts")
+    bench.add_argument(
+        "--runs", type=int, metavar="N", help="of each measurement (5; data-parallel 15); the median counts"
+    )
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
     predict = command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
     predict.add_argument("maker", metavar="FILE:FUNCTION", help="model.py:make_model, which returns an nn.Module")
@@ -229,7 +231,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    if options.runs < 1:
+    if options.runs is not None and options.runs < 1:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
@@ -237,8 +239,8 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError("--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel` and `pipeline`")
     from mpcourse.bench import BENCHMARKS, show
 
-    more = {name: value for name in ("device", "np") if (value := getattr(options, name)) is not None}
-    return show(list(BENCHMARKS[options.name](options.runs, **more)), options.json)
+    more = {name: value for name in ("runs", "device", "np") if (value := getattr(options, name)) is not None}
+    return show(list(BENCHMARKS[options.name](**more)), options.json)
 
 
 def _predict(options: argparse.Namespace) -> int:

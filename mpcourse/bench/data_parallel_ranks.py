@@ -13,7 +13,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mpcourse.bench.data_parallel import Case
+from mpcourse.bench.data_parallel import SIDES, Case
 from mpcourse.bench.over_ranks import rank_main, timed
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.models import conv_net, mlp, transformer
@@ -29,13 +29,14 @@ def _measure(told: list) -> dict:
     base = MAKERS[case.model]()
     torch.manual_seed(1 + comm.rank)
     x, y = torch.randn(case.batch, 1, 28, 28), torch.randint(10, (case.batch,))
-    models = {side: copy.deepcopy(base) for side in ("alone", "flat", "bucketed", "double buffering", "DDP")}
+    models = {side: copy.deepcopy(base) for side in SIDES}
 
     def sgd(side: str) -> torch.optim.Optimizer:
         return torch.optim.SGD(models[side].parameters(), RATE)
 
     optimizers = {
         "alone": sgd("alone"),
+        "in step": sgd("in step"),
         "flat": MultiNodeOptimizer(sgd("flat"), create_communicator("flat")),
         "bucketed": MultiNodeOptimizer(sgd("bucketed"), create_communicator("bucketed")),
         "double buffering": MultiNodeOptimizer(sgd("double buffering"), create_communicator("flat"), True),
@@ -46,10 +47,12 @@ def _measure(told: list) -> dict:
     for run in range(case.runs + 1):  # the first one is not counted
         for side, optimizer in optimizers.items():
 
-            def steps(model: nn.Module = called[side], optimizer: torch.optim.Optimizer = optimizer) -> None:
+            def steps(side: str = side, optimizer: torch.optim.Optimizer = optimizer) -> None:
                 for _ in range(case.steps):
                     optimizer.zero_grad()
-                    F.cross_entropy(model(x), y).backward()
+                    F.cross_entropy(called[side](x), y).backward()
+                    if side == "in step":
+                        comm.Barrier()
                     optimizer.step()
 
             taken = comm.allreduce(timed(comm, "gloo" if side == "DDP" else "MPI", steps), op=MPI.MAX)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-BLOCK = 1 << 16  # numbers that are added up at once: they stay in the core's cache
+BLOCK = 1 << 17  # numbers that are added up at once: they stay in the core's cache
 READY, DONE, BAD_RANK, BAD_PLACE = range(4)  # what a rank tells the others
 
 
@@ -74,18 +74,25 @@ class SharedRow:
     def _sum(self) -> None:
         for begin in range(self._own.start, self._own.stop, BLOCK):
             part = slice(begin, min(begin + BLOCK, self._own.stop))
-            blocks = [row[part] for row in self.rows]
-            total = blocks[0] * self._scale  # before the sum, which might be too large for a short dtype
-            for block in blocks[1:]:
-                total.add_(block, alpha=self._scale)
+            total, *others = [row[part] for row in self.rows]  # added up where it lies: the least that can be moved
+            if self._scale == 1:
+                for block in others:
+                    total += block
+            else:
+                total *= self._scale  # before the sum, which might be too large for a short dtype
+                for block in others:
+                    total.add_(block, alpha=self._scale)
             if total.is_floating_point() and not math.isfinite(total.sum().item()):
-                self._look(blocks, part.start)
-            for block in blocks:
+                self._look(total, others, part.start)
+            for block in others:
                 block.copy_(total)
 
-    def _look(self, blocks: list[torch.Tensor], begin: int) -> None:
-        """Whose number it was that is not finite: afterwards all have the sum, and nobody can tell."""
-        for rank, block in enumerate(blocks):
+    def _look(self, total: torch.Tensor, others: list[torch.Tensor], begin: int) -> None:
+        """Whose number it was that is not finite: afterwards all have the sum, and nobody can tell.
+
+        What no other rank has brought in was rank 0's; a mean of finite numbers is finite.
+        """
+        for rank, block in [*enumerate(others, 1), (0, total)]:
             places = (~block.isfinite()).nonzero()
             own = self._flags[self.comm.rank]
             if len(places) and own[BAD_RANK] < 0:
