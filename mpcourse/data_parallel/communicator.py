@@ -9,11 +9,12 @@ from torch import nn
 
 from mpcourse.collectives import allreduce, broadcast, naive_allreduce
 from mpcourse.data_parallel.agreement import check_alike, signature
-from mpcourse.data_parallel.memory import on_host
+from mpcourse.data_parallel.memory import on_host, reads
 from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.packing import Packing, gradients
 from mpcourse.data_parallel.pending import PendingMean
 from mpcourse.data_parallel.roll_call import RollCall
+from mpcourse.virtual import mpi_of
 
 MISSING, NOT_FINITE = 1, 2  # of some gradient
 Trained = nn.Module | Mapping[str, torch.Tensor] | Iterable[torch.Tensor]
@@ -53,6 +54,9 @@ class Communicator:
         check_alike(self.comm, held)
         with torch.no_grad():
             for tensor in held.values():
+                if reads(self.comm, tensor):
+                    self.comm.Bcast(tensor.detach(), root)
+                    continue
                 with on_host(tensor) as row:
                     broadcast(self.comm, row, root)
 
@@ -70,8 +74,7 @@ class Communicator:
         packing = self._packing(list(held.values()))
         missing = self._agree("averages gradients", held, examples, packing.fill(gradients(held), 1 / self.size))
         for row in packing.rows:
-            with on_host(row) as there:
-                self._sum(there)
+            self._sum_there(row)
         packing.hand_over(held, missing)
 
     def begin_mean_gradients(self, model: Trained, packing: Packing, examples: int | None = None) -> PendingMean:
@@ -95,8 +98,7 @@ class Communicator:
         values = {name: p.detach() for name, p in held.items()}
         self._agree("averages parameters", held, None, packing.fill(values, 1 / self.size), set(), "the parameter")
         for row in packing.rows:
-            with on_host(row) as there:
-                self._sum(there)
+            self._sum_there(row)
         with torch.no_grad():
             for p, view in zip(held.values(), packing.views, strict=True):
                 p.copy_(view)
@@ -131,6 +133,17 @@ class Communicator:
 
     def detach(self) -> None:
         """The opposite of `attach`."""
+
+    def _sum_there(self, row: torch.Tensor) -> None:
+        """Sum a row of numbers over all ranks, in place, wherever it lies.
+
+        On a GPU whose memory MPI reads, by MPI's own algorithm: ours add up in the host's memory.
+        """
+        if reads(self.comm, row):
+            self.comm.Allreduce(mpi_of(self.comm).IN_PLACE, row)
+            return
+        with on_host(row) as there:
+            self._sum(there)
 
     def _sum(self, row: torch.Tensor) -> None:
         """Sum a row of numbers in the host's memory over all ranks, in place."""

@@ -1,10 +1,16 @@
-"""A tensor's numbers where MPI can read them: on the CPU, in one piece."""
+"""A tensor's numbers where MPI can read them: on the CPU, in one piece; or on a GPU, if MPI is CUDA-aware."""
 
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+
+from mpcourse.cuda_aware import cuda_aware
+from mpcourse.virtual import MPI, mpi_of
+
+KNOWN = (torch.float32, torch.float64, torch.int32, torch.int64)  # what MPI has a name for
 
 _said = False
 
@@ -28,6 +34,15 @@ def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
     row = to_host(t)
     yield row
     t.copy_(row.view(t.shape))
+
+
+def reads(comm: Any, t: torch.Tensor) -> bool:
+    """Whether `comm` takes t where it lies, on a GPU. What was enqueued for it is done then: MPI does not wait."""
+    known = t.device.type == "cuda" and t.dtype in KNOWN and t.is_contiguous()
+    if not known or mpi_of(comm) is MPI or not cuda_aware():
+        return False
+    torch.cuda.current_stream(t.device).synchronize()
+    return True
 
 
 def to_host(t: torch.Tensor) -> torch.Tensor:

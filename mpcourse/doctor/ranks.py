@@ -1,7 +1,8 @@
 """Two ranks that say who they are and then play ping-pong: `mpirun -np 2 python ranks.py FOLDER`.
 
 Every rank writes its rank and size to a file of FOLDER, for ranks' printed lines can run into each other. Rank 0 then
-writes the half round trip. Ping-pong as in the OSU micro-benchmarks: half the time there and back, median of many.
+writes the half round trip, and whether MPI is CUDA-aware. Ping-pong as in the OSU micro-benchmarks: half the time there
+and back, median of many.
 """
 
 import json
@@ -45,6 +46,8 @@ def main(folder: Path) -> None:
     """What each rank does."""
     from mpi4py import MPI
 
+    from mpcourse.cuda_aware import cuda_aware
+
     comm = MPI.COMM_WORLD
     # By process id: under the wrong mpirun every rank is rank 0.
     (folder / f"{os.getpid()}.rank").write_text(json.dumps([comm.rank, comm.size]))
@@ -53,7 +56,7 @@ def main(folder: Path) -> None:
     small = half_round_trip(comm, SMALL, at_most=2000, seconds=0.3)
     large = half_round_trip(comm, LARGE, at_most=50, seconds=0.3)
     if comm.rank == 0:
-        (folder / "round_trip").write_text(json.dumps([small, LARGE / large]))
+        (folder / "round_trip").write_text(json.dumps([small, LARGE / large, cuda_aware()]))
 
 
 if __name__ == "__main__":

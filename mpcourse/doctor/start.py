@@ -26,7 +26,10 @@ STAGES = (
 
 @dataclass(frozen=True)
 class Start:
-    """What became of `mpirun -np 2`: how it ended, every rank's (rank, size), and rank 0's [latency, bandwidth]."""
+    """What became of `mpirun -np 2`: how it ended, every rank's (rank, size), and rank 0's round trip.
+
+    round_trip: latency in seconds, bandwidth in bytes/s, and whether MPI is CUDA-aware.
+    """
 
     run: Run
     ranks: list[tuple[int, int]]
@@ -72,6 +75,8 @@ def round_trip(started: Start) -> Finding:
     if started.round_trip:
         latency, bandwidth = started.round_trip[0] * 1e6, started.round_trip[1] / 1e9
         value = f"{latency:.{0 if latency >= 10 else 1}f} us each way (8 bytes), {bandwidth:.1f} GB/s (4 MB)"
+        if started.round_trip[2]:
+            value += "; CUDA-aware: MPI reads GPUs' memory"
         if latency > 100:
             advice = "about 1 us is usual: ranks wait for a core; end strays and busy programs (`top`) and look again"
             return Finding("round trip", value, "note", advice)

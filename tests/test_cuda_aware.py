@@ -1,0 +1,61 @@
+"""What is on a GPU goes to a CUDA-aware MPI as it lies, and to any other through the host's memory."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mpcourse.data_parallel import communicator, memory
+from mpcourse.doctor import start
+
+IN_PLACE = object()
+
+
+class OnGpu(torch.Tensor):
+    """A CPU tensor that says it is on a GPU, for this machine has none."""
+
+    device = torch.device("cuda:0")
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What ranks say, in order, to an MPI that calls itself CUDA-aware."""
+    said = []
+    stream = SimpleNamespace(synchronize=lambda: said.append("synchronized"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(memory, "cuda_aware", lambda: True)
+    for module in (memory, communicator):
+        monkeypatch.setattr(module, "mpi_of", lambda comm: SimpleNamespace(IN_PLACE=IN_PLACE))
+    return said
+
+
+def ranks(said):
+    return SimpleNamespace(Allreduce=lambda *given: said.append(given))
+
+
+def test_the_doctor_tells_of_an_mpi_that_is():
+    started = start.start()
+    assert started.round_trip[2] is False  # MPI from PyPI knows no GPUs
+    assert "CUDA" not in start.round_trip(started).value
+    aware = dataclasses.replace(started, round_trip=[*started.round_trip[:2], True])
+    assert start.round_trip(aware).value.endswith("; CUDA-aware: MPI reads GPUs' memory")
+
+
+def test_mpi_sums_what_is_on_a_gpu_after_the_gpu_is_done(said):
+    row = torch.ones(5).as_subclass(OnGpu)
+    communicator.Communicator._sum_there(SimpleNamespace(comm=ranks(said)), row)
+    assert said[0] == "synchronized" and len(said) == 2
+    assert said[1][0] is IN_PLACE and said[1][1] is row
+
+
+@pytest.mark.parametrize(
+    "row", [torch.ones(5), torch.ones(5).bfloat16().as_subclass(OnGpu), torch.ones(4, 4).t()[1:].as_subclass(OnGpu)]
+)
+def test_what_is_on_the_cpu_or_has_no_datatype_or_holes_is_not_read_there(said, row):
+    assert not memory.reads(ranks(said), row) and not said
+
+
+def test_an_mpi_that_is_not_cuda_aware_reads_no_gpu(said, monkeypatch):
+    monkeypatch.setattr(memory, "cuda_aware", lambda: False)
+    assert not memory.reads(ranks(said), torch.ones(5).as_subclass(OnGpu)) and not said
