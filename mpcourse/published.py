@@ -110,3 +110,99 @@ MIRRORED_STRATEGY = Mirrored(
     seconds=(68.0, 90.6),
     accuracy=(0.9511, 0.9515),
 )
+
+
+@dataclass(frozen=True)
+class Processes:
+    """A row of a table: so many processes on so many nodes took so many seconds."""
+
+    processes: int
+    nodes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Seconds of a whole training, by processes and nodes. parameters: how many numbers each of the model's has.
+
+    batch: of each process. examples: of the training set, which all processes share.
+    """
+
+    source: str
+    setting: str
+    parameters: tuple[int, ...]
+    examples: int
+    batch: int
+    epochs: int
+    gpu: tuple[Processes, ...]
+    cpu: tuple[Processes, ...]
+
+
+CHAINERMN_TUTORIAL = Scaling(
+    source="a tutorial on ChainerMN of 2018, with MNIST",
+    setting="nodes of one Core i7-6950X and two GeForce GTX 1080 Ti; an office's Ethernet, taken as 1 Gbit/s",
+    parameters=(784_000, 1000, 1_000_000, 1000, 10_000, 10),
+    examples=60_000,
+    batch=100,
+    epochs=20,
+    gpu=(Processes(1, 1, 80.64), Processes(2, 1, 45.10), Processes(2, 2, 418.23), Processes(4, 2, 252.48)),
+    cpu=(
+        Processes(1, 1, 2670.08),
+        Processes(2, 1, 2117.98),
+        Processes(4, 1, 687.73),
+        Processes(6, 1, 614.60),
+        Processes(10, 1, 583.00),
+        Processes(2, 2, 2504.24),
+        Processes(4, 2, 567.44),
+        Processes(6, 2, 554.23),
+        Processes(10, 2, 512.01),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A training on very many GPUs, as far as its source tells.
+
+    efficiency: of each GPU, against one alone. seconds: of a whole training of so many epochs.
+    """
+
+    source: str
+    setting: str
+    gpus: int
+    per_node: int
+    batch: int
+    efficiency: float | None = None
+    epochs: int | None = None
+    seconds: float | None = None
+
+
+CHAINERMN_128 = Cluster(
+    source="ChainerMN's announcement (2017)",
+    setting="ResNet-50 on ImageNet; 32 nodes of 4 GeForce GTX TITAN X (Maxwell), InfiniBand FDR",
+    gpus=128,
+    per_node=4,
+    batch=32,
+    efficiency=100 / 128,
+)
+AKIBA_1024 = Cluster(
+    source="Akiba, Suzuki & Fukuda 2017",
+    setting="ResNet-50 on ImageNet, 128 nodes of 8 Tesla P100, InfiniBand FDR",
+    gpus=1024,
+    per_node=8,
+    batch=32,
+    epochs=90,
+    seconds=15 * 60,
+)
+HOROVOD_512 = {
+    name: Cluster(
+        source="Horovod's README (Sergeev & Del Balso 2018)",
+        setting=f"{name} on ImageNet; 128 nodes of 4 Pascal GPUs, 25 Gbit/s Ethernet with RDMA",
+        gpus=512,
+        per_node=4,
+        batch=64,
+        efficiency=efficiency,
+    )
+    for name, efficiency in (("ResNet-101", 0.90), ("VGG-16", 0.68))
+}
+IMAGENET = 1_281_167  # training examples

@@ -487,3 +487,17 @@ def test_points_stand_where_they_cost_what_they_cost_on_axes_from_zero():
     assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b"]
     with pytest.raises(ValueError, match="no choices"):
         plot.points({}, "x", "y", "title")
+
+
+def test_parts_lie_end_to_end_and_marks_stand_in_their_rows():
+    rows = {"one": {"compute": 2.0, "sum": 1.0}, "two": {"compute": 1.0, "copy": 0.5, "sum": 4.0}}
+    (axis,) = plot.parts(rows, "seconds", "title", {"two": 6.0}).axes
+    bars = {(round(b.get_y() + b.get_height() / 2), b.get_x(), b.get_width()) for b in axis.patches if b.get_width()}
+    assert bars == {(0, 0.0, 2.0), (0, 2.0, 1.0), (1, 0.0, 1.0), (1, 1.0, 0.5), (1, 1.5, 4.0)}
+    (mark,) = axis.lines
+    assert list(mark.get_xdata()) == [6.0] and list(mark.get_ydata()) == ["two"]
+    assert axis.yaxis_inverted() and [t.get_text() for t in axis.get_yticklabels()] == ["one", "two"]
+    with pytest.raises(ValueError, match="no rows"):
+        plot.parts({}, "seconds", "title")
+    with pytest.raises(ValueError, match="not there: three"):
+        plot.parts(rows, "seconds", "title", {"three": 1.0})

@@ -390,4 +390,4 @@ print("by worker:", dict(sorted(Counter(push.worker for push in again[0].pushes[
 # repeated. Asynchrony came back where links are slow (training over continents) and in reinforcement learning, where
 # what workers bring is stale anyway.
 #
-# Next comes lesson 08: when do more machines make it slower? It is being written.
+# Next comes lesson 08: when do more machines make it slower?

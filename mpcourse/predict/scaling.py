@@ -1,0 +1,111 @@
+"""What a step takes with p ranks on n machines: what a rank computes, and the sum of gradients on virtual ranks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from mpcourse.data_parallel import create_communicator
+from mpcourse.errors import UserError
+from mpcourse.virtual import MPI, Topology, run
+from mpcourse.virtual.specs import Link, find_link
+
+MOST = 1 << 28  # bytes of gradients that the virtual ranks together hold
+
+
+@dataclass(frozen=True)
+class Machines:
+    """ranks: of all nodes, one a GPU, as many on each. inside: the link of two ranks of a node. between: a node's own.
+
+    staging: over which gradients go into the host's memory and back where they leave a node; None: they need not.
+    Links are names of `mpcourse.virtual.LINKS`, or Links. Raises UserError where ranks and nodes do not fit.
+    """
+
+    ranks: int
+    nodes: int = 1
+    inside: str | Link = "PCIe 3.0 x16"
+    between: str | Link = "10 GbE"
+    staging: str | Link | None = None
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.ranks < self.nodes or self.ranks % self.nodes:
+            raise UserError(f"{self.ranks} ranks on {self.nodes} nodes: each node needs as many as the others")
+        for link in (self.inside, self.between, *((self.staging,) if self.staging else ())):
+            find_link(link)
+
+    def topology(self, shrink: int = 1) -> Topology:
+        """For virtual ranks. shrink: of all bandwidths, for messages that are shorter by as much."""
+        inside, between = (
+            replace(link, bandwidth=link.bandwidth / shrink) for link in map(find_link, (self.inside, self.between))
+        )
+        each = self.ranks // self.nodes
+        return Topology([rank // each for rank in range(self.ranks)], inside, between)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of one step: what every rank computes, copies to and from the host's memory, and the sum over ranks."""
+
+    compute: float
+    staging: float
+    sum: float
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.staging + self.sum
+
+    @property
+    def efficiency(self) -> float:
+        """Of each rank, against one that trains alone: also the speedup over the number of ranks."""
+        return self.compute / self.seconds
+
+
+def step(compute: float, parameters: Sequence[int], machines: Machines, communicator: str = "hierarchical") -> Step:
+    """A step of data parallelism, in which gradients are summed after backward, float32.
+
+    compute: seconds of forward, backward and update on one rank. parameters: how many numbers each has. communicator:
+    as of `create_communicator`.
+    """
+    if not 0 <= compute < math.inf:
+        raise UserError(f"a step computes for 0 seconds or more, not {compute}")
+    staging = 0.0
+    if machines.staging is not None and machines.nodes > 1:
+        staging = 2 * find_link(machines.staging).seconds(4 * sum(parameters))
+    return Step(compute, staging, sum_seconds(communicator, parameters, machines))
+
+
+def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
+    """How many steps all examples take. batch: of each rank; the last one may be shorter."""
+    if min(examples, batch, ranks) < 1:
+        raise UserError(f"{examples} examples, batches of {batch}, {ranks} ranks: each is 1 or more")
+    return math.ceil(examples / (batch * ranks))
+
+
+def sum_seconds(communicator: str, parameters: Sequence[int], machines: Machines) -> float:
+    """Virtual seconds in which ranks average gradients of so many float32 numbers each, by the communicator's own code.
+
+    Where the gradients of all ranks would not fit here, ranks hold fewer numbers and links have as much less bandwidth:
+    alpha + n beta stays what it is. Only what depends on n in another way differs, as the choice of an algorithm.
+    """
+    if not parameters or min(parameters) < 1:
+        raise UserError("a model to train has parameters, of 1 number or more each")
+    if machines.ranks == 1:
+        return 0.0
+    shrink = math.ceil(4 * sum(parameters) * machines.ranks / MOST)
+    lengths = [max(1, round(n / shrink)) for n in parameters]
+
+    def program(comm: Any) -> tuple[float, float]:
+        own = create_communicator(communicator, comm, machines.ranks // machines.nodes)
+        held = {str(i): torch.zeros(length, requires_grad=True) for i, length in enumerate(lengths)}
+        for p in held.values():
+            p.grad = torch.zeros_like(p)
+        own.mean_gradients(held)  # the first time packs, and agrees on the model
+        comm.Barrier()
+        begin = MPI.Wtime()
+        own.mean_gradients(held)
+        return begin, MPI.Wtime()
+
+    told = run(program, machines.ranks, machines.topology(shrink), record=False).results
+    return max(end for _, end in told) - min(begin for begin, _ in told)

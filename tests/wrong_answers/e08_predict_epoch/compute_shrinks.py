@@ -1,0 +1,15 @@
+# says: what shrinks is the number of steps
+# thinks: p ranks compute p times as fast.
+"""Exercise e08: an epoch, predicted."""
+
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute / ranks + 2 * (ranks - 1) * slowest)

@@ -1,0 +1,17 @@
+# says: Only a number of ranks that is no multiple
+# thinks: one rank a node.
+"""Exercise e08: an epoch, predicted."""
+
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    if ranks != nodes and nodes > 1:
+        raise ValueError("one rank a node")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
