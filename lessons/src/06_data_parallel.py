@@ -3,9 +3,9 @@
 #
 # **What is ChainerMN?** About 60 minutes, and 95 for its exercises.
 #
-# Four lines. That is what a ChainerMN program of 2017 had more than one for a single GPU. Every process has the whole
-# model and a quarter of each batch. Between backward and update the gradients become their mean over all processes.
-# The rest is a training loop.
+# Four lines. That is what a ChainerMN program of 2017 had more than one for a single GPU. (Chainer was a deep-learning
+# framework, and ChainerMN its part for many GPUs.) Every process has the whole model, and its share of each batch.
+# Between backward and update the gradients become their mean over all processes. The rest is a training loop.
 #
 # This lesson writes these four lines, makes the five mistakes that everybody makes with them, and asks what the mean
 # costs. And it answers a riddle of 2018: why two GPUs took 90.6 s for what one did in 68.0 s.
@@ -92,10 +92,10 @@ for dtype in (torch.float64, torch.float32):
 
 # %% [markdown]
 # Both ranks hold the same bits. One process holds almost the same. It adds up 64 examples in one sum, and two ranks add
-# up 32 each, and then both sums. Another order, another last bit. That is the whole difference: in float64 it is a
-# million times smaller than in float32.
+# up 32 each, and then both sums. Another order, another last bit. That is the whole difference: in float64 it is
+# hundreds of millions of times smaller than in float32.
 #
-# Why the mean? The loss is a mean over examples. The mean of two means over 32 is the mean over 64.
+# Why the mean, and not the sum? The loss is a mean over examples. The mean of two means over 32 is the mean over 64.
 #
 # Exercise `e06_allreduce_gradients`: write line 4's first half. Mind gradients that are None.
 
@@ -111,8 +111,8 @@ for dtype in (torch.float64, torch.float32):
 # %% [markdown]
 # ## Five mistakes
 #
-# None of them raises an error. None of them hangs. Most of them learn. Each is a well-known training in disguise, and
-# each line below says which one. Four ranks, two epochs of 23 steps.
+# None of them raises an error. None of them hangs. Most of them learn. Three are another training in disguise, and
+# their lines below say which one. Four ranks, 46 steps of 64 examples: about two epochs.
 
 # %%
 STEPS, EVERY, P = 46, 2, 4
@@ -195,24 +195,28 @@ None
 # %% [markdown]
 # - **Sum, not mean.** The learning rate times p. Where the rate was small it may even look better, until there are more
 #   ranks.
-# - **No broadcast.** All ranks add the same updates to different numbers: they never come closer, and each follows the
-#   mean of gradients of four other models. The worst of the five.
-# - **Same shard.** p processes do the work of one, with 1/p of each batch. All bits agree, and no test of equality
-#   between ranks finds it.
+# - **No broadcast.** All ranks add the same updates to different numbers, so they never come closer. Each follows the
+#   mean of four gradients, three of which are of other models. It learns least of the five here.
+# - **Same shard.** p processes do the work of one, with 1/p of each batch. All ranks have the same bits, so no test of
+#   equality between ranks finds it.
 # - **Mean of means.** Where batches differ in length, the mean of their means is not the mean. Here one rank has a
 #   single example in each step, which counts as much as 21 others. In an honest run it is the last, short batch of
 #   each epoch. `communicator.share(n)` says what to multiply the loss by.
 # - **Batch not divided.** Each rank takes as many examples as one process did. The batch is p times larger. That is a
 #   decision, and often the right one. But then it is another training, with p times the examples for each step.
 #
-# What the library does against them: it broadcasts at construction, compares all ranks' parameters in the first step,
-# and refuses numbers of examples that differ, on every rank, with names.
+# In the figure two mistakes learn faster than what is right. The one took larger steps, the other saw four times the
+# examples. A curve alone does not tell a mistake from a good idea.
+#
+# What the library does against them: `MultiNodeOptimizer` broadcasts when it is made, and compares all ranks'
+# parameters in the first step. Told how many examples each rank has, `step(examples=...)` refuses numbers that differ,
+# on every rank.
 
 # %% [markdown]
 # ## Who learns from what
 #
-# 1437 examples do not divide by 4. Three choices: lengths that differ by one, some examples twice, or the last ones for
-# nobody.
+# 1437 examples do not divide by 4. There are three choices for the shares, also called **shards**: lengths that differ
+# by one, some examples twice, or the last ones for nobody.
 
 # %%
 for shards in ("exact", "repeat", "drop"):
@@ -237,13 +241,16 @@ assert len(seen) == 1437 and len(seen_of_own) < 1100
 
 
 # %% [markdown]
-# About 1 - (3/4)^4 of them, 68 %. Exercise `e06_scatter_dataset`.
+# With chance (3/4)^4 an example is in none of four random quarters. About 1 - (3/4)^4 of all are in some shard, 68 %.
+#
+# Exercise `e06_scatter_dataset`: which examples are whose.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_scatter_dataset
 
 # %% [markdown]
-# Results, too, are put together by their counts.
+# Results, too, are put together by their counts, or else a rank with few examples counts as much as one with many.
+# Exercise `e06_evaluate`, after this cell, asks for that.
 
 # %%
 def two_ways(comm):
@@ -263,8 +270,9 @@ assert abs(right - 10 / 12) < 1e-12
 # %% [markdown]
 # ## What the mean costs
 #
-# Eight ranks, four on each of two machines. PCIe inside, 10 Gbit/s between. An MLP of five layers with 1.6
-# million numbers. Its backward pass takes 8 ms, by the virtual clock: each layer its share.
+# The library has five ways to make the mean: five communicators. Eight ranks, four on each of two machines. PCIe inside
+# a machine, 10 Gbit/s between them. An MLP of five layers with 1.6 million numbers. By the virtual clock its forward
+# pass takes 4 ms and its backward pass 8 ms: each layer its share.
 
 # %%
 NODES = Topology(nodes=[rank // 4 for rank in range(8)], inside="PCIe 3.0 x16", between="10 GbE")
@@ -311,17 +319,19 @@ assert all(torch.allclose(a, b, rtol=0, atol=1e-4) for other in grads[1:] for a,
 # %% [markdown]
 # - **naive**: a sum for each parameter.
 # - **flat**: all gradients in one row, one sum.
-# - **hierarchical**: inside each machine first, then one rank of each, then back.
-# - **two_dimensional**: every rank takes a quarter of the row to the other machine.
-# - **bucketed**: a layer's sum begins when its gradient is there, while the layers before still compute. PyTorch's
-#   DDP does this.
+# - **hierarchical**: one sum inside each machine, then one over one rank of each machine, then back.
+# - **two_dimensional**: inside a machine each rank sums a quarter of the row, and takes that to the other machine.
+# - **bucketed**: gradients are put into **buckets** of a given size, here a layer each. A bucket's sum begins when its
+#   gradients are there, while the layers before still compute theirs. That is called overlap. PyTorch's
+#   DistributedDataParallel (DDP) does this.
 #
-# Overlap as a picture, with two machines of one rank each: what rank 0 computes, and what it sends.
+# Overlap as a picture, with two machines of one rank each: what rank 0 computes, and what it sends. Forward is the
+# first bar. Backward goes from the last layer to the first.
 
 # %%
 def picture(name, title):
     done, begin, end = step_by(name, 2, "10 GbE")
-    plot.timeline(done.events, title, begin, begin + 0.0225, ["rank 0", "rank 0 -> rank 1"])
+    plot.timeline(done.events, title, begin, end, ["rank 0", "rank 0 -> rank 1"])
     return end - begin
 
 
@@ -334,7 +344,8 @@ assert bucketed_step < 0.85 * flat_step
 
 # %% [markdown]
 # Sums do not go on by themselves. A ring of p ranks has 2 (p - 1) rounds, and between rounds somebody must add. Here
-# that is done whenever another gradient is there. NCCL has the GPU do it, and some MPIs a thread.
+# that is done whenever another gradient is there. NCCL, NVIDIA's library for sums between GPUs, has the GPU do it, and
+# some MPIs have a thread for it.
 
 # %% [markdown]
 # ## The same on this machine
@@ -401,7 +412,7 @@ def events_of(name):
         found.append(Event("rank 0", "", "compute", a - begin, b - begin, a - begin, phase="backward"))
     found.append(Event("rank 0", "rest", "wait", backward - begin, end - begin, backward - begin))
     for i, (a, b) in enumerate(sums):
-        found.append(Event(f"bucket {i}", "sum", "copy", a - begin, b - begin, a - begin))
+        found.append(Event(f"bucket {i}", "sum", "copy", a - begin, b - begin, a - begin, phase="backward"))
     return found
 
 
@@ -409,21 +420,21 @@ plot.timeline(events_of("bucketed"), "Measured: a bucket's sum goes on while the
 None
 
 # %% [markdown]
-# Each bucket begins as soon as its layer is through. The sum itself needs a core, too: here there is no network card
-# that would move numbers meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting,
-# not work.
+# A bucket's sum begins soon after its layer is through. It needs a core, too: here there is no network card that would
+# move numbers meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
 #
-# `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run: on two cores ours made 1.1 to 1.3 times
-# the examples a second on an MLP, 1.1 times on a small conv net and on a small transformer.
+# `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run. On the two cores of the authors' machine
+# ours made 1.1 to 1.3 times the examples a second on an MLP, and 1.1 times on a small conv net and a small transformer.
 
 # %% [markdown]
 # ## 68.0 s on one GPU, 90.6 s on two
 #
-# An article of 2018 tried TensorFlow's MirroredStrategy on the MNIST tutorial: 10 000 steps of 100 examples. One GTX
-# 1080: 68.0 s. Two of them, 50 examples each: **90.6 s**. Accuracy 95.11 % and 95.15 %, so it is the same training.
+# MirroredStrategy is TensorFlow's data parallelism for the GPUs of one machine. One process drives all of them. An
+# article of 2018 tried it on the MNIST tutorial: 10 000 steps of 100 examples. One GTX 1080: 68.0 s. Two of them, 50
+# examples each: **90.6 s**. Accuracy 95.11 % and 95.15 %, so it is the same training.
 #
-# We take one number from the first row: what a step costs beside its operations (feeding images, starting the
-# session). Virtual GPUs know the rest from data sheets. Then the second row is a prediction.
+# We take one number from the first time: what a step costs beside its operations (feeding images, starting a step from
+# Python). Virtual GPUs know the rest from data sheets. Then the second time is a prediction.
 
 # %%
 GPU, LINK = "GTX 1080", "PCIe 3.0 x16"
@@ -459,9 +470,9 @@ for told, step, examples in (
 assert steps * (doubled + rest) > published_one and 1e6 / (2 * batch) * (doubled + rest) < published_one
 
 # %% [markdown]
-# By steps two GPUs lose, by examples they win, and nothing has changed but the reading. (If feeding images takes time
-# for each of them, the last row is too good: at worst 4.5 ms more a step.) And the third row is another training, with
-# a batch of 200. Lesson 09 is about what that does to learning.
+# Counted in steps, the two GPUs of the last row lose. Counted in examples, they win. Nothing has changed but what is
+# counted. (If feeding images takes time for each of them, the last row is too good: at worst 4.5 ms more a step.) And
+# it is another training, with a batch of 200. Lesson 09 is about what that does to learning.
 #
 # When do two GPUs win without such a trick? The work of each must outgrow what both have to do together.
 
@@ -482,7 +493,8 @@ assert gains["1 x the channels"][1] < 0.8 and gains["4 x the channels"][-1] > 1.
 None
 
 # %% [markdown]
-# "Slower on a small network and faster on a larger one", the article says. So it is.
+# Two GPUs were slower on a small network and faster on a larger one, the article says. So it is here. More channels are
+# more work for the same number of operations to start.
 #
 # ## What production systems call it
 #
@@ -492,12 +504,14 @@ None
 # | `"bucketed"` | PyTorch's DistributedDataParallel: buckets of 25 MiB, the first of 1 MiB; Horovod's fusion buffer |
 # | `MultiNodeOptimizer` | ChainerMN's `create_multi_node_optimizer`, Horovod's `DistributedOptimizer` |
 # | `double_buffering=True` | ChainerMN's double buffering: gradients one step old |
-# | `no_sync()` | DDP's `no_sync()`: for gradient accumulation |
+# | `no_sync()` | DDP's `no_sync()`: several backward passes before one sum (gradient accumulation) |
 # | `scatter_dataset`, `ShardSampler` | ChainerMN's `scatter_dataset`, torch's `DistributedSampler`, which repeats |
 # | `evaluate`, `weighted_mean` | ChainerMN's multi-node evaluator |
 # | `convert_batch_norm` | `nn.SyncBatchNorm.convert_sync_batchnorm` |
 # | `Checkpointer` | ChainerMN's multi-node checkpoint; torch's distributed checkpoint |
-# | the roll call before each mean | `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
+# | the roll call: before each mean ranks compare what they are about to sum | `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
+#
+# Some rows were not shown above. Each has a docstring in `mpcourse.data_parallel`.
 #
 # What is missing here: gradients in 16 bits on the way, and models that do not fit into one rank's memory (lesson 10).
 #

@@ -4,11 +4,12 @@
 # **Why does everyone wait for the slowest?** About 50 minutes, and 50 for its exercises.
 #
 # Eight workers. Seven need 10 ms for a step, one needs 40 ms. In data parallelism as lesson 06 has it, all eight need
-# 40 ms: three quarters of what was paid for waits. So why wait?
+# 40 ms: seven of them wait three quarters of their time. So why wait?
 #
-# The ChainerMN talk of 2017 had an answer: asynchronous updates raise throughput, use stale gradients, and cost
-# accuracy. It also said that a parameter server is a bottleneck, and, in passing, that an even number of servers was
-# slower. We measure all of it.
+# The ChainerMN talk of 2017 had an answer. Asynchronous updates, where nobody waits, raise throughput. But they use
+# stale gradients, which are of older weights, and that costs accuracy. It also said that a parameter server, the one
+# process that holds the weights, is a bottleneck, and, in passing, that an even number of servers was slower. We try
+# all of it.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -80,7 +81,7 @@ print(f"asynchronous: {goes_on[2]:.2f} s for 320 gradients")
 assert waits[2] > 3.5 * goes_on[2]
 
 # %% [markdown]
-# All of them on the clock of virtual ranks: 1.6 s against 0.4 s. What the first 150 ms look like:
+# Both are seconds on the clock of virtual ranks: 1.61 against 0.45. What the first 150 ms look like:
 
 # %%
 lanes = [f"rank {r}" for r in range(1, 9)]
@@ -107,15 +108,16 @@ plot.counts(
         "asynchronous, one slow": goes_on[0].staleness(),
     },
     "staleness",
-    "Eight workers: a gradient is about seven updates old",
+    "Eight workers: asynchronous gradients are about seven updates old",
 )
 assert set(waits[0].staleness()) == {0} and set(alike[0].staleness()[8:]) == {7}
 assert max(goes_on[0].staleness()) >= 25
 None
 
 # %% [markdown]
-# With p workers that are alike it is p - 1: each comes back when all others have had their turn. The slow worker's are
-# 28 old. It moves the model by what was right long ago.
+# With p workers that are alike it is p - 1: each comes back when all others have had their turn. The slow worker's
+# gradients are about 28 updates old: seven others made four each meanwhile. It moves the model by what was right long
+# ago.
 #
 # Exercise `e07_staleness`: count it.
 
@@ -138,7 +140,7 @@ figure = plot.lines(
     {f"rate {rate}": [mean(found) for found in row] for rate, row in reached.items()},
     "staleness (workers - 1)",
     "test accuracy, percent",
-    "The more stale, the smaller a rate is borne",
+    "Rate 0.2 learns well without staleness, and nothing at 15",
     log=False,
 )
 for i, row in enumerate(reached.values()):
@@ -152,11 +154,12 @@ assert mean(reached[0.2][0]) > 88 and mean(reached[0.2][-1]) < 50
 print("rate 0.2: fine with one worker, lost with sixteen")
 
 # %% [markdown]
-# At rate 0.2 one worker learns well, and sixteen learn nothing. The old gradient is as in a thermostat that shows the
+# At rate 0.2 one worker learns well, and sixteen learn nothing. Old gradients are like a thermostat that shows the
 # temperature of an hour ago: it overshoots, and the more so the stronger it heats. A smaller rate helps, and then
 # learning takes more gradients. So throughput alone says nothing: the talk's other remark.
 #
-# The fair question is time to an accuracy. Both ways at their best rate, with eight workers, one of them slow:
+# So look at time and accuracy together. Four ways, 640 gradients each, with eight workers, one of them slow. Two of the
+# ways are explained below. A synchronous update is the mean of eight gradients, so it bears eight times the rate.
 
 # %%
 table = {}
@@ -185,8 +188,10 @@ None
 # - **Synchronous** takes the time of the slowest.
 # - **Backup workers** (Chen et al., 2016): an update is made of the first seven gradients that are there. The eighth
 #   comes too late and is dropped. Nothing is stale, and the slow worker's examples are never seen.
-# - **Bounded staleness** (Ho et al., 2013): who is two steps ahead of the slowest waits for it. In the long run that is
-#   the slowest one's pace again. It helps where slowness comes and goes, not where one machine is slow.
+# - **Asynchronous** is the fastest, at an eighth of the rate. What is under way when training ends is dropped.
+# - **Bounded staleness** (Ho et al., 2013): no worker begins a step while it is more than two ahead of the slowest. The
+#   bound is in steps of a worker, not in updates: seven others may make three each meanwhile, 21 updates. In the long
+#   run the pace is the slowest one's again. This helps where slowness comes and goes, not where one machine is slow.
 #
 # Exercise `e07_parameter_server`: write the asynchronous one, both sides.
 
@@ -196,8 +201,9 @@ None
 # %% [markdown]
 # ## The server's link
 #
-# All weights and all gradients pass the server. Here is what rank 0's link carries with four workers, and then what a
-# step takes with more. Computing costs nothing here, the MLP is 784-300-300-10, the link 10 Gbit/s.
+# All weights and all gradients pass the server. Here is what rank 0's link carries with four workers and four updates:
+# to each worker the first weights and four answers, from each four gradients. Then what a step takes with more workers.
+# Computing costs nothing here, the MLP is 784-300-300-10, 1.25 MiB, and the link 10 Gbit/s.
 
 # %%
 def exchange(workers, servers=1, how="even", updates=4):
@@ -243,8 +249,9 @@ assert by_server[-1] > 5 * by_server[1]
 None
 
 # %% [markdown]
-# The ring of lesson 05 hardly grows. The server's time grows with every worker. More servers share the load: each
-# holds a part of the model. How is it cut? In TensorFlow, whole parameters were dealt to servers in turn, like cards.
+# The ring of lesson 05 never needs longer than two models take over one link. The server's time grows with every
+# worker. More servers share the load: each holds a part of the model. How is it cut? In TensorFlow, whole parameters
+# were dealt to servers in turn, like cards.
 
 # %%
 SERVERS = [1, 2, 3, 4, 5]
@@ -266,18 +273,20 @@ None
 
 
 # %% [markdown]
-# There it is: **an even number of servers was slower**. A model's parameters come as weight, bias, weight, bias. Dealt
-# to two servers, one gets all weights and the other all biases. Three do better than two, and four no better than
-# three. The talk gave no reason. This is one that fits, and it goes away with equal cuts. (TensorFlow later dealt by
-# size.) More servers than that get in each other's way: a worker's link, too, carries one message at a time.
+# **An even number of servers was slower**, the talk said, and gave no reason. Here is one that fits. A model's
+# parameters come as weight, bias, weight, bias. Dealt to two servers, one gets all weights and the other all biases.
+# Three do better than two, and four no better than three. It goes away with equal cuts. (TensorFlow later dealt by
+# size.) With equal cuts more than three servers get in each other's way: a worker's link, too, carries one message at a
+# time.
 
 # %% [markdown]
 # ## Less talk
 #
-# Another way to wait less: talk less often. In **local SGD** each rank trains alone for H steps. Then all average their
-# parameters. **Post-local SGD** (Lin et al., 2020) averages gradients in the beginning, when the model changes fast.
-# And **double buffering**, ChainerMN's, applies the mean of the step before while this one's is under way: staleness
-# one, known in advance.
+# Another way to wait less: talk less often. There is no server here, only ranks and all-reduces as in lesson 06. In
+# **local SGD** each rank trains alone for H steps. Then all average their parameters. **Post-local SGD** (Lin et al.,
+# 2020) averages gradients in the beginning, when the model changes fast, and is local afterwards. And **double
+# buffering**, ChainerMN's, applies the mean of the step before while this one's is under way: staleness one, known in
+# advance.
 
 # %%
 def locally(name, make, steps=96, rate=0.4):
@@ -312,11 +321,13 @@ told = {
     ),
 }
 assert told["local, H = 4"][0] < 0.6 * told["all steps together"][0]
-assert all(right > 85 for _, right in told.values())
+assert all(right > 80 for _, right in told.values())
 
 # %% [markdown]
-# Here slowness comes and goes, so a mean over four steps evens it out: in each four every rank has been slow once. All
-# ranks together are slow in every step, for there is always one.
+# Here slowness comes and goes, so meeting after every fourth step evens it out: by then every rank has been slow once.
+# Who meets in each step is slow in each, for there is always one who is. Double buffering gains nothing here. It hides
+# the time of the sum, which is short for so small a model. The slow rank is still waited for: before each sum all ranks
+# compare what they are about to sum.
 
 # %% [markdown]
 # ## Real processes

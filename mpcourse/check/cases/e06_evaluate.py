@@ -191,7 +191,16 @@ def _why(pairs: Pairs, rank: int, got: float) -> str:
         return "A sum went beyond int32's 2147483647 and came out negative: take Python's ints, or int64."
     if got == want // 1:
         return "// drops what is behind the point: divide by /."
-    if _is(got, float(want), 3e-7):
+    if own_count and near(Fraction(right, own_count * size)):
+        return "That takes all ranks to have as many examples as this one: sum the counts over all ranks."
+    for r, (c, n) in enumerate(pairs):
+        if examples > n and near(Fraction(right - c, examples - n)):
+            return f"Rank {r}'s numbers are missing in both sums: every rank's count, also those of who sums."
+    if right and any(near(right / (examples + more)) for more in (1, size, *(10.0**-k for k in range(1, 13)))):
+        return (
+            "Something is added to the sum of counts, so that it is never 0. Divide by the sum; first ask if it is 0."
+        )
+    if _is(got, float(want), 3e-7) and _by_float32(pairs, got):
         return (
             "Close, but not the quotient of the two sums: float32 has 24 binary digits, which large counts do not fit "
             "into. Sum ints, or in float64."
@@ -199,3 +208,16 @@ def _why(pairs: Pairs, rank: int, got: float) -> str:
     if _is(got, float(want), 1e-2):
         return "Close, but not the quotient of the two sums: is it rounded? Rounding is for printing."
     return "Sum what was right over all ranks, sum the counts over all ranks, and divide one by the other."
+
+
+def _by_float32(pairs: Pairs, got: float) -> bool:
+    """Whether the quotient is a float32, or one of sums that are."""
+    if float(np.float32(got)) == got:
+        return True
+    for turn in range(len(pairs)):  # in which order a sum is rounded depends on who begins
+        right, examples = np.float32(0), np.float32(0)
+        for correct, count in [*pairs[turn:], *pairs[:turn]]:
+            right, examples = right + np.float32(correct), examples + np.float32(count)
+        if _is(got, float(right) / float(examples)):
+            return True
+    return False

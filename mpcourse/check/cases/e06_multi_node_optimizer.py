@@ -8,7 +8,18 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual, same_bits
-from mpcourse.check.cases.on_optimizers import BATCH, STEPS, Seen, Training, Values, Way, program, right, trained
+from mpcourse.check.cases.on_optimizers import (
+    BATCH,
+    STEPS,
+    Seen,
+    Training,
+    Values,
+    Way,
+    program,
+    right,
+    trained,
+    zeroing_alone,
+)
 from mpcourse.check.cases.on_optimizers_why import after_making, why
 from mpcourse.check.cases.on_ranks import first, turned
 from mpcourse.check.watched import WatchedComm
@@ -50,6 +61,11 @@ def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
             stumbled = (f"{training.what} on {size} rank{'s' * (size > 1)}", hint) if hint else None
             judge = _judge(training, size)
             on_virtual(answer, comm, size, program(training), judge, stumbled)
+    asked = "rank 2 to come back from zero_grad(), which it calls alone"
+    why = (
+        "A rank may call zero_grad on its own: it concerns this rank's gradients, and needs no message and no Barrier."
+    )
+    on_virtual(answer, comm, 3, zeroing_alone, lambda facts: None, (asked, why))
 
 
 @functools.cache
@@ -72,8 +88,14 @@ def _judge(training: Training, size: int) -> Judge:
 
 def _zeroed(facts: Sequence[Seen], step: int) -> Finding | None:
     for rank, seen in enumerate(facts):
+        what = f"no gradients after zero_grad() in step {step + 1}, on rank {rank}"
+        if seen.zeros[step] and seen.zeros[step] == seen.left[step]:
+            says = (
+                "zero_grad leaves None: what has no part in the next loss is then passed over. With zeros weight decay "
+                "and momentum move it. The wrapped optimizer's own zero_grad() does that, without arguments."
+            )
+            return Finding(rank, what, f"zeros for {', '.join(seen.zeros[step])}", says)
         if seen.left[step]:
-            what = f"no gradients after zero_grad() in step {step + 1}, on rank {rank}"
             says = "backward adds to what is there, so that each step would use all gradients so far: pass it on."
             return Finding(rank, what, f"those of {', '.join(seen.left[step])} from the step before", says)
     return None

@@ -25,6 +25,12 @@ _SAME = (
 )
 
 
+_REPLACED = (
+    "Examples were drawn with replacement, as choice(n, n) and integers(0, n, n) do: one may come twice, and others "
+    "never. A permutation has each of them once: np.random.default_rng(seed).permutation(n)."
+)
+
+
 @dataclass(frozen=True)
 class Shares:
     """What one rank was given. own, again: for the same seed; other: for the next one. changed: global generators."""
@@ -159,7 +165,8 @@ def _why_lost(shares: Sequence[np.ndarray], missing: np.ndarray, doubled: np.nda
             return f"Shares were made equally long by repeating examples, which then count twice. {_CUT}"
         return "Shares overlap: each begins where the one before it ends, and the end of a slice is not in it."
     if shuffle and max(lengths) - min(lengths) <= 1:
-        return _SAME
+        # Where ranks draw permutations of their own, a share has no example twice.
+        return _REPLACED if any(len(set(share.tolist())) < len(share) for share in shares) else _SAME
     return "Each share begins where the one before it ends, whatever their lengths. " + _CUT
 
 
@@ -199,8 +206,12 @@ def _shuffled(asked: str, facts: Sequence[Shares], n: int) -> Finding | None:
             why = "Nothing was shuffled. Shuffle all n examples, then cut. random.shuffle(x) and its like return None."
         return Finding(0, "another order for another seed", f"{short(shares[0].tolist(), 40)} for both on rank 0", why)
     if long and size > 1 and all(np.ptp(share) == len(share) - 1 for share in shares):
-        got = f"on rank 0 all of {min(shares[0])} to {max(shares[0])}, in some order"
-        why = "Each run was shuffled for itself. If a data set is sorted, a rank sees one kind only: shuffle, then cut."
+        ordered = all((np.diff(share) > 0).all() for share in shares)
+        got = f"on rank 0 all of {min(shares[0])} to {max(shares[0])}, in {'their' if ordered else 'some'} order"
+        why = "Each run was shuffled for itself."
+        if ordered:
+            why = "Only whole runs have changed places: each share is a run of the data set as it is."
+        why += " If a data set is sorted, a rank sees one kind only: shuffle, then cut."
         return Finding(None, f"shares drawn from all {n} examples by {asked}", got, why)
     if long and size > 1 and _dealt(shares):
         why = "Examples were dealt out first, and each share shuffled for itself: shuffle all n, then cut."

@@ -216,6 +216,12 @@ def _latest(h: History, at: int, *events: tuple[str, int]) -> int:
     return max((i for i in range(at) if h[i] in events), default=-1)
 
 
+def _first_since_push(h: History, at: int, pulled: int) -> int:
+    """The first pull of the worker since its last push; its last one where there is none."""
+    begin = _latest(h, at, ("push", h[at][1])) + 1
+    return next((i for i in range(begin, at) if h[i] == ("pull", h[at][1])), pulled)
+
+
 def _workers(h: History) -> int:
     return len({w for _, w in h})
 
@@ -249,6 +255,8 @@ RULES: dict[str, Rule] = {
     "That counts from the worker's first pull. When it pulls again, it has newer weights: the last pull counts.": (
         lambda h, at, pulled: _since(h, at, h.index(("pull", h[at][1])))
     ),
+    "That counts from the worker's first pull after its last push. When it pulls again before it pushes, it has newer "
+    "weights: the last pull counts.": lambda h, at, pulled: _since(h, at, _first_since_push(h, at, pulled)),
     "That counts from the worker's previous push, or from the beginning. It is the pull that brings newer weights.": (
         lambda h, at, pulled: len(_pushes(h[_latest(h, at, ("push", h[at][1])) + 1 : at]))
     ),

@@ -1,5 +1,6 @@
 """Models for e06_allreduce_gradients, in which each parameter is odd in its own way, and what a call does to them."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,11 +63,12 @@ class State:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a call did on one rank."""
+    """What a call did on one rank. shared: two parameters whose gradients lie in the same memory afterwards."""
 
     before: State
     after: State
     returned: Any
+    shared: tuple[str, str] | None
 
 
 def program(kinds: Sequence[Kind], drawn: bool, seed: int = 0) -> Callable[[Answer, Any], Seen]:
@@ -77,7 +79,7 @@ def program(kinds: Sequence[Kind], drawn: bool, seed: int = 0) -> Callable[[Answ
         before = _state(model, kinds)
         returned = own.call(NAME, comm, model)
         returned = returned if isinstance(returned, int | float | str | None) else type(returned).__name__
-        return Seen(before, _state(model, kinds), returned)
+        return Seen(before, _state(model, kinds), returned, _shared(model, kinds))
 
     return run
 
@@ -114,6 +116,14 @@ def _state(model: nn.Module, kinds: Sequence[Kind]) -> State:
     values = {name: p.detach().numpy().copy() for name, p in [*named.items(), *model.named_buffers()]}
     gradients = {name: None if p.grad is None else p.grad.detach().numpy().copy() for name, p in named.items()}
     return State(values, gradients)
+
+
+def _shared(model: nn.Module, kinds: Sequence[Kind]) -> tuple[str, str] | None:
+    held = {kind.name: g for kind in kinds if (g := getattr(model, kind.name).grad) is not None}
+    for (a, x), (b, y) in itertools.combinations(held.items(), 2):
+        if np.shares_memory(x.detach().numpy(), y.detach().numpy()):
+            return a, b
+    return None
 
 
 def mean(facts: Sequence[Seen], name: str) -> np.ndarray | None:

@@ -22,6 +22,12 @@ def why(facts: Sequence[Seen], rank: int, kind: Kind, wrong: set[str], parameter
         return _not_none(kind)
     if got is None:
         return _none(facts, rank, name)
+    shared = facts[rank].shared
+    if shared and name in shared:
+        return (
+            f"The gradients of {shared[0]} and {shared[1]} lie in the same memory: what is written last is in both. "
+            "Each needs memory of its own: a new array for each parameter, or a place of its own in one row."
+        )
     if np.isnan(got).any():
         return "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
     after = [seen.after.gradients[name] for seen in facts]
@@ -54,7 +60,7 @@ def why(facts: Sequence[Seen], rank: int, kind: Kind, wrong: set[str], parameter
         return (
             "The sum was added to the gradient that was there: put it in its place, p.grad.copy_(...) or p.grad = ..."
         )
-    return _else(facts, rank, kind, got, want, drawn)
+    return _else(facts, rank, kind, got, want, had, drawn)
 
 
 def _not_none(kind: Kind) -> str:
@@ -141,7 +147,15 @@ def _doubled(kind: Kind, wrong: set[str]) -> str:
     return "Gradients were summed twice. Is what Allreduce has summed already added up, or summed, once more?"
 
 
-def _else(facts: Sequence[Seen], rank: int, kind: Kind, got: np.ndarray, want: np.ndarray, drawn: bool) -> str:
+def _else(
+    facts: Sequence[Seen],
+    rank: int,
+    kind: Kind,
+    got: np.ndarray,
+    want: np.ndarray,
+    had: Sequence[np.ndarray],
+    drawn: bool,
+) -> str:
     if kind.memory != "rows" and _close(np.sort(got, axis=None), np.sort(want, axis=None)):
         return (
             "The right numbers in wrong places: a transposed tensor lies in memory column by column. .contiguous() "
@@ -152,6 +166,12 @@ def _else(facts: Sequence[Seen], rank: int, kind: Kind, got: np.ndarray, want: n
             "Right to 6 digits or so: float64 went through float32, or what has 32 bits through fewer. Sum each "
             "gradient in its own dtype."
         )
+    # bfloat16 keeps 8 binary digits of each rank's number, half 11.
+    if np.all(np.abs(got - want) <= np.mean([np.abs(g) for g in had], axis=0) * 2.0**-8):
+        return (
+            "Right to 2 or 3 digits: something went through 16 bits, by .half() or .bfloat16(). Sum each gradient in "
+            "its own dtype."
+        )
     others = [name for name in facts[rank].before.gradients if name != kind.name]
     for other in others:
         theirs = mean(facts, other)
@@ -159,7 +179,7 @@ def _else(facts: Sequence[Seen], rank: int, kind: Kind, got: np.ndarray, want: n
             return f"That is the mean of {other}'s gradient. In one buffer each has its place, on all ranks the same."
     if drawn:
         return (
-            "Numbers are in other places than they belong, or in other orders on different ranks. "
+            "Are numbers in other places than they belong, or in other orders on different ranks? "
             f"{_SAME} Memory of a tensor that is not contiguous lies in another order than its rows."
         )
     return f"The mean is the sum of all ranks' gradients, over the number of ranks. {_SAME}"

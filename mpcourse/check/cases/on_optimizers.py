@@ -59,13 +59,16 @@ class Model(nn.Module):
 
 @dataclass
 class Seen:
-    """On one rank. start, made: parameters before and after the optimizer was made. left: parameters with a gradient
-    after zero_grad, by step. had: the gradients before each step, after: those after it. values: parameters after it.
+    """On one rank. start, made: parameters before and after the optimizer was made. rates: learning rates, before and
+    after. left: parameters with a gradient after zero_grad, by step; zeros: those of them where it is zeros. had: the
+    gradients before each step, after: those after it. values: parameters after it.
     """
 
     start: Values
     made: Values
+    rates: tuple[list[float], list[float]]
     left: list[list[str]]
+    zeros: list[list[str]]
     had: list[dict[str, np.ndarray | None]]
     after: list[dict[str, np.ndarray | None]]
     values: list[Values]
@@ -112,12 +115,13 @@ def program(training: Training, steps: int = STEPS) -> Callable[[Answer, Any], S
         model = Model(comm.rank, training)
         inner = inner_of(model, training)
         mine = held(inner, model)
-        start = values(mine)
+        start, rates = values(mine), _rates(inner)
         optimizer = own.call(NAME, inner, comm)
-        seen = Seen(start, values(mine), [], [], [], [])
+        seen = Seen(start, values(mine), (rates, _rates(inner)), [], [], [], [], [])
         for step in range(steps):
             own.run(_method(optimizer, "zero_grad"), "optimizer.zero_grad")
-            seen.left.append([name for name, p in mine.items() if p.grad is not None and p.grad.any()])
+            seen.left.append([name for name, p in mine.items() if p.grad is not None])
+            seen.zeros.append([name for name, p in mine.items() if p.grad is not None and not p.grad.any()])
             loss_of(model, training, step, comm.rank, comm.size).backward()
             seen.had.append(gradients(mine))
             _slow(optimizer, step)
@@ -127,6 +131,19 @@ def program(training: Training, steps: int = STEPS) -> Callable[[Answer, Any], S
         return seen
 
     return run
+
+
+def zeroing_alone(own: Answer, comm: Any) -> None:
+    """One rank calls zero_grad once more than the others."""
+    training = Training("zero_grad on one rank")
+    model = Model(comm.rank, training)
+    optimizer = own.call(NAME, inner_of(model, training), comm)
+    if comm.rank == comm.size - 1:
+        own.run(_method(optimizer, "zero_grad"), "optimizer.zero_grad")
+
+
+def _rates(inner: torch.optim.Optimizer) -> list[float]:
+    return [float(group["lr"]) for group in inner.param_groups]
 
 
 def _method(optimizer: Any, name: str) -> Any:
@@ -156,7 +173,8 @@ class Way:
 
     mean: of all ranks' gradients, None among them, and the rank that asks: what the optimizer is given there. average:
     of all parameters after each step. slower: whether changes of the learning rate count. steps: how many the wrapped
-    optimizer makes each time. only: the number of groups whose gradients are averaged; None: all.
+    optimizer makes each time. only: the number of groups whose gradients are averaged; None: all. forgets: whether what
+    the wrapped optimizer keeps of earlier steps is lost.
     """
 
     mean: Callable[[list[np.ndarray | None], int], np.ndarray | None]
@@ -164,6 +182,7 @@ class Way:
     slower: bool = True
     steps: int = 1
     only: int | None = None
+    forgets: bool = False
 
 
 def sum_over(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -195,6 +214,8 @@ def trained(training: Training, size: int, way: Way, steps: int = STEPS) -> list
                 p.grad = None if g is None else torch.from_numpy(np.broadcast_to(g, p.shape).copy())
             for group in inners[rank].param_groups:
                 group["lr"] *= SLOWER.get(step, 1.0) if way.slower else 1.0
+            if way.forgets:
+                inners[rank].state.clear()
             for _ in range(way.steps):
                 inners[rank].step()
         if way.average:

@@ -68,6 +68,17 @@ def why(training: Training, facts: Sequence[Seen], rank: int, name: str, step: i
                     "shows. Average first, then step."
                 )
             return says
+    if all(f.had[step][name] is None for f in facts) and seen.after[step][name] is not None:
+        return (
+            f"No rank has a gradient for {name} in step {step + 1}, and there it was given one of zeros, which weight "
+            "decay and momentum turn into a step. Who has gradients differs from step to step: find out in each."
+        )
+    before_it, made = seen.rates
+    if made != before_it:
+        return (
+            f"The learning rate was {before_it[0]:g}, and {made[0]:.3g} once the optimizer was made: it stays. Divide "
+            "the sum of gradients: Adam's steps do not grow with it, and a smaller rate makes them smaller."
+        )
     moved = [r for r, f in enumerate(facts) if not np.array_equal(f.values[step][name], seen.values[step][name])]
     if moved:
         return (
@@ -124,6 +135,10 @@ _SLOW = (
     "The learning rate was changed in optimizer.param_groups before this step, and the step was made with the old one: "
     "hand on the wrapped optimizer's own list, not a copy of it."
 )
+_FORGETS = (
+    "That is a step without what the optimizer keeps of earlier ones: momentum, or Adam's averages. Call the wrapped "
+    "optimizer's own step, always the same optimizer's, and leave its state alone."
+)
 _WAYS: tuple[tuple[Way, str], ...] = (
     (Way(right, slower=False), _SLOW),
     (Way(_own), _OWN),
@@ -146,6 +161,7 @@ _WAYS: tuple[tuple[Way, str], ...] = (
     (Way(_first_only), "All ranks have stepped by rank 0's gradients: average those of all."),
     (Way(right, only=1), "Gradients of the first group were averaged, those of the others were not: go through all."),
     (Way(right, steps=2), "The wrapped optimizer has made two steps: once is enough, after gradients were averaged."),
+    (Way(right, forgets=True), _FORGETS),
     (Way(_zeros), _ZEROS),
     (
         Way(_over(lambda found, rank: 1.0 / sum(g is not None for g in found))),
@@ -159,6 +175,7 @@ _WAYS: tuple[tuple[Way, str], ...] = (
 )
 _ALONE: tuple[tuple[Way, str], ...] = (
     (Way(right, slower=False), _SLOW),
+    (Way(right, forgets=True), _FORGETS),
     (Way(_zeros), _ZEROS),
     (Way(right, steps=2), "The wrapped optimizer has made two steps: once is enough, after gradients were averaged."),
 )

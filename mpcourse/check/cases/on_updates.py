@@ -112,6 +112,8 @@ def listed(played: Played, late: float) -> Found | None:
         why = "One rank for each gradient: append where a gradient is applied, and nowhere else."
         if sorted(order) == workers:
             why = "Each worker is in it once. Who sends several gradients is in it several times."
+        elif len(order) < total:
+            why += " None is dropped, however old it is."
         return 0, asked, f"{short(order)}: {len(order)} of them", why
     if total and set(order) == set(range(played.workers)):
         return 0, asked, short(order), "Are workers counted from 0? Rank 0 is the server; ranks 1 and above are asked."

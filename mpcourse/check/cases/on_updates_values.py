@@ -105,11 +105,32 @@ def _why_unseen(played: Played, versions: list[np.ndarray], rank: int, k: int) -
             base = step.weights + rate * last
             if _version(base, versions, own[k], None) is not None or near(base, played.taken[rank][k - 1].weights):
                 return got, "The worker changes the weights itself, too. The server alone applies gradients."
+        if others := _factors(played, versions, rank, k):
+            return got, (
+                f"Those are its weights before, less {others}, and the learning rate is {played.rate:g}. Each gradient "
+                "counts once, in full, however old it is: does the server scale some, or the worker change what came?"
+            )
     why = (
-        "The server never had such weights. Is anything but the gradient itself applied, is a buffer used before its "
-        "Wait, or are other weights sent than those that were changed?"
+        "By these gradients the server never has such weights. Is anything but the gradient itself applied, is a "
+        "buffer used before its Wait, or are other weights sent than those that were changed?"
     )
     return got, why
+
+
+def _factors(played: Played, versions: list[np.ndarray], rank: int, k: int) -> str:
+    """Gradients between rank's gradients k - 1 and k, and what they were multiplied with; empty where nothing fits."""
+    order: list[int] = played.order  # type: ignore[assignment]
+    base, end = played.taken[rank][k - 1].weights, _own(played, rank)[k]
+    begin = _version(base, versions, 0, end - 1)
+    if begin is None or end - begin >= len(base):
+        return ""  # as many unknown factors as numbers fit anything
+    told = [(r, played.taken[r][j].gradient) for r, j in list(in_order(played, order))[begin:end]]
+    columns = np.stack([gradient for _, gradient in told], axis=1)
+    difference = base - played.taken[rank][k].weights
+    factors = np.linalg.lstsq(columns, difference, rcond=None)[0]
+    if not near(columns @ factors, difference):
+        return ""
+    return " and ".join(f"{round(f, 6):.3g} times rank {r}'s gradient" for (r, _), f in zip(told, factors, strict=True))
 
 
 def _first_update(played: Played, versions: list[np.ndarray], others: list[np.ndarray]) -> tuple[str, str]:
@@ -158,6 +179,11 @@ def _kept(played: Played, rank: int, versions: list[np.ndarray]) -> tuple[str, s
             "weights = ... gives a name to another object, and the caller's array stays as it is. "
             "comm.Recv(weights, 0) fills it, and so does weights[:] = ..."
         )
+        if played.steps > 1 and near(weights, played.taken[rank][-1].weights) and not near(weights, versions[0]):
+            why = (
+                "The answer to its last gradient is missing in them. Each gradient is answered, the last one too, and "
+                "the answer goes into the caller's array."
+            )
         if not played.steps:
             why = "Where steps is 0, every worker gets the first weights, too, and keeps them."
     return asked, got, why

@@ -10,8 +10,8 @@ PATIENCE = 1.0  # seconds a worker may wait for an answer, where gradients take 
 LATE = 0.5  # seconds by which such a server may take a gradient too late
 
 IN_TURN = (
-    "The gradient was there, and the server took it only then: does it receive from one rank after the other? "
-    "MPI.ANY_SOURCE takes whoever comes first."
+    "The gradient was there, and the server took it only then: does it receive from one rank after the other? Or does "
+    "it wait until all have been served as often? MPI.ANY_SOURCE takes whoever comes first."
 )
 OTHERS = (
     "The server was sending to rank {}, which was busy and not receiving. An answer goes only to the worker whose "
