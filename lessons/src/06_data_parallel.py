@@ -424,7 +424,7 @@ None
 # move numbers meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
 #
 # `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run. On the two cores of the authors' machine
-# ours made 1.1 to 1.3 times the examples a second on an MLP, and 1.1 times on a small conv net and a small transformer.
+# ours made 1.3 to 1.4 times the examples a second on an MLP, and 1.1 times on a small conv net and a small transformer.
 
 # %% [markdown]
 # ## 68.0 s on one GPU, 90.6 s on two
