@@ -501,3 +501,9 @@ def test_parts_lie_end_to_end_and_marks_stand_in_their_rows():
         plot.parts({}, "seconds", "title")
     with pytest.raises(ValueError, match="not there: three"):
         plot.parts(rows, "seconds", "title", {"three": 1.0})
+
+
+def test_a_lane_of_copies_is_not_called_idle():
+    events = [Event("rank 0", "work", "compute", 0.0, 1.0, 0.0), Event("bucket 0", "sum", "copy", 0.0, 0.5, 0.0)]
+    found = [t for t in texts(plot.timeline(events, "title")) if t.endswith("busy")]
+    assert found == ["100 % busy"]

@@ -82,7 +82,8 @@ def timeline(
         if kind != "wait":
             _write_names(axis, [(e, bar) for bar in bars if (e := bar[2])], start, end, scale, y, fill)
     for y, lane in enumerate(rows):
-        if lane != "cpu" and ARROW not in lane:
+        only_copies = {e.kind for e in shown if e.lane == lane} == {"copy"}
+        if lane != "cpu" and ARROW not in lane and not only_copies:
             part = busy(shown, lane) / (end - start)
             axis.text(
                 1.01,
