@@ -3,6 +3,7 @@
 import re
 import subprocess
 
+import nbformat
 import pytest
 
 from mpcourse.check.manifest import load_course
@@ -38,6 +39,20 @@ def test_the_picture_shows_the_verdict_of_today(readme):
 def test_links_point_to_files_that_exist():
     for target in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_published_figures_stand_in_the_lessons_they_lead_to():
+    table = README.split("## Published numbers")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| \[\d+\]\(([^)]+)\) \|$", table, re.MULTILINE)
+    assert len(rows) == table.count("](lessons/") >= 11
+    for source, figures, lesson in rows:
+        cells = nbformat.read(ROOT / lesson, as_version=4).cells
+        printed = [o.get("text", "") for c in cells for o in c.get("outputs", [])]
+        said = " ".join([c.source for c in cells] + printed)
+        for figure in re.findall(r"\d+(?: \d{3})*(?:\.\d+)?", figures):
+            # "14 637" in prose may be 14637 where a program prints it
+            ways = {figure, figure.replace(" ", ""), figure.replace(" ", ",")}
+            assert any(re.search(rf"(?<![\d.]){re.escape(way)}(?!\d)", said) for way in ways), (source, figure, lesson)
 
 
 def test_every_command_that_it_names_exists():
