@@ -67,7 +67,7 @@ def flat(model):
 #
 # The four lines are marked. Each rank begins with other numbers, on purpose.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def together(comm, steps, dtype=torch.float64):
     torch.manual_seed(comm.rank)
     model = mlp(WIDTHS).to(dtype)
@@ -114,7 +114,7 @@ for dtype in (torch.float64, torch.float32):
 # None of them raises an error. None of them hangs. Most of them learn. Three are another training in disguise, and
 # their lines below say which one. Four ranks, 46 steps of 64 examples: about two epochs.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 STEPS, EVERY, P = 46, 2, 4
 
 
