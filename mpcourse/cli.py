@@ -83,16 +83,29 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
-        choices=["allreduce", "course", "crossovers", "data-parallel", "pipeline", "tables", "truth", "virtual"],
+        choices=[
+            "allreduce",
+            "course",
+            "crossovers",
+            "data-parallel",
+            "pipeline",
+            "scaling",
+            "tables",
+            "truth",
+            "virtual",
+        ],  # fmt: skip
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; pipeline: "
-        "ours against torch's over ranks; tables: published pipelines replayed; truth: predictions beside facts; "
-        "virtual: what virtual GPUs cost",
+        "ours against torch's over ranks; scaling: training over 1, 2, ... ranks and threads; tables: published "
+        "pipelines replayed; truth: predictions beside facts; virtual: what virtual GPUs cost",
     )
-    bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2)")
+    bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
     bench.add_argument(
         "--runs", type=int, metavar="N", help="of each measurement (5; data-parallel 15); the median counts"
+    )
+    bench.add_argument(
+        "--save", type=Path, metavar="FILE", help="of scaling: a CSV file that each case goes to, and is resumed from"
     )
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
     predict = command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
@@ -235,11 +248,21 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
-    if options.np is not None and options.name not in ("allreduce", "crossovers", "data-parallel", "pipeline"):
-        raise UserError("--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel` and `pipeline`")
+    if options.np is not None and options.name not in (
+        "allreduce",
+        "crossovers",
+        "data-parallel",
+        "pipeline",
+        "scaling",
+    ):
+        raise UserError(
+            "--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel`, `pipeline` and `scaling`"
+        )
+    if options.save and options.name != "scaling":
+        raise UserError("--save is of `mpcourse bench scaling`")
     from mpcourse.bench import BENCHMARKS, show
 
-    more = {name: value for name in ("runs", "device", "np") if (value := getattr(options, name)) is not None}
+    more = {name: value for name in ("runs", "device", "np", "save") if (value := getattr(options, name)) is not None}
     return show(list(BENCHMARKS[options.name](**more)), options.json)
 
 

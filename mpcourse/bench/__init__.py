@@ -6,6 +6,7 @@ from mpcourse.bench.crossovers import crossovers
 from mpcourse.bench.data_parallel import data_parallel
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
+from mpcourse.bench.scaling import scaling
 from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
 from mpcourse.bench.virtual import virtual
@@ -16,6 +17,7 @@ BENCHMARKS = {
     "crossovers": crossovers,
     "data-parallel": data_parallel,
     "pipeline": pipeline,
+    "scaling": scaling,
     "tables": tables,
     "truth": truth,
     "virtual": virtual,

@@ -20,19 +20,27 @@ SECONDS = 900.0
 AWAKE = 0.05  # seconds
 
 
-def measured(module: str, cases: Sequence[Any], np: int, keep_memory: bool = False) -> list[Any]:
-    """Run `module` on np ranks, one thread a rank; what its `rank_main` measured of each case.
+def measured(
+    module: str,
+    cases: Sequence[Any],
+    np: int,
+    keep_memory: bool = False,
+    threads: int = 1,
+    before: Sequence[str] = (),
+) -> list[Any]:
+    """Run `module` on np ranks with `threads` threads each; what its `rank_main` measured of each case.
 
-    keep_memory: glibc gives large freed blocks back to the system, so that some micro-batches pay for page faults and
-    others do not. With it all memory is kept instead, for ours and for our peers alike.
+    before: what each rank's command begins with. keep_memory: glibc gives large freed blocks back to the system, so
+    that some micro-batches pay for page faults and others do not. With it all memory is kept instead, for ours and for
+    our peers alike.
     """
-    environment = rank_environment() | {"OMP_NUM_THREADS": "1", CASES: json.dumps(cases)}
+    environment = rank_environment() | {"OMP_NUM_THREADS": str(threads), CASES: json.dumps(cases)}
     if keep_memory:
         environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**35)}
     # Left alone, gloo looks the host's name up, which fails where no server knows it.
     if sys.platform.startswith("linux"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = mpirun_command(np, [sys.executable, "-m", "mpi4py", "-m", module])
+    command = mpirun_command(np, [*before, sys.executable, "-m", "mpi4py", "-m", module])
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
@@ -64,11 +72,18 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
         _pin(comm.rank)  # not before: gloo's threads, which are there by now, lose milliseconds where they are pinned
         try:
-            found = [measure(case) for case in json.loads(os.environ[CASES])]
+            answer(measure)
         finally:
             dist.destroy_process_group()
             comm.Barrier()
-    if comm.rank == 0:
+
+
+def answer(measure: Callable[[Any], Any]) -> None:
+    """The same without gloo and wherever the rank was started, with as many threads as `measured` was asked for."""
+    from mpi4py import MPI
+
+    found = [measure(case) for case in json.loads(os.environ[CASES])]
+    if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found))
 
 

