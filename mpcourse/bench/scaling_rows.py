@@ -16,8 +16,8 @@ from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.launch import mpirun
 
-# Measured for the course, on a machine with nothing else to do, by
-#   mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv
+# Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`, while all other programs
+# of the machine had 1 % of its cores' time.
 MEASURED = Path(__file__).parent / "measured" / "scaling.csv"
 
 KINDS, SIDES = ("weak", "strong"), ("ours", "alone")
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         told = f"{self.ranks} rank{'s'[: self.ranks > 1]}"
         if self.threads > 1:
-            told += f" x {self.threads} threads" + (", one core a rank" if self.bound else "")
+            told += f" x {self.threads} threads" + (", bound" if self.bound else "")
         return told
 
 
@@ -116,9 +116,11 @@ def load(file: Path | str = MEASURED) -> list[Row]:
         try:
             rows.append(_row(cells))
         except (ValueError, KeyError):
-            raise UserError(f"{file}, line {number}, is damaged: remove the lines of its case") from None
+            raise UserError(
+                f"{file}, line {number}, is damaged: remove the lines of its case, or name another file"
+            ) from None
     if not text.endswith("\n"):
-        raise UserError(f"{file}, line {len(lines)}, is cut off: remove the lines of its case")
+        raise UserError(f"{file}, line {len(lines)}, is cut off: remove the lines of its case, or name another file")
     return rows
 
 
