@@ -6,6 +6,8 @@ Post-local SGD (Lin et al. 2020) is `mpcourse.data_parallel.LocalOptimizer` with
 from mpcourse.large_batch.ghost_batch_norm import GhostBatchNorm
 from mpcourse.large_batch.lamb import LAMB
 from mpcourse.large_batch.lars import LARS, trust_ratio
+from mpcourse.large_batch.many import ManyMLPs, ManySGD
+from mpcourse.large_batch.many_training import ManyRuns
 from mpcourse.large_batch.noise_scale import NoiseScale, RankNoise, estimate
 from mpcourse.large_batch.rmsprop_warmup import RMSpropWarmup, sgd_share
 from mpcourse.large_batch.schedules import (
@@ -25,6 +27,9 @@ __all__ = [
     "LARS",
     "SCALINGS",
     "GhostBatchNorm",
+    "ManyMLPs",
+    "ManyRuns",
+    "ManySGD",
     "NoiseScale",
     "RMSpropWarmup",
     "RankNoise",
