@@ -83,21 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
-        choices=[
-            "allreduce",
-            "course",
-            "crossovers",
-            "data-parallel",
-            "pipeline",
-            "scaling",
-            "tables",
-            "truth",
-            "virtual",
-        ],  # fmt: skip
+        choices="allreduce course crossovers data-parallel large-batch pipeline scaling tables truth virtual".split(),
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
-        "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; pipeline: "
-        "ours against torch's over ranks; scaling: training over 1, 2, ... ranks and threads; tables: published "
-        "pipelines replayed; truth: predictions beside facts; virtual: what virtual GPUs cost",
+        "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
+        "large-batch: many small models at once against one after the other; pipeline: ours against torch's over "
+        "ranks; scaling: training over 1, 2, ... ranks and threads; tables: published pipelines replayed; truth: "
+        "predictions beside facts; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")

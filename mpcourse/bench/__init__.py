@@ -4,6 +4,7 @@ from mpcourse.bench.allreduce import allreduce
 from mpcourse.bench.course import course
 from mpcourse.bench.crossovers import crossovers
 from mpcourse.bench.data_parallel import data_parallel
+from mpcourse.bench.large_batch import large_batch
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
 from mpcourse.bench.scaling import scaling
@@ -16,6 +17,7 @@ BENCHMARKS = {
     "course": course,
     "crossovers": crossovers,
     "data-parallel": data_parallel,
+    "large-batch": large_batch,
     "pipeline": pipeline,
     "scaling": scaling,
     "tables": tables,

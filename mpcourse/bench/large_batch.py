@@ -1,0 +1,120 @@
+"""Many small models trained at once against the plain loop: the same runs on one thread, their results compared."""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from mpcourse.bench.record import Record
+from mpcourse.data import Dataset, digits
+from mpcourse.large_batch import LARS, ManyRuns
+from mpcourse.models import mlp
+from mpcourse.training import LearningCurve, train
+
+RATE, MOMENTUM = 0.1, 0.9
+Trained = list[tuple[nn.Module, LearningCurve]]
+
+
+class Case(NamedTuple):
+    """Runs on the digits. together: so many at once. plain: so many by the plain loop. trust: of LARS; None: SGD."""
+
+    widths: tuple[int, ...] = (64, 32, 10)
+    batch: int = 32
+    together: int = 32
+    epochs: int = 5
+    plain: int = 3
+    trust: float | None = None
+
+    def __str__(self) -> str:
+        optimizer = "SGD" if self.trust is None else "LARS"
+        return f"MLP {'-'.join(map(str, self.widths))}, batch {self.batch}, {optimizer}"
+
+
+class Found(NamedTuple):
+    """plain, many: runs a second. difference: the largest of any parameter. examples: the largest of any test."""
+
+    plain: list[float]
+    many: list[float]
+    difference: float
+    examples: int
+
+
+CASES = (
+    Case(),
+    Case(trust=0.02),
+    Case(widths=(64, 32, 32, 10)),
+    Case(widths=(64, 64, 10)),
+    Case(batch=256),
+)
+
+
+def large_batch(runs: int = 5) -> Iterator[Record]:
+    """Runs a second of the study's network at batch 32, and of others, where products leave less to be saved.
+
+    Both sides make their networks, train, and evaluate after each epoch; they take turns.
+    """
+    for case in CASES:
+        yield from _records(case, _measured(case, runs))
+
+
+def _records(case: Case, found: Found) -> Iterator[Record]:
+    many = f"{case.together} at once"
+    yield Record(f"{case}: plain loop", found.plain, "runs/s")
+    yield Record(f"{case}: {many}", found.many, "runs/s")
+    ratios = [m / p for m, p in zip(found.many, found.plain, strict=True)]
+    studied = case.widths == Case().widths and case.batch == Case().batch
+    yield Record(f"{case}: {many} / plain loop", ratios, "times", 5.0 if studied else None, at_least=True)
+    yield Record(f"{case}: parameters differ by", [1e6 * found.difference], "millionths", 100)
+    yield Record(f"{case}: test examples judged differently", [found.examples], "", 1)
+
+
+def _measured(case: Case, runs: int) -> Found:
+    data = digits()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        _plain(case._replace(epochs=1, plain=1), data)  # the first step imports things
+        plain, many = [], []
+        for _ in range(runs):
+            start = time.perf_counter()
+            each = _plain(case, data)
+            between = time.perf_counter()
+            all_ = _many(case, data)
+            plain.append(case.plain / (between - start))
+            many.append(case.together / (time.perf_counter() - between))
+    finally:
+        torch.set_num_threads(threads)
+    difference = max(_apart(model, all_.models.model(i)) for i, (model, _) in enumerate(each))
+    pairs = zip([curve for _, curve in each], all_.curves, strict=False)
+    accuracies = [(p, q) for a, b in pairs for p, q in zip(a.test_accuracy, b.test_accuracy, strict=True)]
+    examples = max(round(abs(p - q) * len(data.test)) for p, q in accuracies)
+    return Found(plain, many, difference, examples)
+
+
+def _apart(one: nn.Module, other: nn.Module) -> float:
+    return max((p - q).abs().max().item() for p, q in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def _plain(case: Case, data: Dataset) -> Trained:
+    found: Trained = []
+    for seed in range(case.plain):
+        torch.manual_seed(seed)
+        model = mlp(case.widths)
+        if case.trust is None:
+            optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+        else:
+            optimizer = LARS(model.parameters(), lr=RATE, momentum=MOMENTUM, trust_coefficient=case.trust)
+        found.append((model, train(model, data, optimizer, case.epochs, case.batch, seed, progress=False)))
+    return found
+
+
+def _many(case: Case, data: Dataset) -> ManyRuns:
+    steps = case.epochs * -(-len(data.train) // case.batch)
+    rates = torch.full((steps, case.together), RATE)
+    runs = ManyRuns(
+        case.widths, data, case.batch, range(case.together), rates, MOMENTUM, trust_coefficient=case.trust
+    )  # fmt: skip
+    runs.finish()
+    return runs

@@ -1,0 +1,47 @@
+"""Training with large batches: learning rates, optimizers and norms made for them, and what tells how large is enough.
+
+Post-local SGD (Lin et al. 2020) is `mpcourse.data_parallel.LocalOptimizer` with `begin`.
+"""
+
+from mpcourse.large_batch.ghost_batch_norm import GhostBatchNorm
+from mpcourse.large_batch.lamb import LAMB
+from mpcourse.large_batch.lars import LARS, trust_ratio
+from mpcourse.large_batch.many import ManyMLPs, ManySGD
+from mpcourse.large_batch.many_training import ManyRuns
+from mpcourse.large_batch.noise_scale import NoiseScale, RankNoise, estimate
+from mpcourse.large_batch.rmsprop_warmup import RMSpropWarmup, sgd_share
+from mpcourse.large_batch.schedules import (
+    SCALINGS,
+    Schedule,
+    cosine_decay,
+    linear_scaling,
+    no_scaling,
+    scheduler,
+    sqrt_scaling,
+    step_decay,
+    warmup,
+)
+
+__all__ = [
+    "LAMB",
+    "LARS",
+    "SCALINGS",
+    "GhostBatchNorm",
+    "ManyMLPs",
+    "ManyRuns",
+    "ManySGD",
+    "NoiseScale",
+    "RMSpropWarmup",
+    "RankNoise",
+    "Schedule",
+    "cosine_decay",
+    "estimate",
+    "linear_scaling",
+    "no_scaling",
+    "scheduler",
+    "sgd_share",
+    "sqrt_scaling",
+    "step_decay",
+    "trust_ratio",
+    "warmup",
+]

@@ -1,0 +1,125 @@
+"""The gradient noise scale: how many examples a batch needs before more of them stop helping.
+
+McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018, appendix A. With G the gradient
+over all data and Sigma the covariance of single examples' gradients, the mean over B examples has the expected square
+|G|^2 + tr(Sigma) / B. Two batch sizes give two equations, and these both unknowns. B_simple = tr(Sigma) / |G|^2.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from mpcourse.data_parallel import Communicator
+
+
+def estimate(small_square: float, big_square: float, small: int, big: int) -> tuple[float, float]:
+    """(|G|^2, tr(Sigma)), each without bias, from |gradient|^2 of the means over `small` and over `big` examples.
+
+    Both are noisy, and may be negative. The ratio of two averages tends to the noise scale; an average of ratios does
+    not. Raises ValueError unless 1 <= small < big.
+    """
+    if not 1 <= small < big:
+        raise ValueError(f"two batches of different size are needed, the small one first: got {small} and {big}")
+    gradient = (big * big_square - small * small_square) / (big - small)
+    trace = (small_square - big_square) / (1 / small - 1 / big)
+    return gradient, trace
+
+
+class NoiseScale:
+    """The noise scale from many steps: moving averages of |G|^2 and of tr(Sigma), each of its own, then their ratio.
+
+    decay: of the exponential averages, whose start at zero is corrected for, as in Adam; 0 keeps the last step only.
+    """
+
+    def __init__(self, decay: float = 0.99) -> None:
+        if not 0 <= decay < 1:
+            raise ValueError(f"a decay is from 0 to below 1: got {decay}")
+        self.decay, self.steps = decay, 0
+        self._gradient = self._trace = 0.0
+
+    def update(self, small_square: float, big_square: float, small: int, big: int) -> None:
+        """Take in a step: arguments as of `estimate`. A step that is not finite is refused with ValueError."""
+        gradient, trace = estimate(small_square, big_square, small, big)
+        if not (math.isfinite(gradient) and math.isfinite(trace)):
+            raise ValueError(f"gradients must be finite: got squares of {small_square} and {big_square}")
+        self.steps += 1
+        self._gradient += (1 - self.decay) * (gradient - self._gradient)
+        self._trace += (1 - self.decay) * (trace - self._trace)
+
+    @property
+    def gradient_square(self) -> float:
+        """|G|^2, averaged; NaN before the first step."""
+        return self._corrected(self._gradient)
+
+    @property
+    def trace(self) -> float:
+        """tr(Sigma), averaged; NaN before the first step."""
+        return self._corrected(self._trace)
+
+    @property
+    def value(self) -> float:
+        """B_simple, in examples. NaN before the first step; infinite while |G|^2 is not above 0, lost in the noise."""
+        if not self.steps:
+            return math.nan
+        return self.trace / self.gradient_square if self.gradient_square > 0 else math.inf
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "gradient": self._gradient, "trace": self._trace}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self._gradient, self._trace = state["steps"], state["gradient"], state["trace"]
+
+    def _corrected(self, average: float) -> float:
+        return average / (1 - self.decay**self.steps) if self.steps else math.nan
+
+
+class RankNoise:
+    """The noise scale, measured while ranks train: a rank's own gradient is the small batch, the mean of all the big.
+
+    It costs one all-reduce of one number a step, beside what training says anyway. All ranks make one together, and
+    call `update` in each step, after gradients were averaged and before anything changes them:
+
+        loss.backward(); optimizer.mean_gradients(); noise.update(examples); optimizer.step()
+
+    A rank's own gradient is looked at while backward computes it, for a communicator may sum it at once. So there is
+    one backward pass a step, and no double buffering, whose mean is that of the step before.
+    scale: the NoiseScale that takes in the steps; the same on all ranks.
+    """
+
+    def __init__(self, communicator: Communicator, parameters: Iterable[torch.Tensor], decay: float = 0.99) -> None:
+        if communicator.size < 2:
+            raise ValueError("the noise scale of ranks needs two of them: with one, the small batch is the big one")
+        self.communicator, self.scale = communicator, NoiseScale(decay)
+        self.parameters = [p for p in dict.fromkeys(parameters) if p.requires_grad]
+        self._own: dict[torch.Tensor, torch.Tensor] = {}
+        self._handles = [p.register_hook(lambda g, p=p: self._look(p, g)) for p in self.parameters]
+
+    def update(self, examples: int) -> float:
+        """Take in this step; the noise scale as it is known now. All ranks call it, after `mean_gradients`.
+
+        examples: of each rank's batch, the same on all. Raises RuntimeError unless there was one backward pass since
+        the last call, and what `NoiseScale.update` and `Communicator.mean` do.
+        """
+        if not self._own:
+            raise RuntimeError("no backward pass since the last update: call it once in each step, after backward")
+        own, self._own = math.fsum(float(s) for s in self._own.values()), {}
+        mean = math.fsum(float(_square(p.grad)) for p in self.parameters if p.grad is not None)
+        self.scale.update(self.communicator.mean(own), mean, examples, examples * self.communicator.size)
+        return self.scale.value
+
+    def close(self) -> None:
+        """Look at backward passes no more."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _look(self, p: torch.Tensor, gradient: torch.Tensor) -> None:
+        if p in self._own:
+            raise RuntimeError("a second backward pass in one step: the noise scale is measured in steps with one only")
+        self._own[p] = _square(gradient)
+
+
+def _square(gradient: torch.Tensor) -> torch.Tensor:
+    """|gradient|^2, in float64, for it is added to many others."""
+    return torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).square()

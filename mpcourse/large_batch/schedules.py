@@ -1,0 +1,108 @@
+"""Learning rates: what a larger batch takes, how training warms up to it, and how it decays. One rate an update."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def linear_scaling(rate: float, batch: int, base_batch: int) -> float:
+    """k times the batch takes k times the rate (Goyal et al. 2017, section 2.1).
+
+    rate: that is right for `base_batch` examples. One step with k times the rate goes about as far as k steps did.
+    """
+    return rate * _times(batch, base_batch)
+
+
+def sqrt_scaling(rate: float, batch: int, base_batch: int) -> float:
+    """k times the batch takes sqrt(k) times the rate (Hoffer et al. 2017, section 4.1).
+
+    It keeps the variance of a step: noise in the mean of k times as many examples is sqrt(k) times smaller.
+    """
+    return rate * math.sqrt(_times(batch, base_batch))
+
+
+def no_scaling(rate: float, batch: int, base_batch: int) -> float:
+    """The rate stays as it is, whatever the batch."""
+    _times(batch, base_batch)
+    return rate
+
+
+Rule = Callable[[float, int, int], float]
+SCALINGS: dict[str, Rule] = {"linear": linear_scaling, "sqrt": sqrt_scaling, "none": no_scaling}
+
+
+def _times(batch: int, base_batch: int) -> float:
+    if batch < 1 or base_batch < 1:
+        raise ValueError(f"a batch has 1 example or more: got batch={batch}, base_batch={base_batch}")
+    return batch / base_batch
+
+
+def warmup(step: int, steps: int, start: float, peak: float) -> float:
+    """The rate of update `step` (0, 1, ...): from `start` in a straight line to `peak`, which update `steps` is the
+    first to use (Goyal et al. 2017, section 2.2, "gradual warmup"). It grows each step, not each epoch.
+
+    start: often the rate of the small batch; 0 leaves the first update without effect. steps=0: no warm-up.
+    """
+    if step < 0 or steps < 0:
+        raise ValueError(f"steps are counted from 0: got step={step}, steps={steps}")
+    return peak if step >= steps else start + (peak - start) * step / steps
+
+
+def step_decay(step: int, milestones: tuple[int, ...], factor: float = 0.1) -> float:
+    """What part of the rate is left in update `step`: `factor` for each milestone that is not after it."""
+    return factor ** sum(step >= milestone for milestone in milestones)
+
+
+def cosine_decay(step: int, steps: int) -> float:
+    """What part of the rate is left in update `step`: half a cosine, from 1 in update 0 to 0 in update `steps` and
+    after it (Loshchilov and Hutter 2017, without restarts)."""
+    if steps < 1:
+        raise ValueError(f"cosine decay takes 1 step or more: got steps={steps}")
+    return 0.5 * (1 + math.cos(math.pi * min(max(step, 0), steps) / steps))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rate of each update: `schedule(step)`, with steps counted from 0.
+
+    peak: the rate after warm-up. start: the rate of update 0, where warm-up takes `warmup_steps`. decay: "none";
+    "cosine", which begins after the warm-up and ends with 0 after `steps` updates; or "step", by `factor` at each
+    of `milestones`, which are counted from update 0, as Goyal's epochs 30, 60 and 80 are.
+    Raises ValueError for numbers that make no sense.
+    """
+
+    peak: float
+    warmup_steps: int = 0
+    start: float = 0.0
+    decay: str = "none"
+    steps: int = 0
+    milestones: tuple[int, ...] = ()
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.peak > 0 or not 0 <= self.start <= self.peak or self.warmup_steps < 0:
+            raise ValueError(f"rates and steps are positive, and a warm-up goes upwards: got {self}")
+        if self.decay not in ("none", "cosine", "step"):
+            raise ValueError(f"decay is none, cosine or step: got {self.decay!r}")
+        if self.decay == "cosine" and self.steps <= self.warmup_steps:
+            raise ValueError(f"cosine decay begins after the warm-up, and `steps` ends it: got {self}")
+        if (self.decay == "step") != bool(self.milestones):
+            raise ValueError(f"milestones and decay='step' go together: got {self}")
+
+    def __call__(self, step: int) -> float:
+        if step < self.warmup_steps:
+            return warmup(step, self.warmup_steps, self.start, self.peak)
+        if self.decay == "cosine":
+            return self.peak * cosine_decay(step - self.warmup_steps, self.steps - self.warmup_steps)
+        return self.peak * step_decay(step, self.milestones, self.factor)
+
+
+def scheduler(optimizer: torch.optim.Optimizer, schedule: Schedule) -> LambdaLR:
+    """A torch scheduler for an optimizer that was made with lr=schedule.peak; call its `step` after the optimizer's.
+
+    Groups with other rates keep their ratio to it.
+    """
+    return LambdaLR(optimizer, lambda step: schedule(step) / schedule.peak)
