@@ -61,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     doctor = command("doctor", _doctor, "Is this machine ready for the course?")
+    doctor.add_argument("--hosts", metavar="A,B,...", help="instead: can ranks run on these hosts together?")
+    doctor.add_argument("--ssh", default="ssh", metavar="COMMAND", help="how they are reached, as 'ssh -F file' (ssh)")
     doctor.add_argument("--json", action="store_true", help="findings as JSON")
     listing = command("list", _list, "The exercises, and what is done.")
     listing.add_argument("--json", action="store_true", help="the table as JSON")
@@ -124,7 +126,11 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(options: argparse.Namespace) -> int:
     from mpcourse.doctor import report
 
-    return report(json=options.json)
+    if options.hosts is None and options.ssh != "ssh":
+        raise UserError("--ssh is of `mpcourse doctor --hosts`")
+    if options.hosts == "":
+        raise UserError("--hosts names no host: mpcourse doctor --hosts a,b")
+    return report(json=options.json, hosts=options.hosts or "", ssh=options.ssh)
 
 
 def _list(options: argparse.Namespace) -> int:
