@@ -94,12 +94,15 @@ def hosts(count: int) -> Iterator[list["Host"]]:
 
 
 class Host:
-    """One host. name, address; folder: its files; home: root's home folder there, with the key that opens all hosts."""
+    """One host. name, address; folder: its files; home: root's home folder there, with the key that opens all hosts.
+
+    tmp: for temporary files, as /tmp of a real one. MPI names its own by process ids, which are each host's own.
+    """
 
     def __init__(self, name: str, number: int, keys: Path) -> None:
         self.name, self.address, self.keys = name, f"{SUBNET}.{number}", keys
         self.folder = keys / name
-        self.home = self.folder / "home"
+        self.home, self.tmp = self.folder / "home", self.folder / "tmp"
         self.process: subprocess.Popen[bytes] | None = None
         self.init = 0
         self.own: set[int] = set()
@@ -108,6 +111,7 @@ class Host:
         """The first process, and the files that this host has for itself. names: its /etc/hosts."""
         ssh = self.home / ".ssh"
         ssh.mkdir(parents=True, mode=0o700)
+        self.tmp.mkdir()
         shutil.copy(self.keys / "user", ssh / "id_ed25519")
         shutil.copy(self.keys / "user.pub", ssh / "authorized_keys")
         key = (self.keys / "host.pub").read_text()
@@ -134,9 +138,9 @@ class Host:
         """settings: of sshd_config, as PermitRootLogin="no"."""
         log, config = self.folder / "sshd.log", self.folder / "sshd_config"
         given = {"HostKey": self.keys / "host", "StrictModes": "no", "UsePAM": "no", "PidFile": "none"}
-        given |= {"PermitRootLogin": "yes"}
-        if "PYTHONPATH" in os.environ:  # a course that is not installed is found there as it is here
-            given["SetEnv"] = f"PYTHONPATH={os.environ['PYTHONPATH']}"
+        # A course that is not installed is found there as it is here.
+        variables = {"TMPDIR": str(self.tmp)} | {k: v for k, v in os.environ.items() if k == "PYTHONPATH"}
+        given |= {"PermitRootLogin": "yes", "SetEnv": " ".join(f"{name}={value}" for name, value in variables.items())}
         config.write_text("".join(f"{name} {value}\n" for name, value in (given | settings).items()))
         log.unlink(missing_ok=True)
         self.do(f"{SSHD} -f {config} -E {log}")
@@ -155,7 +159,7 @@ class Host:
     def command(self, *command: object) -> list[str]:
         """The command line that runs `command` on this host, in the folder where we are."""
         enter = ["nsenter", "--target", str(self.init), *NAMESPACES, f"--wd={os.getcwd()}"]
-        return [*enter, "env", f"HOME={self.home}", *map(str, command)]
+        return [*enter, "env", f"HOME={self.home}", f"TMPDIR={self.tmp}", *map(str, command)]
 
     def run(self, *command: object, timeout: float = 60, **more) -> subprocess.CompletedProcess[str]:
         """Run `command` on this host, and wait for it until the deadline."""

@@ -27,7 +27,7 @@ else:
 
 @dataclass
 class Host:
-    """What the stages have found out of a host so far. python, mpirun: those there that later stages ask; facts: of it."""
+    """What the stages have found out of a host so far. python, mpirun: those there that later stages ask."""
 
     name: str
     way: Remote
