@@ -85,13 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
-        choices=["allreduce", "course", "crossovers", "data-parallel", "pipeline", "tables", "truth", "virtual"],
+        choices=["allreduce", "course", "crossovers", "data-parallel", "pipeline", "tables", "truth", "two-hosts"]
+        + ["virtual"],
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; pipeline: "
         "ours against torch's over ranks; tables: published pipelines replayed; truth: predictions beside facts; "
-        "virtual: what virtual GPUs cost",
+        "two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2)")
+    bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
     bench.add_argument(
         "--runs", type=int, metavar="N", help="of each measurement (5; data-parallel 15); the median counts"
@@ -241,11 +243,15 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
+    if (options.hosts is not None) != (options.name == "two-hosts"):
+        raise UserError(
+            "--hosts is of `mpcourse bench two-hosts`, which needs it: mpcourse bench two-hosts --hosts a,b"
+        )
     if options.np is not None and options.name not in ("allreduce", "crossovers", "data-parallel", "pipeline"):
         raise UserError("--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel` and `pipeline`")
     from mpcourse.bench import BENCHMARKS, show
 
-    more = {name: value for name in ("runs", "device", "np") if (value := getattr(options, name)) is not None}
+    more = {name: value for name in ("runs", "device", "np", "hosts") if (value := getattr(options, name)) is not None}
     return show(list(BENCHMARKS[options.name](**more)), options.json)
 
 

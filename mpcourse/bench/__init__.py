@@ -8,6 +8,7 @@ from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
 from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
+from mpcourse.bench.two_hosts import two_hosts
 from mpcourse.bench.virtual import virtual
 
 BENCHMARKS = {
@@ -18,6 +19,7 @@ BENCHMARKS = {
     "pipeline": pipeline,
     "tables": tables,
     "truth": truth,
+    "two-hosts": two_hosts,
     "virtual": virtual,
 }
 

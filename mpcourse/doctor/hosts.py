@@ -24,7 +24,7 @@ def examine_hosts(hosts: str, ssh: str = "ssh") -> list[Finding]:
     ssh: the program with its options, as a user types it. What stands on a stage that failed is not examined. Each
     stage has a deadline, and nothing that was started stays on any host. Raises UserError for impossible arguments.
     """
-    names = _names(hosts)
+    names = host_names(hosts)
     with remote(ssh) as way:
         found, here = hosts_python.facts_here(HERE)
         findings, ready = [found], []
@@ -38,7 +38,8 @@ def examine_hosts(hosts: str, ssh: str = "ssh") -> list[Finding]:
     return findings
 
 
-def _names(hosts: str) -> list[str]:
+def host_names(hosts: str) -> list[str]:
+    """The names in "a,b". Raises UserError where these are not two or more names, all different."""
     names = [name.strip() for name in hosts.split(",")]
     for name in names:
         if not re.fullmatch(r"\w[\w.-]*", name):

@@ -62,10 +62,10 @@ class Remote:
             raise Unanswered(done.reason)
         return json.loads(done.output.splitlines()[-1])
 
-    def start_ranks(self, hosts: list[str], command: list[str], seconds: float) -> Run:
-        """`mpirun` of a rank on each of `hosts`; where it fails, whatever it left on them is ended."""
+    def start_ranks(self, hosts: list[str], command: list[str], seconds: float, each: int = 1) -> Run:
+        """`mpirun` of so many ranks on each of `hosts`; where it fails, whatever it left on them is ended."""
         environment = launch.rank_environment() | launch.with_ssh(str(self.agent))
-        done = self._run(launch.hosts_command(hosts, command), hosts, seconds, environment)
+        done = self._run(launch.hosts_command(hosts, command, each), hosts, seconds, environment)
         if done.status:
             self._end(hosts)
         return done
