@@ -20,6 +20,13 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}: see `{self.prog} --help`")
 
 
+# Named here too, for what measures imports torch.
+BENCHMARK_NAMES = (
+    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "pipeline", "scaling"),
+    *("tables", "truth", "two-hosts", "virtual"),
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exit status: 0 all is well, 1 an answer or the machine failed, 2 the command could not be done."""
     for name in ("SIGTERM", "SIGHUP"):  # so that what was started is ended, as after Ctrl-C
@@ -61,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     doctor = command("doctor", _doctor, "Is this machine ready for the course?")
+    doctor.add_argument("--hosts", metavar="A,B,...", help="instead: can ranks run on these hosts together?")
+    doctor.add_argument("--ssh", default="ssh", metavar="COMMAND", help="how they are reached, as 'ssh -F file' (ssh)")
     doctor.add_argument("--json", action="store_true", help="findings as JSON")
     listing = command("list", _list, "The exercises, and what is done.")
     listing.add_argument("--json", action="store_true", help="the table as JSON")
@@ -83,14 +92,16 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
-        choices="allreduce course crossovers data-parallel large-batch pipeline scaling tables truth virtual".split(),
+        choices=BENCHMARK_NAMES,
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
         "large-batch: many small models at once against one after the other; pipeline: ours against torch's over "
         "ranks; scaling: training over 1, 2, ... ranks and threads; tables: published pipelines replayed; truth: "
-        "predictions beside facts; virtual: what virtual GPUs cost",
+        "predictions beside facts; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual "
+        "GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
+    bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")
     bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
     bench.add_argument(
         "--runs", type=int, metavar="N", help="of each measurement (5; data-parallel 15); the median counts"
@@ -128,7 +139,11 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(options: argparse.Namespace) -> int:
     from mpcourse.doctor import report
 
-    return report(json=options.json)
+    if options.hosts is None and options.ssh != "ssh":
+        raise UserError("--ssh is of `mpcourse doctor --hosts`")
+    if options.hosts == "":
+        raise UserError("--hosts names no host: mpcourse doctor --hosts a,b")
+    return report(json=options.json, hosts=options.hosts or "", ssh=options.ssh)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -239,21 +254,19 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
-    if options.np is not None and options.name not in (
-        "allreduce",
-        "crossovers",
-        "data-parallel",
-        "pipeline",
-        "scaling",
-    ):
-        raise UserError(
-            "--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel`, `pipeline` and `scaling`"
-        )
+    over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling")
+    if options.np is not None and options.name not in over_ranks:
+        raise UserError("--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel`, `pipeline`, `scaling`")
     if options.save and options.name != "scaling":
         raise UserError("--save is of `mpcourse bench scaling`")
+    if (options.hosts is not None) != (options.name == "two-hosts"):
+        raise UserError(
+            "--hosts is of `mpcourse bench two-hosts`, which needs it: mpcourse bench two-hosts --hosts a,b"
+        )
     from mpcourse.bench import BENCHMARKS, show
 
-    more = {name: value for name in ("runs", "device", "np", "save") if (value := getattr(options, name)) is not None}
+    names = ("runs", "device", "np", "save", "hosts")
+    more = {name: value for name in names if (value := getattr(options, name)) is not None}
     return show(list(BENCHMARKS[options.name](**more)), options.json)
 
 

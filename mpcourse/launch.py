@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,22 @@ def check_ranks(size: int) -> int:
 def mpirun_command(size: int, command: list[str]) -> list[str]:
     """The command line that starts `size` ranks of `command` on this machine; run it in `rank_environment()`."""
     return [mpirun().path, "-np", str(check_ranks(size)), *command]
+
+
+def hosts_command(hosts: Sequence[str], command: list[str], each: int = 1) -> list[str]:
+    """The command line that starts `each` ranks of `command` on each of `hosts`, by ssh; rank 0 is on the first."""
+    launcher = mpirun()
+    if launcher.implementation == "Open MPI":
+        # Told to oversubscribe, as OVERSUBSCRIBE does, it would start all of them on the first.
+        where = ["--host", ",".join(f"{host}:{each}" for host in hosts), "--map-by", f"ppr:{each}:node:oversubscribe"]
+    else:  # Hydra's, MPICH's launcher; left alone it would ask a scheduler, where there is one
+        where = ["-launcher", "ssh", "-hosts", ",".join(hosts), "-ppn", str(each)]
+    return [launcher.path, *where, "-np", str(each * len(hosts)), *command]
+
+
+def with_ssh(program: str) -> dict[str, str]:
+    """The environment in which mpirun uses `program`, a path, in place of ssh: MPICH's, Open MPI 5's, Open MPI 4's."""
+    return {name: program for name in ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")}
 
 
 # Open MPI counts slots and refuses more ranks than cores, unless told; versions 5 and 4 each by a variable of its own.

@@ -10,6 +10,7 @@ from mpcourse.bench.record import Record, show
 from mpcourse.bench.scaling import scaling
 from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
+from mpcourse.bench.two_hosts import two_hosts
 from mpcourse.bench.virtual import virtual
 
 BENCHMARKS = {
@@ -22,6 +23,7 @@ BENCHMARKS = {
     "scaling": scaling,
     "tables": tables,
     "truth": truth,
+    "two-hosts": two_hosts,
     "virtual": virtual,
 }
 

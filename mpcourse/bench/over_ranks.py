@@ -70,7 +70,7 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
     with folder as name:
         meeting = Path(comm.bcast(name)) / "gloo"
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=comm.rank, world_size=comm.size)
-        _pin(comm.rank)  # not before: gloo's threads, which are there by now, lose milliseconds where they are pinned
+        pin(comm.rank)  # not before: gloo's threads, which are there by now, lose milliseconds where they are pinned
         try:
             answer(measure)
         finally:
@@ -139,7 +139,7 @@ def timed_block(
     return taken.tolist()
 
 
-def _pin(rank: int) -> None:
+def pin(rank: int) -> None:
     """Each rank stays on a core of its own, where there are enough: else ranks wait for each other's core."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))

@@ -1,7 +1,11 @@
-"""`mpcourse doctor`: look at this machine and say, topic by topic, what the course will find and how to mend it."""
+"""`mpcourse doctor`: look at this machine and say, topic by topic, what the course will find and how to mend it.
+
+With `--hosts a,b` at several machines, stage by stage.
+"""
 
 from mpcourse.doctor.finding import Finding
+from mpcourse.doctor.hosts import examine_hosts
 from mpcourse.doctor.table import report
 from mpcourse.doctor.topics import examine
 
-__all__ = ["Finding", "examine", "report"]
+__all__ = ["Finding", "examine", "examine_hosts", "report"]

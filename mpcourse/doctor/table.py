@@ -11,30 +11,33 @@ from rich.table import Table
 from rich.text import Text
 
 from mpcourse.doctor.finding import Finding
+from mpcourse.doctor.hosts import examine_hosts
 from mpcourse.doctor.topics import examine
 
 COMMAND = re.compile(r"`(\S+ [^`]+)`")  # the first of an advice is the one to try first
 STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
-def report(json: bool = False) -> int:
+def report(json: bool = False, hosts: str = "", ssh: str = "ssh") -> int:
     """Examine this machine and print what was found: a table, or with `json` an object of `ok` and `findings`.
 
-    Exit status 1 if the course cannot run here, else 0.
+    hosts: examine whether ranks can run on these, "a,b", instead; ssh: how they are reached, "ssh -F file".
+    Exit status 1 if the course cannot run here, or there, else 0.
     """
-    findings = examine()
+    findings = examine_hosts(hosts, ssh) if hosts else examine()
     unfit = [finding.topic for finding in findings if finding.fatal]
     if json:
         print(dumps({"ok": not unfit, "findings": [asdict(finding) for finding in findings]}, indent=2))
         return 1 if unfit else 0
     console = Console(highlight=False)
     console.print(table(findings))
-    verdict = f"The course cannot run here yet: first mend {', '.join(unfit)}." if unfit else "The course can run here."
+    what, where = ("Ranks", "on these hosts together") if hosts else ("The course", "here")
+    verdict = f"{what} cannot run {where} yet: first mend {', '.join(unfit)}." if unfit else f"{what} can run {where}."
     console.print(verdict, markup=False)
     urgent = [finding for finding in findings if finding.fatal] or findings
     if commands := [match[1] for finding in urgent if (match := COMMAND.search(finding.advice))]:
         # The table breaks long lines, and a broken command cannot be copied.
-        lines = [line for command in commands for line in _typed(command)]
+        lines = [line for command in dict.fromkeys(commands) for line in _typed(command)]
         console.print("To copy:", *lines, sep="\n  ", markup=False, soft_wrap=True)
     return 1 if unfit else 0
 
