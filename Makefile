@@ -51,7 +51,8 @@ ranks: $(STAMP)
 
 notebooks: $(STAMP)
 	@$(BIN)/python lessons/build.py --judged build
-	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb
+	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb --junitxml=build/lessons.xml
+	@$(BIN)/python lessons/times.py build/lessons.xml
 
 lint: $(STAMP) ## ruff, and mypy on mpcourse/
 	@$(BIN)/ruff check .

@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mpcourse.bench import BENCHMARKS
 from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
+from mpcourse.cli import BENCHMARK_NAMES
 from mpcourse.errors import UserError
 from tests.conftest import ROOT
 
@@ -330,6 +332,10 @@ def test_bench_of_virtual_gpus_compares_steps_of_the_same_bits(cli):
         assert differing["runs"] == [0] and differing["kept"]
     assert dry["median"] > 0 and dry["promise"] == 1.0
     assert done.returncode == (0 if all(record["kept"] for record in [*steps, dry]) else 1)
+
+
+def test_bench_knows_every_benchmark_and_no_other():
+    assert sorted(BENCHMARKS) == list(BENCHMARK_NAMES)
 
 
 def test_bench_without_runs_is_one_line(cli):

@@ -14,6 +14,7 @@
 import torch
 
 from mpcourse import plot
+from mpcourse.bench.scaling import load, medians
 from mpcourse.collectives.cost import Cost, seconds
 from mpcourse.models import VGG16, ResNet50
 from mpcourse.models.flat import flat_resnet101
@@ -154,10 +155,10 @@ assert two > 1.5 * one and four_on_one < 1.05 * one
 # Look at one machine. One process: 223 ms a step. Two: 353 ms, each much slower than one alone, though eight cores have
 # nothing to do. Four: 229 ms, as if nothing had happened.
 #
-# One reading fits. numpy starts a thread for each core. A launcher may bind processes to cores: Open MPI binds each to
-# **one core** where there are one or two, and to a whole socket where there are more. Then two processes run ten
-# threads each on one core each. Four share all ten cores. The article does not say which launcher it used; ChainerMN's
-# manual spoke of Open MPI.
+# One reading fits. numpy's products use all cores that a process may use. A launcher may bind processes to cores: Open
+# MPI binds each to **one core** where there are one or two, and to a whole socket where there are more. Then each of two
+# processes has one core, however many threads it starts. Four share all ten. The article does not say which launcher it
+# used; ChainerMN's manual spoke of Open MPI.
 #
 # There is a check. If two processes on one machine lost their time that way, then so did two on two machines, and the
 # Ethernet comes on top: 353 + 61 ms.
@@ -297,13 +298,13 @@ def ring_of_512(numbers):
     return seconds("ring", 512, 4 * numbers, GIGABIT_25)
 
 
-bars, published, load = {}, {}, {}
+bars, published, rates = {}, {}, {}
 for name, make in (("ResNet-101", flat_resnet101), ("VGG-16", VGG16)):
     backward = backward_of(make(), (64, 3, 224, 224), "Tesla P100-SXM2")
     numbers = sum(n for _, n in backward.ready)
     behind = Step(backward.seconds, 0.0, ring_of_512(numbers))
     during = overlapped(backward, 128 << 18, ring_of_512)
-    load[name] = 4 * numbers / backward.seconds
+    rates[name] = 4 * numbers / backward.seconds
     for what, made in (("sum after backward", behind), ("overlapped", during)):
         bars[f"{name}, {what}"] = {"compute": made.compute, "sum that is seen": made.sum}
         published[f"{name}, {what}"] = made.compute / HOROVOD_512[name].efficiency
@@ -324,9 +325,70 @@ None
 # is.
 
 # %%
-for name, rate in load.items():
+for name, rate in rates.items():
     print(f"{name}: {rate / 1e6:.0f} MB to be summed for each second of computing")
-assert load["VGG-16"] > 1.8 * load["ResNet-101"]
+assert rates["VGG-16"] > 1.8 * rates["ResNet-101"]
+
+# %% [markdown]
+# ## On this machine
+#
+# No GPU, one machine, two cores. What is there to scale? `mpcourse bench scaling` trains the tutorial's network on 1 to
+# 4 ranks of one thread each. **Weak scaling**: 100 images for each rank. **Strong scaling**: 400 for all together.
+# Beside each is its ceiling: as many processes that never talk. Here is what the authors' machine did. Yours is one
+# command away: `mpcourse bench scaling --save scaling.csv`.
+
+# %%
+measured = {
+    (kind, case.ranks, case.threads, case.bound, side): value for (kind, case, side), value in medians(load()).items()
+}
+ranks = [1, 2, 3, 4]
+one = measured["weak", 1, 1, True, "alone"]
+plot.lines(
+    ranks,
+    {
+        f"{kind}, {told}": [measured[kind, p, 1, True, side] / one for p in ranks]
+        for kind in ("weak", "strong")
+        for side, told in (("ours", "trained together"), ("alone", "never talk"))
+    },
+    "ranks, one thread each, on two cores",
+    "examples/s, in those of one rank alone",
+    "Two cores: two ranks are the most that pays",
+    log=False,
+)
+assert measured["weak", 2, 1, True, "ours"] > 1.3 * measured["weak", 1, 1, True, "ours"]
+assert measured["weak", 4, 1, True, "alone"] < 1.05 * measured["weak", 2, 1, True, "alone"]
+None
+
+# %% [markdown]
+# More ranks than cores take turns. Three do worse than two or four: one core has two ranks, and all wait for these.
+# Without the ceiling one would blame communication for that. Those who never talk show the same.
+#
+# Now threads. What if each rank starts as many as there are cores, as numpy and torch do unless told otherwise?
+
+# %%
+for told, case in (
+    ("1 rank, 1 thread", (1, 1, True)),
+    ("1 rank, 2 threads", (1, 2, False)),
+    ("1 rank, 2 threads, bound to one core", (1, 2, True)),
+    ("2 ranks, 1 thread each", (2, 1, True)),
+    ("2 ranks, 2 threads each", (2, 2, False)),
+    ("2 ranks, 2 threads each, a core a rank", (2, 2, True)),
+    ("4 ranks, 1 thread each", (4, 1, True)),
+    ("4 ranks, 2 threads each", (4, 2, False)),
+):
+    speed = measured["weak", *case, "ours"]
+    print(f"{told:38} {speed:6.0f} examples/s, {1e5 * case[0] / speed:5.1f} ms a step")
+free, crowded = measured["weak", 2, 1, True, "ours"], measured["weak", 2, 2, False, "ours"]
+bound, unbound = measured["weak", 1, 2, True, "ours"], measured["weak", 1, 2, False, "ours"]
+assert free > 3 * crowded and unbound > 1.5 * bound
+
+# %% [markdown]
+# Four threads on two cores: three times slower than two. A thread that has its part of a product done spins until the
+# others have theirs, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its ranks. (Bound to
+# a core from the start, OpenMP sees one core, and its threads sleep instead.)
+#
+# And a rank bound to one of two cores needs 1.7 times as long as one that may use both. The tutorial's two processes
+# needed 1.6 times as long as one: 353 ms against 223. That is not a proof. It is the same size.
 
 # %% [markdown]
 # ## What production systems call it
