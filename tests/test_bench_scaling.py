@@ -85,12 +85,13 @@ def test_strong_scaling_shares_one_batch_whatever_the_number_of_ranks():
 def test_a_rank_is_bound_to_one_core_or_to_none():
     assert [own([4, 6], 1, rank) for rank in range(3)] == [{4}, {6}, {4}]
     assert [own([4, 6], 2, rank) for rank in range(3)] == [{4, 6}] * 3
+    assert [own([0, 1, 2, 3], 2, rank) for rank in range(3)] == [{0, 1}, {2, 3}, {0, 1}]
 
 
 @pytest.mark.skipif(not CAN_BIND, reason="this system binds nothing")
 def test_bound_ranks_run_where_they_were_told_to(mpirun):
     cores = sorted(os.sched_getaffinity(0))
-    told = "import os; print(sorted(os.sched_getaffinity(0)))"
+    told = "import os, sys; sys.stdout.write(f'{sorted(os.sched_getaffinity(0))}\\n')"  # print writes twice
     for each, wanted in ((1, {f"[{core}]" for core in cores[:2]}), (len(cores), {str(cores)})):
         done = mpirun(2, *prefix(cores, each)[1:], prefix(cores, each)[0], "-c", told)
         assert done.returncode == 0 and set(done.stdout.split("\n")) - {""} == wanted, done.stderr
@@ -141,6 +142,7 @@ def test_rows_are_read_as_they_were_written(stand_in, tmp_path):
     assert row[1:] == (*NOW, "strong", 2, 2, False, 200, "ours", 1, 0.02, 20000.0)
     assert all(type(value) is Row.__annotations__[name] for name, value in row._asdict().items())
     assert medians(rows, "seconds")["weak", Case(1, 1, True), "ours"] == pytest.approx(0.0205)
+    assert medians(rows, "seconds")["weak", Case(1, 1, True), "alone"] == 0.0142857  # six digits, of 1/70
     assert medians(rows)["weak", Case(2, 1, True), "alone"] == 14000
     write(tmp_path / "again.csv", rows)
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
