@@ -44,7 +44,7 @@ def test_the_doctor_tells_of_an_mpi_that_is():
 
 def test_mpi_sums_what_is_on_a_gpu_after_the_gpu_is_done(said):
     row = torch.ones(5).as_subclass(OnGpu)
-    communicator.Communicator._sum_there(SimpleNamespace(comm=ranks(said)), row)
+    communicator.Communicator.sum_row(SimpleNamespace(comm=ranks(said)), row)
     assert said[0] == "synchronized" and len(said) == 2
     assert said[1][0] is IN_PLACE and said[1][1] is row
 

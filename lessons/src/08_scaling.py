@@ -109,7 +109,7 @@ plot.parts(
 None
 
 # %% [markdown]
-# Two on two machines: 1.7 % too low. Four on two: 17.6 % too low, 14.8 ms a step that we do not explain.
+# Two on two machines: 1.7 % too low. Four on two: 17.7 % too low, 14.9 ms a step that we do not explain.
 #
 # What might they be? The article does not name its communicator. ChainerMN's usual one was hierarchical, and that is
 # what was predicted. With others the same four GPUs need:
@@ -135,7 +135,7 @@ None
 
 # %% [markdown]
 # The published row lies between the hierarchical sum and a ring through all four. A ring crosses the network once each
-# way, but with 3/2 of the bytes. So do not trust the 17.6 %: it may be the communicator, two processes that wait for
+# way, but with 3/2 of the bytes. So do not trust the 17.7 %: it may be the communicator, two processes that wait for
 # each other on one host, or the Ethernet, which "office" describes better than "1 Gbit/s".
 #
 # `flat` is the lesson. With four ranks it picks Rabenseifner's algorithm, which pairs ranks by their numbers. In one
@@ -156,9 +156,9 @@ assert two > 1.5 * one and four_on_one < 1.05 * one
 # nothing to do. Four: 229 ms, as if nothing had happened.
 #
 # One reading fits. numpy's products use all cores that a process may use. A launcher may bind processes to cores: Open
-# MPI binds each to **one core** where there are one or two, and to a whole socket where there are more. Then each of two
-# processes has one core, however many threads it starts. Four share all ten. The article does not say which launcher it
-# used; ChainerMN's manual spoke of Open MPI.
+# MPI binds each to **one core** where there are one or two, and to a whole socket where there are more. Then each of
+# two processes has one core, however many threads it starts. Four share all ten. The article does not say which
+# launcher it used; ChainerMN's manual spoke of Open MPI.
 #
 # There is a check. If two processes on one machine lost their time that way, then so did two on two machines, and the
 # Ethernet comes on top: 353 + 61 ms.
@@ -278,7 +278,7 @@ print(f"published: 15 minutes, {1e3 * AKIBA_1024.seconds / steps:.0f} ms a step"
 assert 0.75 < 60 * minutes / AKIBA_1024.seconds < 1
 
 # %% [markdown]
-# 12.2 minutes, a fifth below 15. Not in the prediction: reading and cropping 128 000 images a second, batch norm's
+# 12.0 minutes, a fifth below 15. Not in the prediction: reading and cropping 128 000 images a second, batch norm's
 # statistics, the evaluation, and 1024 GPUs of which one is always the slowest. In the other direction: their gradients
 # had 16 bits, ours 32.
 #
@@ -384,8 +384,8 @@ assert free > 3 * crowded and unbound > 1.5 * bound
 
 # %% [markdown]
 # Four threads on two cores: three times slower than two. A thread that has its part of a product done spins until the
-# others have theirs, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its ranks. (Bound to
-# a core from the start, OpenMP sees one core, and its threads sleep instead.)
+# others have theirs, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its ranks. (Bound
+# to a core from the start, OpenMP sees one core, and its threads sleep instead.)
 #
 # And a rank bound to one of two cores needs 1.7 times as long as one that may use both. The tutorial's two processes
 # needed 1.6 times as long as one: 353 ms against 223. That is not a proof. It is the same size.

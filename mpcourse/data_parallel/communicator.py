@@ -74,7 +74,7 @@ class Communicator:
         packing = self._packing(list(held.values()))
         missing = self._agree("averages gradients", held, examples, packing.fill(gradients(held), 1 / self.size))
         for row in packing.rows:
-            self._sum_there(row)
+            self.sum_row(row)
         packing.hand_over(held, missing)
 
     def begin_mean_gradients(self, model: Trained, packing: Packing, examples: int | None = None) -> PendingMean:
@@ -98,7 +98,7 @@ class Communicator:
         values = {name: p.detach() for name, p in held.items()}
         self._agree("averages parameters", held, None, packing.fill(values, 1 / self.size), set(), "the parameter")
         for row in packing.rows:
-            self._sum_there(row)
+            self.sum_row(row)
         with torch.no_grad():
             for p, view in zip(held.values(), packing.views, strict=True):
                 p.copy_(view)
@@ -134,8 +134,8 @@ class Communicator:
     def detach(self) -> None:
         """The opposite of `attach`."""
 
-    def _sum_there(self, row: torch.Tensor) -> None:
-        """Sum a row of numbers over all ranks, in place, wherever it lies.
+    def sum_row(self, row: torch.Tensor) -> None:
+        """Sum a row of numbers over all ranks, in place, wherever it lies. All ranks call it, with rows of one length.
 
         On a GPU whose memory MPI reads, by MPI's own algorithm: ours add up in the host's memory.
         """

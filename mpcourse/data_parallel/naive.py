@@ -22,4 +22,4 @@ class NaiveCommunicator(Communicator):
             if name in missing:
                 continue
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad / self.size
-            self._sum_there(p.grad)
+            self.sum_row(p.grad)
