@@ -1,0 +1,30 @@
+# says: All groups get the first group's options
+# thinks: options are those of the optimizer.
+"""Exercise e09: LARS."""
+
+import torch
+
+
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            first = self.param_groups[0]
+            lr, m, wd, c = first["lr"], first["momentum"], first["weight_decay"], first["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v

@@ -1,0 +1,17 @@
+# says: That takes 1 example for small
+# thinks: the small batch is one example.
+"""Exercise e09: the gradient noise scale."""
+
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = 1, examples
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / sum(G) if sum(G) > 0 else math.inf

@@ -1,0 +1,17 @@
+# says: Both squares are the same there
+# thinks: the square of the mean over ranks.
+"""Exercise e09: the gradient noise scale."""
+
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows.mean(0) ** 2).sum().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / sum(G) if sum(G) > 0 else math.inf

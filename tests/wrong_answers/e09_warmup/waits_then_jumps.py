@@ -1,0 +1,11 @@
+# says: The rate stays at base_rate and then jumps
+# thinks: a constant warm-up is a warm-up.
+"""Exercise e09: the learning rate of every step."""
+
+
+def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
+    peak = base_rate * batch / base_batch
+    warm = warmup_epochs * steps_per_epoch
+    if step < warm:
+        return base_rate
+    return peak * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
