@@ -401,4 +401,4 @@ assert free > 3 * crowded and unbound > 1.5 * bound
 # | efficiency at fixed batch a rank | weak scaling; at a fixed whole batch, strong scaling |
 # | binding | `mpirun --bind-to`, `OMP_NUM_THREADS`; torchrun sets it to 1 |
 #
-# Next comes lesson 09: what does a bigger batch do to learning? It is being written.
+# Next comes lesson 09: what does a bigger batch do to learning?
