@@ -282,13 +282,13 @@ def test_a_network_that_does_not_join_the_hosts_is_told_if_mpi_falls_for_it():
 
 @pytest.mark.ranks
 @on_hosts
-def test_what_bench_two_hosts_sums_crosses_the_link_as_often_as_its_formula_says():
+def test_what_two_hosts_sum_crosses_the_link_and_takes_what_its_formula_says_or_more():
     command = launch.hosts_command(["a", "b"], [sys.executable, "-P", RANKS, "2", "1"])
     given = [f"{name}={value}" for name, value in launch.rank_environment().items() if name != "TMPDIR"]
     with hosts(2) as (a, b):
 
         def sent() -> int:
-            return int(a.do("cat /sys/class/net/eth0/statistics/tx_bytes"))
+            return json.loads(a.do("ip -json -stats link show eth0"))[0]["stats64"]["tx"]["bytes"]
 
         before = sent()
         done = a.run("env", *given, *command)
@@ -355,6 +355,21 @@ def test_ssh_with_options_reaches_hosts_for_mpirun_too(tmp_path):
 def test_an_impossible_argument_is_told_in_one_line(cli, arguments, says):
     done = cli("doctor", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["two-hosts"], "which needs it"),
+        (["tables", "--hosts", "a,b"], "--hosts is of `mpcourse bench two-hosts`"),
+        (["two-hosts", "--hosts", "a,b,c"], "so name two"),
+        (["two-hosts", "--hosts", "localhost,nowhere.invalid", "--runs", "1"], "`mpcourse doctor --hosts"),
+    ],
+)
+def test_bench_two_hosts_tells_what_it_cannot_do_in_one_line(cli, arguments, says):
+    done = cli("bench", *arguments)
+    assert done.returncode == 2
     assert says in done.stderr and done.stderr.count("\n") == 1
 
 
