@@ -9,6 +9,7 @@ MPI ?= $(or $(patsubst $(VENV)/.mpcourse-%,%,$(firstword $(wildcard $(VENV)/.mpc
 TORCH_INDEX ?=
 LAB_ARGS ?=
 TEST_ARGS ?=
+HOST_PACKAGES := iproute2 openssh-server nftables slurmctld slurmd slurm-client munge
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.mpcourse-$(MPI)
@@ -27,7 +28,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-openmpi unit ranks notebooks lint lessons exercises clean
+.PHONY: help setup lab test test-openmpi unit ranks notebooks hosts lint lessons exercises clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -53,6 +54,13 @@ notebooks: $(STAMP)
 	@$(BIN)/python lessons/build.py --judged build
 	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb --junitxml=build/lessons.xml
 	@$(BIN)/python lessons/times.py build/lessons.xml
+
+hosts: ## install what tests on several hosts need (Debian's packages, as root)
+	@for tool in ip tc sshd nft slurmd; do command -v $$tool || test -x /usr/sbin/$$tool || missing=1; done >/dev/null; \
+	test -z "$$missing" || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || { echo "mpcourse: make hosts needs apt-get, and root"; exit 2; } >&2; \
+		export DEBIAN_FRONTEND=noninteractive; timeout 120 apt-get update -qq; \
+		timeout 300 apt-get install -qq -y --no-install-recommends $(HOST_PACKAGES); }
 
 lint: $(STAMP) ## ruff, and mypy on mpcourse/
 	@$(BIN)/ruff check .

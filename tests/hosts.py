@@ -152,7 +152,7 @@ class Host:
         self.own = {one.pid for one in self.processes()}
 
     def stop_sshd(self) -> None:
-        for one in psutil.process_iter():
+        for one in self._inside():
             if one.pid in self.own:
                 one.kill()
 
@@ -173,13 +173,16 @@ class Host:
 
     def processes(self) -> list[psutil.Process]:
         """What runs on this host, but for what makes it a host."""
+        return [one for one in self._inside() if one.pid != self.init and one.pid not in self.own]
+
+    def _inside(self) -> list[psutil.Process]:
         found = []
         space = os.readlink(f"/proc/{self.init}/ns/pid")
         for one in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if os.readlink(f"/proc/{one.pid}/ns/pid") == space and one.status() != psutil.STATUS_ZOMBIE:
                     found.append(one)
-        return [one for one in found if one.pid != self.init and one.pid not in self.own]
+        return found
 
     def end(self) -> None:
         """End the host, and with its first process all others of it, as the kernel has it."""

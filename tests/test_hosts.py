@@ -15,7 +15,9 @@ import psutil
 import pytest
 
 from mpcourse import launch
-from mpcourse.doctor import hosts_login, hosts_mpi
+from mpcourse.bench.two_hosts import PARAMETERS, RANKS, as_measured, predicted
+from mpcourse.doctor import hosts_login, hosts_mpi, hosts_ranks
+from mpcourse.models import mlp
 from tests.conftest import ROOT
 from tests.hosts import Host, hosts, not_allowed
 
@@ -278,6 +280,31 @@ def test_a_network_that_does_not_join_the_hosts_is_told_if_mpi_falls_for_it():
         assert quiet(a, b)
 
 
+@pytest.mark.ranks
+@on_hosts
+def test_what_two_hosts_sum_crosses_the_link_and_takes_what_its_formula_says_or_more():
+    command = launch.hosts_command(["a", "b"], [sys.executable, "-P", RANKS, "2", "1"])
+    given = [f"{name}={value}" for name, value in launch.rank_environment().items() if name != "TMPDIR"]
+    with hosts(2) as (a, b):
+
+        def sent() -> int:
+            return json.loads(a.do("ip -json -stats link show eth0"))[0]["stats64"]["tx"]["bytes"]
+
+        before = sent()
+        done = a.run("env", *given, *command)
+        assert done.returncode == 0, done.stderr
+        moved = sent() - before
+    facts = hosts_ranks.told(done.stdout)
+    seconds = {fact["what"]: fact["seconds"] for fact in facts if "what" in fact}
+    assert {what: len(runs) for what, runs in seconds.items()} == dict.fromkeys(seconds, 1)
+    least = predicted(2, 1e9 / 8)  # at two ranks, each sends what it has, once
+    for what in ("flat", "bucketed", "all-reduce", "MPI's all-reduce"):
+        assert seconds[what][0] > 0.95 * least, what  # noise only makes it longer
+    assert seconds["alone"][0] > 0
+    sums = 2 * (2 * 2 + 2)  # two runs of two steps with two communicators, and of two sums alone
+    assert moved > sums * 4 * PARAMETERS
+
+
 @nft
 @on_hosts
 def test_a_doctor_that_is_ended_leaves_no_process_on_any_host():
@@ -331,6 +358,21 @@ def test_an_impossible_argument_is_told_in_one_line(cli, arguments, says):
     assert says in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["two-hosts"], "which needs it"),
+        (["tables", "--hosts", "a,b"], "--hosts is of `mpcourse bench two-hosts`"),
+        (["two-hosts", "--hosts", "a,b,c"], "so name two"),
+        (["two-hosts", "--hosts", "localhost,nowhere.invalid", "--runs", "1"], "`mpcourse doctor --hosts"),
+    ],
+)
+def test_bench_two_hosts_tells_what_it_cannot_do_in_one_line(cli, arguments, says):
+    done = cli("bench", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_a_machine_without_ssh_is_told_to_get_it(cli):
     done = cli("doctor", "--hosts", "localhost,nowhere.invalid", "--ssh", "no-such-ssh", "--json")
     found = {finding["topic"]: finding for finding in json.loads(done.stdout)["findings"]}
@@ -341,3 +383,20 @@ def test_a_machine_without_ssh_is_told_to_get_it(cli):
 def test_a_wall_that_rejects_counts_as_unreachable():
     run = hosts_login.Run(255, "ssh: connect to host b port 22: No route to host\r\n")
     assert hosts_login._refused(hosts_login.Host("b", None), run)[0].startswith("unreachable")
+
+
+def test_the_prediction_is_the_tutorials():
+    assert PARAMETERS == sum(p.numel() for p in mlp().parameters())
+    assert round(1e3 * predicted(2), 1) == 60.9  # 2 (p - 1) / p x 7.18 MB over 118 MB/s
+    assert predicted(4) == 1.5 * predicted(2)
+
+
+def test_what_was_measured_is_there_with_its_machine_and_setting():
+    found = as_measured()
+    assert "1gbit" in found["setting"] and {"date", "cores", "torch", "mpi4py"} <= set(found["machine"])
+    median = {record["what"]: record["median"] for record in found["records"]}
+    assert median["predicted with 118 MB/s"] == 1e3 * predicted(2)
+    for side in ("flat", "bucketed"):
+        added = median[f"two hosts: a step, {side}"] - median[f"one host: a step, {side}"]
+        assert median[f"the link adds to a step, {side}"] == pytest.approx(added)
+        assert added > 0  # two nodes are slower

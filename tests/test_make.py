@@ -129,4 +129,4 @@ def test_torch_is_pinned():
 def test_ci_runs_the_commands_that_a_user_has():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]
-    assert commands == ["make lint", "make test"]
+    assert [command.split(" #")[0] for command in commands] == ["make hosts || true", "make lint", "make test"]

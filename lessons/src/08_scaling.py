@@ -15,6 +15,7 @@ import torch
 
 from mpcourse import plot
 from mpcourse.bench.scaling import load, medians
+from mpcourse.bench.two_hosts import as_measured
 from mpcourse.collectives.cost import Cost, seconds
 from mpcourse.models import VGG16, ResNet50
 from mpcourse.models.flat import flat_resnet101
@@ -389,6 +390,41 @@ assert free > 3 * crowded and unbound > 1.5 * bound
 #
 # And a rank bound to one of two cores needs 1.7 times as long as one that may use both. The tutorial's two processes
 # needed 1.6 times as long as one: 353 ms against 223. That is not a proof. It is the same size.
+
+# %% [markdown]
+# ## Two machines, for real
+#
+# The tutorial's effect needs no GPUs and no office. Two hosts made of network namespaces, each with its own address and
+# sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the network is the same, 7.18 MB a
+# step. `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with one on each.
+
+# %%
+hosts = {record["what"]: record["median"] for record in as_measured()["records"]}
+alone = hosts["one host: a step, alone"]
+bars = {
+    "both ranks on one host": {"compute": alone, "sum": hosts["one host: a step, flat"] - alone},
+    "a rank on each of two": {"compute": alone, "sum": hosts["two hosts: a step, flat"] - alone},
+}
+by_formula = hosts["one host: a step, flat"] + 1e3 * ethernet
+plot.parts(
+    bars,
+    "milliseconds a step, measured",
+    "Two machines are slower, and by as much as the formula says",
+    {"a rank on each of two": by_formula},
+    mark="predicted",
+)
+added = hosts["two hosts: a step, flat"] - hosts["one host: a step, flat"]
+print(f"one host {hosts['one host: a step, flat']:.1f} ms, two hosts {hosts['two hosts: a step, flat']:.1f} ms a step")
+print(f"the link adds {added:.1f} ms; predicted {1e3 * ethernet:.1f} ms")
+assert abs(added / (1e3 * ethernet) - 1) < 0.05
+
+# %% [markdown]
+# 62.4 ms, where 60.9 were predicted. Two ranks on one host needed 14.8 ms a step, and on two hosts 77.3: five times as
+# much.
+#
+# To do this with machines of your own: [SEVERAL_MACHINES.md](../SEVERAL_MACHINES.md), stage by stage, with a hostfile
+# or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and firewalls, and names the
+# cure of what fails.
 
 # %% [markdown]
 # ## What production systems call it

@@ -59,7 +59,8 @@ def launcher(host: Host) -> Finding:
     value = f"mpirun started no rank there ({why})"
     own = socket.gethostname()
     if not host.local:
-        if error := _said(host, KNOWS % own):
+        tells_names = launch.mpirun().implementation != "Open MPI"
+        if tells_names and (error := _said(host, KNOWS % own)):
             advice = f"on {host.name}: `echo ADDRESS {own} | sudo tee -a /etc/hosts`, with this machine's address"
             return fatal(topic, f"{value}: it does not know {own}, this machine's name ({error})", advice)
         with socket.create_server(("", 0)) as server:
@@ -76,7 +77,10 @@ def message(topic: str, one: Host, other: Host) -> Finding:
     facts = told(done.output)
     places = [fact["host"] for fact in facts if "host" in fact]
     if len(places) == 2 and len(set(places)) == 1:
-        advice = "the two names are of one machine: give each machine a name of its own"
+        advice = (
+            "two names of one machine count as one host; two machines of one name need names of their own: "
+            "`sudo hostnamectl hostname NAME`"
+        )
         return fatal(topic, f"both ranks are on a machine that calls itself {places[0]}", advice)
     for fact in facts:
         if "latency" in fact and done.status == 0:

@@ -1,0 +1,24 @@
+"""Measure anew what lesson 08 shows of two hosts, where no two machines are: `python -m tests.measure_two_hosts`.
+
+The hosts are namespaces of this machine, which needs two cores and root: ranks on two hosts have a core each, as ranks
+on one host have, and a link of 1 Gbit/s between them.
+"""
+
+import json
+import sys
+
+from mpcourse.bench.two_hosts import MEASURED
+from tests.hosts import LINK, hosts
+
+SETTING = f"two hosts made of network namespaces on one machine, an sshd each, joined by a bridge; tc tbf {LINK}"
+
+if __name__ == "__main__":
+    with hosts(2) as (a, _):
+        command = ["-m", "mpcourse.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "7", "--json"]
+        done = a.run(sys.executable, "-P", *command, timeout=600)
+    if done.returncode:
+        sys.exit(done.stderr)
+    found = json.loads(done.stdout)
+    MEASURED.write_text(json.dumps({"setting": SETTING, **found}, indent=1) + "\n")
+    for record in found["records"]:
+        print(f"{record['what']}: {record['median']:.2f} {record['unit']}")
