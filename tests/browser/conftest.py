@@ -65,7 +65,7 @@ def lab(course, tmp_path, time_to_end):
     made = sorted(Path(sys.prefix).glob(".mpcourse-*"))
     if not made:
         pytest.skip(f"{sys.prefix} is no environment that `make setup` made: run `make test-browser`")
-    # An outer make's settings are none of this one's. And a learner has progress bars, settings and kernels unlike CI's.
+    # An outer make's settings are none of this one's. And a learner sees progress bars, and has no settings yet.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "TQDM_DISABLE"}
     environment |= {"MPCOURSE_ROOT": str(course), "MPCOURSE_HOME": str(tmp_path / "progress")}
     environment |= {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
@@ -97,19 +97,27 @@ def screenshots(tmp_path):
 
 
 @pytest.fixture
-def page(lab, tmp_path, screenshots, time_to_end):
-    """The browser's page, in which no lesson is open yet. What it showed last, be it at a failure, is in last.png."""
+def chromium():
+    """Selenium's webdriver, and the paths of Chromium and of its driver."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: run `make test-browser`")
     programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in programs:
         pytest.skip("no Chromium: apt-get install chromium chromium-driver")
+    return webdriver, *programs
+
+
+@pytest.fixture
+def page(chromium, lab, tmp_path, screenshots, time_to_end):
+    """The browser's page, in which no lesson is open yet. What it shows at the end, or at a failure, is pictured."""
+    webdriver, program, driver = chromium
     options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
+    options.binary_location = program
     for option in (*OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", *["--no-sandbox"] * (os.geteuid() == 0)):
         options.add_argument(option)
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     try:
-        yield Page(browser, *lab)
-        browser.save_screenshot(str(screenshots / "last.png"))
+        page = Page(browser, *lab)
+        yield page
+        browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))
     finally:
         browser.quit()

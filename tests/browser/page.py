@@ -13,10 +13,7 @@ return {
     status: document.querySelector(".jp-Notebook-ExecutionIndicator")?.dataset.status,
     prompts: all(document, ".jp-CodeCell .jp-InputArea-prompt").map(e => e.textContent),
     complaints: all(document, "[data-mime-type$='.error'], [data-mime-type$='.stderr']").map(e => e.textContent),
-    figures: all(document, ".jp-OutputArea-output img").filter(e => e.naturalWidth > 0).map(e => ({
-        cut: e.getBoundingClientRect().right > e.closest(".jp-OutputArea").getBoundingClientRect().right,
-        enlarged: e.width > e.naturalWidth,
-    })),
+    figures: all(document, ".jp-OutputArea-output img").map(e => [e.naturalWidth, e.width]),
     cut: all(document, ".jupyter-widgets label, .jupyter-widgets .widget-readout").filter(cut).map(e => e.textContent),
 };
 """
@@ -37,12 +34,18 @@ class Page:
 
     def __init__(self, browser, address, token):
         self.browser, self.address, self.token = browser, address, token
+        self.lesson = "no lesson"
         browser.set_window_size(WIDTH, HEIGHT)
 
     def open(self, name, cells):
-        """Open a lesson, and wait until its kernel and so many code cells are there: JupyterLab adds the last ones late."""
+        """Open a lesson; wait until its kernel and all its code cells are there. JupyterLab adds the last ones late."""
+        self.lesson = name
         self.browser.get(f"{self.address}/lab/tree/lessons/{name}.ipynb?token={self.token}")
-        self.until(60, "kernel and cells", lambda: self.look()["status"] == "idle" and len(self.look()["prompts"]) == cells)
+        self.until(60, f"a kernel and {cells} code cells", lambda: self._is_open(cells))
+
+    def _is_open(self, cells):
+        seen = self.look()
+        return seen["status"] == "idle" and len(seen["prompts"]) == cells
 
     def run_all(self, seconds):
         """Run > Run All Cells, and wait until every cell has run; at most so many seconds."""
@@ -53,11 +56,13 @@ class Page:
 
     def _has_run(self):
         seen = self.look()
+        assert seen["complaints"] == []  # after an error JupyterLab runs no further cell
         return seen["status"] == "idle" and all(prompt.strip("[]: ").isdigit() for prompt in seen["prompts"])
 
     def look(self):
         """What the page shows: `status` of the kernel, `prompts` of code cells, `complaints`: the texts of outputs that
-        are errors or were written to stderr, `figures`, and the texts of sliders that are `cut` off."""
+        are errors or were written to stderr, `figures`: [own width, width on the page], 0 for one that cannot be drawn,
+        and the texts of sliders that are `cut` off."""
         return self.browser.execute_script(LOOK)
 
     def find(self, path):
@@ -78,18 +83,17 @@ class Page:
         there, back = (LEFT, RIGHT) if last else (RIGHT, LEFT)
         slider.send_keys(there)
         self.until(30, "another figure", lambda: self.picture_of(slider) != first)
+        seen = self.look()
+        assert (seen["complaints"], seen["cut"]) == ([], [])
         slider.send_keys(back)
         self.until(30, "the first figure", lambda: self.picture_of(slider) == first)
 
     def show_all(self):
-        """Make the window as tall as the lesson, so that all of it is drawn. Whether that is done."""
+        """Make the window as tall as the lesson, or as a window can be, so that all of it is drawn."""
         for _ in range(5):  # what comes into view may grow
             missing = self.browser.execute_script(MISSING)
-            if not missing:
-                return True
             self.browser.set_window_size(WIDTH, min(TALLEST, self.browser.get_window_size()["height"] + missing))
             time.sleep(0.5)
-        return False
 
     def until(self, seconds, what, condition):
         deadline = time.monotonic() + seconds
