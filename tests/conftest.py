@@ -15,6 +15,7 @@ import pytest
 from mpcourse.shared_memory import tidy
 
 ROOT = Path(__file__).resolve().parents[1]
+collect_ignore = ["browser"]  # only who names that folder runs it, as `make test-browser` does
 BEGAN = time.time()
 MARK = uuid.uuid4().hex
 os.environ["MPCOURSE_TEST_RUN"] = MARK  # every process that a test starts inherits it
@@ -40,18 +41,24 @@ def pytest_sessionfinish():
     tidy(BEGAN)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """After each test no process that it started is alive."""
-    yield
-    left = []
+def started_here():
+    """The processes alive that tests of this run started, and those that these started."""
+    found = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get("MPCOURSE_TEST_RUN") == MARK:
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    left.append(process)
+                    found.append(process)
         except (psutil.Error, OSError):
             continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    """After each test no process that it started is alive."""
+    yield
+    left = started_here()
     told = [f"{p.pid} {' '.join(p.cmdline()[:6])}" for p in left]
     for process in left:
         process.kill()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -126,7 +127,54 @@ def test_torch_is_pinned():
     assert "+" not in pins["torch"]  # so that a CPU and a CUDA build both answer to it
 
 
-def test_ci_runs_the_commands_that_a_user_has():
-    lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]
-    assert [command.split(" #")[0] for command in commands] == ["make hosts || true", "make lint", "make test"]
+def test_a_browser_that_is_missing_is_one_line(make, tmp_path):
+    (tmp_path / "tools").mkdir()
+    for name in ("sh", "sed"):
+        (tmp_path / "tools" / name).symlink_to(shutil.which(name))
+    refused = "chromium was not found", "apt-get install chromium chromium-driver"
+    assert_refused(make("test-browser", path=tmp_path / "tools"), *refused)
+
+
+@pytest.fixture
+def ci(tmp_path):
+    """Run .ci/run where make, and apt-get, only write down what they are asked. Its exit status, and what was asked."""
+    tools, log = tmp_path / "tools", tmp_path / "log"
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+
+    def run(make="", apt="exit 1"):
+        program(tools / "make", f'echo "make $@" >>{log}; {make}')
+        program(tools / "apt-get", f"echo apt-get >>{log}; {apt}")
+        for name in ("bash", "dirname", "timeout", "touch", "chmod"):
+            (tools / name).symlink_to(shutil.which(name))
+        done = subprocess.run([tmp_path / ".ci" / "run"], env={"PATH": str(tools)}, capture_output=True, timeout=60)
+        return done.returncode, log.read_text().splitlines()
+
+    return run
+
+
+def test_ci_installs_a_browser_and_runs_the_commands_that_a_user_has(ci, tmp_path):
+    browser = f"for p in chromium chromedriver; do touch {tmp_path}/tools/$p; chmod +x {tmp_path}/tools/$p; done"
+    asked = ["make hosts", "make lint", "make test", "apt-get", "apt-get", "make test-browser"]
+    assert ci(apt=browser) == (0, asked)
+
+
+def test_ci_goes_on_where_no_browser_can_be_installed(ci):
+    assert ci() == (0, ["make hosts", "make lint", "make test", "apt-get"])
+
+
+@pytest.mark.parametrize("target", ["lint", "test", "test-browser"])
+def test_ci_fails_with_any_of_its_commands(ci, target, tmp_path):
+    for name in ("chromium", "chromedriver"):
+        program(tmp_path / "tools" / name, "exit 0")
+    status, asked = ci(make=f"[ $1 != {target} ]")
+    assert status != 0 and asked[-1] == f"make {target}"
+
+
+def test_only_who_names_the_browser_tests_runs_them():
+    listed = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q"]
+    named, unnamed = (
+        subprocess.run([*listed, *asked], cwd=ROOT, capture_output=True, text=True, timeout=100).stdout
+        for asked in (["tests/browser"], ["tests", "--ignore-glob=*/tests/test_*"])  # without what takes long to import
+    )
+    assert "tests/browser/test_lesson_pages.py" in named
+    assert "tests/browser" not in unnamed

@@ -1,5 +1,7 @@
 """Figures of virtual hardware show what the records say: rows, widths, heights and numbers, not pixels."""
 
+import base64
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -460,6 +462,17 @@ def test_a_slider_that_is_moved_redraws_the_same_image(kernel):
     assert moved["content"]["data"]["image/png"] != image["content"]["data"]["image/png"]
     (told,) = kernel("drawn", allow_stdin=True)
     assert told["content"]["data"]["text/plain"] == "[(1, 'fast'), (4, 'fast')]"
+
+
+def test_the_image_above_sliders_is_as_large_as_the_notebooks_other_figures(kernel):
+    (default,) = kernel(DRAW, allow_stdin=False)
+    kernel("%config InlineBackend.print_figure_kwargs = {'dpi': 50}", allow_stdin=False)
+    (small,) = kernel(DRAW, allow_stdin=False)
+    wide, half = (
+        int.from_bytes(base64.b64decode(shown["content"]["data"]["image/png"])[16:20])  # a PNG begins with its width
+        for shown in (default, small)
+    )
+    assert 0.4 < half / wide < 0.6
 
 
 def test_a_slider_without_values_is_refused():

@@ -228,10 +228,10 @@ assert min(utilisation) > 0.8
 def try_it(units=1000, batch=100, link="PCIe 3.0 x16", microseconds_a_launch=20):
     gpu = replace(TITAN, launch=1e-6 * microseconds_a_launch)
     (one, _), (two, _) = one_and_two(units, batch, gpu, link)
-    print(f"{units} units, batch {batch}: {one / two:.2f} times as fast on two GPUs")
     with virtual_gpus(2, gpu, link, dry=True) as box:
         step_of(box, units, batch, devices(2))
-        return plot.timeline(box, f"{units} units, batch {batch}, {link}")
+        title = f"{units} units, batch {batch}, {link}: {one / two:.2f} times as fast on two GPUs"
+        return plot.timeline(box, title)
 
 
 plot.sliders(

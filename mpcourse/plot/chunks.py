@@ -28,13 +28,13 @@ def chunks(counts: np.ndarray, only: Sequence[int] | None = None, title: str | N
         title or "Whose numbers each rank's chunks hold", columns, max(columns * width, 5.0), rows * height + 0.4, rows
     )
     for t, axis in zip(shown, axes, strict=False):
-        _panel(axis, counts, t)
+        _panel(axis, counts, t, 6 if columns > 1 else 8)
     for axis in axes[len(shown) :]:
         axis.axis("off")
     return made
 
 
-def _panel(axis: Axes, counts: np.ndarray, t: int) -> None:
+def _panel(axis: Axes, counts: np.ndarray, t: int, label_size: int) -> None:
     ranks, length = counts.shape[1:3]
     for rank in range(ranks):
         for i in range(length):
@@ -42,7 +42,7 @@ def _panel(axis: Axes, counts: np.ndarray, t: int) -> None:
     axis.set(xlim=(-0.08, length + 0.02), ylim=(ranks + 0.02, -0.08))
     axis.set_xticks(np.arange(length) + 0.45, [str(i) for i in range(length)])
     axis.xaxis.tick_top()
-    axis.tick_params(labelsize=6, pad=-1)
+    axis.tick_params(labelsize=label_size, pad=-1)
     axis.set_yticks(np.arange(ranks) + 0.45, [f"rank {r}" for r in range(ranks)])
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)

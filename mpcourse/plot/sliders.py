@@ -2,15 +2,16 @@
 
 import functools
 import inspect
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 from IPython.core.getipython import get_ipython
+from IPython.core.pylabtools import print_figure
 from IPython.display import DisplayHandle, Image, display
 from ipywidgets import SelectionSlider, interactive
 from matplotlib.figure import Figure
+from matplotlib_inline.config import InlineBackend
 
 
 def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
@@ -28,22 +29,25 @@ def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
 
     @functools.cache  # a slider that comes back is at once there
     def image(**values: Any) -> Image:
-        made, held = draw(**values), io.BytesIO()
-        made.savefig(held, format="png", bbox_inches="tight")
+        made = draw(**values)
+        drawn = print_figure(made, "png", **InlineBackend.instance().print_figure_kwargs)  # as all others of a notebook
         plt.close(made)  # or the notebook shows it once more
-        return Image(held.getvalue(), format="png")
+        return Image(drawn, format="png")
 
     shown = DisplayHandle()
     shown.display(image(**begin))
     if not _somebody_there():
         return
 
+    room = max(map(len, choices)) + 1  # by default long names and values are cut off
     controls = {
         name: SelectionSlider(
             options=[(str(v), v) for v in values],
             value=begin[name],
             description=name.replace("_", " "),
             continuous_update=False,
+            style={"description_width": f"{room}ch"},
+            layout={"width": f"{room + 50}ch"},
         )
         for name, values in choices.items()
     }

@@ -1,0 +1,123 @@
+"""A course of the test's own, JupyterLab opened on it by `make lab`, and a Chromium without a screen."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from mpcourse.check.manifest import load_course
+from tests.browser.page import Page
+from tests.conftest import ROOT, load_script, started_here
+
+BUILD = load_script(ROOT / "lessons" / "build.py")
+OPTIONS = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",  # a container's is too small for a tall page
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture
+def time_to_end():
+    """Servers, kernels and browsers end soon after they are asked to. What is alive then, is left behind."""
+    yield
+    deadline = time.monotonic() + 20
+    while started_here() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A copy of the course as it is judged, so that JupyterLab saves no lesson of the clone. Its path.
+
+    No notebook in it holds an output: what a page shows comes from its own run.
+    """
+    copy = tmp_path / "course"
+    for folder in ("exercises", "solutions"):
+        shutil.copytree(ROOT / folder, copy / folder)
+    shutil.copy(ROOT / "jupytext.toml", copy)
+    (copy / "lessons" / "src").mkdir(parents=True)
+    for lesson in load_course(ROOT).lessons:
+        text, book = BUILD.judged(lesson.id)
+        (copy / "lessons" / "src" / f"{lesson.id}.py").write_text(text)
+        book = nbformat.reads(book, as_version=4)
+        for cell in book.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(book, copy / "lessons" / f"{lesson.id}.ipynb")
+    return copy
+
+
+@pytest.fixture
+def lab(course, tmp_path, time_to_end):
+    """The address of a JupyterLab that `make lab` opened on `course`, with its token."""
+    made = sorted(Path(sys.prefix).glob(".mpcourse-*"))
+    if not made:
+        pytest.skip(f"{sys.prefix} is no environment that `make setup` made: run `make test-browser`")
+    # An outer make's settings are none of this one's. And a learner sees progress bars, and has no settings yet.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "TQDM_DISABLE"}
+    environment |= {"MPCOURSE_ROOT": str(course), "MPCOURSE_HOME": str(tmp_path / "progress")}
+    environment |= {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    # -o: an environment older than pyproject.toml is not made again under the test that runs in it.
+    command = ["make", "-o", str(made[0]), "lab", f"VENV={sys.prefix}", "LAB_ARGS=--no-browser --port=0"]
+    log = tmp_path / "lab.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT
+        )
+    try:
+        deadline, address = time.monotonic() + 60, None
+        while not address:
+            assert time.monotonic() < deadline and server.poll() is None, log.read_text()
+            address = re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)\S*\?token=(\w+)", log.read_text())
+            time.sleep(0.1)
+        yield address[1], address[2]
+    finally:
+        server.terminate()  # make hands it on to JupyterLab, which ends its kernels
+        server.wait(timeout=20)
+
+
+@pytest.fixture
+def screenshots(tmp_path):
+    """Where pictures of pages go: $MPCOURSE_SCREENSHOTS, else the test's own folder."""
+    folder = Path(os.environ.get("MPCOURSE_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def chromium():
+    """Selenium's webdriver, and the paths of Chromium and of its driver."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: run `make test-browser`")
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in programs:
+        pytest.skip("no Chromium: apt-get install chromium chromium-driver")
+    return webdriver, *programs
+
+
+@pytest.fixture
+def page(chromium, lab, tmp_path, screenshots, time_to_end):
+    """The browser's page, in which no lesson is open yet. What it shows at the end, or at a failure, is pictured."""
+    webdriver, program, driver = chromium
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for option in (*OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", *["--no-sandbox"] * (os.geteuid() == 0)):
+        options.add_argument(option)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        page = Page(browser, *lab)
+        yield page
+        browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))
+    finally:
+        browser.quit()
