@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 Large batches
 #
-# **What does a bigger batch do to learning?** About 50 minutes, and 60 for its exercises.
+# **What does a bigger batch do to learning?** About 60 minutes, and 65 for its exercises.
 #
 # With p GPUs at work the batch is p times as large. Lesson 08 asked how fast that is. But an epoch then has p times
 # fewer updates. The notes on the ChainerMN talk of 2017 say what came of it: with 128 GPUs the learning curve still
