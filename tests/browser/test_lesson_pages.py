@@ -1,6 +1,6 @@
 """Lessons in a real browser: JupyterLab as `make lab` opens it, run from the menu, seen, its sliders moved by keys.
 
-Selenium and not Playwright: it is a tenth of the size, and drives any Chromium that comes with a driver, as Debian's
+Selenium and not Playwright: it is a quarter of the size, and drives any Chromium that comes with a driver, as Debian's
 does; Playwright promises to work with the builds that it downloads.
 """
 
@@ -44,8 +44,8 @@ def test_a_lesson_runs_shows_its_figures_and_follows_its_sliders(name, page, scr
     page.show_all()
     seen = page.look()
     assert seen["prompts"] == [f"[{n + 1}]:" for n in range(len(cells))]
-    committed = [o for c in cells for o in c.outputs if any(kind.startswith("image/") for kind in o.get("data", {}))]
-    assert len(seen["figures"]) >= len(committed) > 0
+    committed = sum(any(kind.startswith("image/") for kind in o.get("data", {})) for c in cells for o in c.outputs)
+    assert len(seen["figures"]) >= committed > 0
     assert all(own == shown > 0 for own, shown in seen["figures"]), "a figure is empty, or was shrunk to fit the page"
 
     assert len(page.sliders()) == sliders_asked(name)
