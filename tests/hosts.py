@@ -29,7 +29,10 @@ PASSWORD = "four words in a row"  # root's, on all hosts
 HASHED = "$6$mpcourse$R0iEl/K10SA9dg6MAmT2/jBL5yTkHSUUiHw8thAW3uOCkHIPYqa1oCUx03ODeiP5kioq4bnwf7Ae/ofsgTPZV/"
 NAMESPACES = ("--net", "--uts", "--ipc", "--pid", "--mount")
 TOOLS = ("unshare", "nsenter", "mount", "ip", "tc", "ssh", "ssh-keygen")
-SSHD = shutil.which("sshd", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+os.environ["PATH"] = os.pathsep.join(
+    (os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")
+)  # where tc and sshd are
+SSHD = shutil.which("sshd")
 
 # The first process of a host. It ends with the test, whatever becomes of that: its standard input is closed then.
 INIT = """
