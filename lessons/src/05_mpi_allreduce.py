@@ -463,7 +463,7 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
 
 # %% [markdown]
 # `allreduce` is the course's own: it picks doubling, the ring or Rabenseifner by their formulas. Short arrays take it
-# about twice as long as MPI, and that is Python's time. gloo hands each sum to a thread, which costs it a fraction of
+# up to twice as long as MPI, and that is Python's time. gloo hands each sum to a thread, which costs it a fraction of
 # a millisecond. Long arrays go in pieces of half a megabyte, and each piece is added while it is in the core's cache:
 # there MPI is reached, or overtaken.
 #
