@@ -238,6 +238,7 @@ def test_a_host_that_does_not_know_the_name_of_this_machine_is_told_if_the_launc
         assert quiet(a, b)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.ranks
 @nft
 @on_hosts

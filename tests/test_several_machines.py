@@ -27,7 +27,7 @@ def blocks(*kinds: str) -> list[str]:
 def try_block(host: Host, block: str, folder: Path, environment: dict[str, str]) -> tuple[bool, str]:
     """Whether a block, run as a script on `host` in `folder`, does and prints what it says; what it printed."""
     given = [f"{name}={value}" for name, value in environment.items()]
-    done = host.run("env", "-C", folder, *given, "sh", "-e", "-c", block, timeout=60)
+    done = host.run("env", "-C", folder, *given, "sh", "-e", "-c", block, timeout=150)
     printed = clean(done.stdout) + done.stderr
     expected = re.findall(r"^\S.* {2,}# (.*)$", block, re.MULTILINE)
     return done.returncode == 0 and all(text in printed for text in expected), f"{block}\n{printed}"
@@ -52,6 +52,7 @@ def test_the_guide_and_the_doctor_name_the_same_cures():
         assert all(setting in GUIDE for setting in settings.split())
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.ranks
 @on_hosts
 def test_every_step_of_the_guide_prints_what_it_says(tmp_path, environment):
