@@ -59,10 +59,6 @@ STEPS = (
         "All ranks together take batch x ranks examples in a step: the more ranks, the fewer steps has an epoch.",
     ),
     Rule(lambda c: math.ceil(c.examples / (c.batch * c.nodes)), "The examples are shared by ranks, not by nodes."),
-    Rule(
-        lambda c: math.ceil(math.ceil(c.examples / c.batch) / c.ranks) + 1,
-        "One step too many: where examples divide, none is left for a step more.",
-    ),
     Rule(lambda c: c.examples // (c.batch * c.ranks) + 1, "One step too many where examples divide without a rest."),
     Rule(lambda c: 1, "That is one step: an epoch has ceil(examples / (batch x ranks)) of them."),
 )
