@@ -261,6 +261,11 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
         assert done.stdout.split() == wanted, (seed, chain, done.stderr[-2000:])
 
 
+def test_a_rank_that_waits_in_the_roll_call_goes_on_with_its_sums(mpirun):
+    done = mpirun(2, KILLED.with_name("data_parallel_meanwhile.py"))
+    assert done.stdout.split() == ["{1.5}"] * 2, done.stderr
+
+
 def test_the_benchmark_compares_parameters_and_measures_all_sides(mpirun):
     from mpcourse.bench.data_parallel import SIDES, Case, _records
     from mpcourse.bench.over_ranks import measured

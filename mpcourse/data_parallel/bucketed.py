@@ -206,5 +206,9 @@ class BucketedCommunicator(Communicator):
             bucket.begin(self.under_way, self._tag, 1 / self.size)
             self._tag += len(bucket.packing.rows)
             self._begun += 1
+        self._poll()
+
+    def _poll(self) -> None:
+        """Also while this rank waits in the roll call: the last one would sum before it comes, the others after it."""
         for bucket in self.buckets[: self._begun]:
             bucket.poll()

@@ -149,6 +149,9 @@ class Communicator:
         """Sum a row of numbers in the host's memory over all ranks, in place."""
         allreduce(self.comm, row)
 
+    def _poll(self) -> None:
+        """Move on what was begun. Without buckets nothing is under way."""
+
     def _packing(self, parameters: list[torch.Tensor]) -> Packing:
         if not _same(parameters, self._packed[0]):
             self._packed = parameters, Packing(parameters)  # only of the last: rows are as large as the model
@@ -176,7 +179,8 @@ class Communicator:
         """
         without = {name for name, p in held.items() if p.grad is None} if without is None else without
         flags = MISSING * bool(without) | NOT_FINITE * (bad is not None)
-        told = self.roll_call.meet(doing, self._signature(held), -1 if examples is None else examples, flags)
+        count = -1 if examples is None else examples
+        told = self.roll_call.meet(doing, self._signature(held), count, flags, meanwhile=self._poll)
         if len({alike for alike, _, _ in told}) > 1:
             check_alike(self.comm, held)
         counts = [count for _, count, _ in told]

@@ -7,6 +7,7 @@ say nothing. A roll call gathers a few bytes of each rank, which takes microseco
 import struct
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ class RollCall:
         if not self._virtual:
             weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
 
-    def meet(self, doing: str, *numbers: int) -> list[tuple[int, ...]]:
+    def meet(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = lambda: None) -> list[tuple[int, ...]]:
         """What each rank said as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
 
+        meanwhile: what a real rank does, again and again, while it waits for the others.
         Raises RankFailed on every rank where they are about to do different things, or where one has ended.
         """
         self._calls += 1
@@ -42,7 +44,7 @@ class RollCall:
         if self._virtual:  # where a rank that does not come is told anyway
             self.comm.Allgather(own, every)
         else:
-            self._gather(own, every, doing)
+            self._gather(own, every, doing, meanwhile)
         found = [struct.unpack(form, row) for row in every]
         names = [row[0].rstrip(b"\0").decode() for row in found]
         if len(set(names)) > 1:
@@ -60,7 +62,7 @@ class RollCall:
         else:
             self._wait(request, doing, status)
 
-    def _gather(self, own: np.ndarray, every: np.ndarray, doing: str) -> None:
+    def _gather(self, own: np.ndarray, every: np.ndarray, doing: str, meanwhile: Callable[[], object]) -> None:
         """Everybody's row, in ceil(lg p) rounds (Bruck et al. 1997).
 
         By single messages: a receive that will never end can be taken back, and a collective call cannot.
@@ -73,7 +75,7 @@ class RollCall:
             receiving = comm.Irecv(rows[known : known + count], (comm.rank + known) % p)
             sending = comm.Isend(rows[:count], (comm.rank - known) % p)
             try:
-                self._wait(receiving, doing)
+                self._wait(receiving, doing, meanwhile=meanwhile)
             except RankFailed:
                 receiving.Cancel()
                 receiving.Free()
@@ -82,9 +84,12 @@ class RollCall:
             known += count
         every[:] = np.roll(rows, comm.rank, 0)
 
-    def _wait(self, request: Any, doing: str, status: Any = None) -> None:
+    def _wait(
+        self, request: Any, doing: str, status: Any = None, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
         begun, asked = 0.0, 0
         while not request.Test(status):
+            meanwhile()
             asked += 1
             if asked % 64:
                 continue
