@@ -30,6 +30,7 @@ def test_the_untouched_exercise_fails_as_not_written_yet(exercise, tmp_path):
     verdict = check(exercise, file, exercise.sizes[:1])
     assert verdict.kind == "not written yet"
     assert verdict.headline.startswith(f"{exercise.name}: ")
+    assert "is as it was" in verdict.why  # though a stub may come with code beside the raise
 
 
 @EACH

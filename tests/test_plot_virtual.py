@@ -475,6 +475,16 @@ def test_the_image_above_sliders_is_as_large_as_the_notebooks_other_figures(kern
     assert 0.4 < half / wide < 0.6
 
 
+def test_panels_show_the_same_curves_against_other_quantities():
+    made = plot.panels({"step": {"a": ([1, 10], [2, 3])}, "second": {"a": ([5, 50], [2, 3])}}, "y", "title")
+    left, right = made.axes
+    assert [axis.get_xlabel() for axis in made.axes] == ["step", "second"] and left.get_ylim() == right.get_ylim()
+    assert [list(axis.lines[0].get_xdata()) for axis in made.axes] == [[1, 10], [5, 50]]
+    assert left.get_xscale() == "log" and [t.get_text() for t in left.get_legend().get_texts()] == ["a"]
+    with pytest.raises(ValueError, match="no curves"):
+        plot.panels({"step": {}}, "y", "title")
+
+
 def test_a_slider_without_values_is_refused():
     with pytest.raises(ValueError, match="'batch' needs values"):
         plot.sliders(lambda batch: None, batch=[])

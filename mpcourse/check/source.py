@@ -34,10 +34,10 @@ def shown_path(file: Path) -> str:
     return relative if relative.count(os.pardir + os.sep) <= 1 else str(file)
 
 
-def raises_not_implemented(file: Path, line: int | None) -> tuple[str, bool] | None:
-    """The function in which `line` is a `raise NotImplementedError`, and whether it holds other code too.
+def raises_not_implemented(file: Path, line: int | None, stub: str) -> tuple[str, bool] | None:
+    """The function in which `line` is a `raise NotImplementedError`, and whether it holds code that `stub` has not.
 
-    None where that line is something else: then a library raised the exception.
+    stub: the exercise's text before anyone wrote in it. None where that line is something else: then a library raised the exception.
     """
     tree = ast.parse(read_source(file))
     raises = [n for n in ast.walk(tree) if isinstance(n, ast.Raise) and line in range(n.lineno, _end(n) + 1)]
@@ -47,7 +47,8 @@ def raises_not_implemented(file: Path, line: int | None) -> tuple[str, bool] | N
     if not around:
         return "the file", False
     function = around[-1]  # ast.walk goes from the outside in
-    other = [n for n in function.body if n is not raises[0] and not _is_text(n)]
+    given = {ast.dump(n) for n in ast.walk(ast.parse(stub)) if isinstance(n, ast.stmt)}
+    other = [n for n in function.body if n is not raises[0] and not _is_text(n) and ast.dump(n) not in given]
     return function.name, bool(other)
 
 

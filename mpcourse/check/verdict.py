@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse.check import hangs
+from mpcourse.check.manifest import load_course
 from mpcourse.check.rank import Report
 from mpcourse.check.source import raises_not_implemented, shown_path, source_lines
+from mpcourse.check.stubs import stub_of
 from mpcourse.check.vanished import vanished
 from mpcourse.check.watch import Ending
 
@@ -95,6 +97,11 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
     return verdict
 
 
+def _stub(name: str) -> str:
+    course = load_course()
+    return stub_of(course, course.find(name))
+
+
 # The report that tells most comes first when ranks fail in different ways.
 _ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "between ranks", "left over", "passed")
 
@@ -102,7 +109,7 @@ _ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "between rank
 def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: Any, file: Path) -> None:
     verdict.rank, verdict.line, verdict.why = report.rank, report.line, report.why
     where = at(code(report.line))
-    stub = raises_not_implemented(file, report.line) if report.kind == "stub" else None
+    stub = raises_not_implemented(file, report.line, _stub(verdict.exercise)) if report.kind == "stub" else None
     if stub:
         function, other = stub
         verdict.kind, verdict.headline = "not written yet", report.message or "NotImplementedError"

@@ -56,6 +56,7 @@ class ManyRuns:
         self.record_every = record_every or self.steps_per_epoch
         self.step, self.seconds = 0, 0.0
         self.curves = [LearningCurve() for _ in self.seeds]
+        self._inputs = self.images.new_empty(len(self.seeds) * batch_size, self.images.shape[1])
         self._orders, self._epoch = torch.empty(0), -1
         self._generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
 
@@ -70,7 +71,7 @@ class ManyRuns:
         summed, seen = torch.zeros(len(self.seeds), dtype=torch.float64), 0
         while self.step < last:
             chosen = self._batch()
-            losses, gradients = self.models.gradients(self.images[chosen], self.labels[chosen])
+            losses, gradients = self.models.gradients(self._taken(chosen), self.labels[chosen])
             self.optimizer.step(gradients, self.rates[self.step])
             summed += losses * chosen.shape[1]
             seen += chosen.shape[1]
@@ -114,6 +115,12 @@ class ManyRuns:
             self._orders = torch.stack([torch.randperm(len(self.labels), generator=g) for g in self._generators])
             self._epoch += 1
         return self._orders[:, i * self.batch_size : (i + 1) * self.batch_size]
+
+    def _taken(self, chosen: torch.Tensor) -> torch.Tensor:
+        """These images, (S, batch, inputs), in memory that is used again: it may be hundreds of megabytes."""
+        place = self._inputs[: chosen.numel()]
+        torch.index_select(self.images, 0, chosen.flatten(), out=place)
+        return place.view(*chosen.shape, -1)
 
     def _record(self, losses: list[float]) -> None:
         epoch = self.step / self.steps_per_epoch

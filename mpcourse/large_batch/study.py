@@ -18,7 +18,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -86,18 +86,7 @@ def run_study(comm: Any, study: Study, folder: Folder, mpi: str = "") -> None:
 def work(study: Study, data: Dataset, folder: Folder, task: int) -> Iterator[None]:
     """Train the runs of a task, from its snapshot if there is one; yield after each record. Its results are saved."""
     numbers, runs, examples = study.tasks()[task], study.runs(), len(data.train)
-    chosen = [runs[number] for number in numbers]
-    trained = ManyRuns(
-        study.widths,
-        data,
-        chosen[0].batch,
-        [run.seed for run in chosen],
-        torch.stack([study.rates(run, examples) for run in chosen], 1),
-        study.momentum,
-        study.weight_decay,
-        study.trust_coefficient if chosen[0].optimizer == "lars" else None,
-        study.record_every,
-    )
+    trained = train_task(study, data, numbers)
     if (state := folder.snapshot(task)) is not None:
         trained.load_state_dict(state)
     saved = time.perf_counter()
@@ -108,11 +97,28 @@ def work(study: Study, data: Dataset, folder: Folder, task: int) -> Iterator[Non
             saved = time.perf_counter()
         yield
     rows = []
-    for number, run, curve in zip(numbers, chosen, trained.curves, strict=True):
+    for number, curve in zip(numbers, trained.curves, strict=True):
+        run = runs[number]
         scaled = study.schedule(run, examples).peak
         row = {"run": number} | vars(run) | {"scaled_rate": scaled, "base_batch": study.base_batch}
         rows.append(row | summary(curve, study.target))
     folder.save(task, rows, dict(zip(numbers, trained.curves, strict=True)))
+
+
+def train_task(study: Study, data: Dataset, numbers: Sequence[int]) -> ManyRuns:
+    """The runs of these numbers, which are one task's, before their first step."""
+    chosen = [study.runs()[number] for number in numbers]
+    return ManyRuns(
+        study.widths,
+        data,
+        chosen[0].batch,
+        [run.seed for run in chosen],
+        torch.stack([study.rates(run, len(data.train)) for run in chosen], 1),
+        study.momentum,
+        study.weight_decay,
+        study.trust_coefficient if chosen[0].optimizer == "lars" else None,
+        study.record_every,
+    )
 
 
 def _options() -> argparse.Namespace:

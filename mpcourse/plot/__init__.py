@@ -7,6 +7,7 @@ from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import lines
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost
+from mpcourse.plot.panels import panels
 from mpcourse.plot.parts import parts
 from mpcourse.plot.points import points
 from mpcourse.plot.schedule import schedule
@@ -29,6 +30,7 @@ __all__ = [
     "memory",
     "memory_bill",
     "message_cost",
+    "panels",
     "parts",
     "points",
     "schedule",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from mpcourse.plot.style import INK, MARKERS, color, figure, label
@@ -9,17 +10,23 @@ from mpcourse.plot.style import INK, MARKERS, color, figure, label
 
 def lines(
     x: Sequence[float],
-    rows: Mapping[str, Sequence[float]],
+    rows: Mapping[str, Sequence[float] | Sequence[Sequence[float]]],
     x_label: str,
     y_label: str,
     title: str,
     references: Mapping[str, float] | None = None,
     log: bool = True,
 ) -> Figure:
-    """rows: name -> a value for each x. references: name -> a height to compare with. log: x grows by factors."""
+    """rows: name -> for each x a value, or several (of one seed each): then their mean, and a band from least to most.
+
+    NaN leaves a place out. references: name -> a height to compare with. log: x grows by factors.
+    """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
-        axis.plot(x, values, color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5, label=name)
+        heights = np.array(values, float).reshape(len(x), -1)
+        axis.plot(x, heights.mean(1), color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5, label=name)
+        if heights.shape[1] > 1:
+            axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
     for name, height in (references or {}).items():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
         axis.annotate(name, (x[0], height), (0, 4), textcoords="offset points", fontsize=8, color=INK)

@@ -1,0 +1,56 @@
+"""What a study's rows say: the best setting for each batch, and the batch from which more examples stop helping."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+import numpy as np
+
+from mpcourse.large_batch.tables import Row
+
+AXES = ("optimizer", "rule", "rate", "warmup")  # what may differ between a batch's settings
+
+
+def tuned(rows: Sequence[Row], column: str, least: bool = False) -> dict[int, list[Row]]:
+    """For each batch the rows of its best setting, one a seed: that with the largest mean of this column, or the least.
+
+    A setting of which some run has nothing there, as where it never came to the target, is none of the best; a batch
+    that has no other is left out.
+    """
+    settings: dict[int, dict[tuple, list[Row]]] = {}
+    for row in rows:
+        settings.setdefault(row["batch"], {}).setdefault(tuple(row[axis] for axis in AXES), []).append(row)
+    found = {}
+    for batch, each in sorted(settings.items()):
+        whole = [runs for runs in each.values() if all(run[column] is not None for run in runs)]
+        if whole:
+            found[batch] = (min if least else max)(whole, key=lambda runs: mean(run[column] for run in runs))
+    return found
+
+
+@dataclass(frozen=True)
+class Critical:
+    """A curve of steps against batch: least_steps (1 + batch / B), where B is a batch in examples.
+
+    batch: the critical one, at which twice the least steps are needed, and twice the least examples.
+    """
+
+    least_steps: float
+    batch: float
+
+    def steps(self, batch: float) -> float:
+        return self.least_steps * (1 + self.batch / batch)
+
+
+def critical_batch(steps: Mapping[int, float]) -> Critical:
+    """The curve nearest to the measured steps to a target, by batch; nearest in the logarithm of steps.
+
+    McCandlish et al. (2018), equation 2.11. Raises ValueError unless there are two batches or more.
+    """
+    if len(steps) < 2 or min(*steps, *steps.values()) <= 0:
+        raise ValueError(f"steps above 0 at two batches or more tell where they bend: got {dict(steps)}")
+    batches, wanted = np.array(list(steps), float), np.log(list(steps.values()))
+    tried = np.geomspace(batches.min() / 1000, batches.max() * 1000, 60_001)  # of a ratio of 1.0004 or less
+    offsets = wanted - np.log1p(tried[:, None] / batches)  # the logarithm of least_steps that each point asks for
+    nearest = int(offsets.var(axis=1).argmin())
+    return Critical(float(np.exp(offsets[nearest].mean())), float(tried[nearest]))

@@ -1,0 +1,26 @@
+"""What a measured figure depends on: versions, and the processor."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Python's, and those of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def processor() -> str:
+    """The instruction set, and the processor's name where the system tells one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{platform.machine()} {name}".strip()
