@@ -325,17 +325,38 @@ assert all(torch.allclose(a, b, rtol=0, atol=1e-4) for other in grads[1:] for a,
 #   gradients are there, while the layers before still compute theirs. That is called overlap. PyTorch's
 #   DistributedDataParallel (DDP) does this.
 #
-# Overlap as a picture, with two machines of one rank each: what rank 0 computes, and what it sends. Forward is the
-# first bar. Backward goes from the last layer to the first.
+# As pictures: what rank 0 computes, and what it sends. Forward is the first bar. Backward goes from the last layer to
+# the first. First on two machines of one rank each.
 
 # %%
-def picture(name, title):
-    done, begin, end = step_by(name, 2, "10 GbE")
-    plot.timeline(done.events, title, begin, end, ["rank 0", "rank 0 -> rank 1"])
+def picture(name, title, lanes=("rank 0", "rank 0 -> rank 1"), size=2, link="10 GbE"):
+    done, begin, end = step_by(name, size, link)
+    plot.timeline(done.events, title, begin, end, lanes)
     return end - begin
 
 
-flat_step = picture("flat", "flat: first all gradients, then their sum")
+picture("naive", "naive: first all gradients, then a sum for each parameter")
+None
+
+# %%
+flat_step = picture("flat", "flat: first all gradients, then one sum of them all")
+
+# %% [markdown]
+# Hierarchical, on two machines of two ranks: rank 1's gradients come to rank 0. Then only ranks 0 and 2 use the slow
+# link. Then rank 1 is told.
+
+# %%
+picture(
+    "hierarchical",
+    "hierarchical: inside a machine, between machines, inside",
+    lanes=["rank 0", "rank 1 -> rank 0", "rank 0 -> rank 2", "rank 0 -> rank 1"],
+    size=4,
+    link=Topology(nodes=[0, 0, 1, 1], inside="PCIe 3.0 x16", between="10 GbE"),
+)
+None
+
+# %% [markdown]
+# And bucketed, on one rank a machine again.
 
 # %%
 bucketed_step = picture("bucketed", "bucketed: a layer's sum travels while the layers before it compute")
