@@ -12,6 +12,7 @@
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
@@ -81,7 +82,8 @@ try:
     run(lambda comm: swap(comm, 1000), 2)
 except Deadlock as error:
     stuck = error
-print(stuck)
+for line in str(stuck).splitlines():
+    print(fill(line, 100))
 
 # %%
 plot.deadlock(stuck)
@@ -160,7 +162,7 @@ for program in (too_long, other_type, no_wait, one_without):
     try:
         run(program, 2)
     except ClusterError as error:
-        print(f"{program.__name__}: {str(error).splitlines()[-1]}\n")
+        print(fill(f"{program.__name__}: {str(error).splitlines()[-1]}", 100), end="\n\n")
 
 
 # %% [markdown]

@@ -37,7 +37,8 @@ def shown_path(file: Path) -> str:
 def raises_not_implemented(file: Path, line: int | None, stub: str) -> tuple[str, bool] | None:
     """The function in which `line` is a `raise NotImplementedError`, and whether it holds code that `stub` has not.
 
-    stub: the exercise's text before anyone wrote in it. None where that line is something else: then a library raised the exception.
+    stub: the exercise's text before anyone wrote in it. None where that line is something else: then a library raised
+    the exception.
     """
     tree = ast.parse(read_source(file))
     raises = [n for n in ast.walk(tree) if isinstance(n, ast.Raise) and line in range(n.lineno, _end(n) + 1)]

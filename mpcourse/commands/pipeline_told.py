@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import statistics
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from mpcourse.errors import UserError
 from mpcourse.pipeline import Execution, Schedule, measured_costs, replay
 
 EPS = torch.finfo(torch.float32).eps
+WIDTH = 100  # of lines: a notebook breaks longer ones within words
 
 
 @torch.no_grad()
@@ -59,8 +61,12 @@ def tell(
     grew = ". It grew: a lower --lr helps." if losses[-1] > losses[0] else ""
     print("Loss by epoch:", " ".join(f"{loss:.3f}" for loss in losses) + grew)
     print(f"{100 * accuracy:.1f} % of the test digits are classified rightly.")
-    print(difference(told))
-    print(durations(ranks, options, *(1e3 * statistics.median(times) for times in (seconds, *alone))))
+    _say(difference(told))
+    _say(durations(ranks, options, *(1e3 * statistics.median(times) for times in (seconds, *alone))))
+
+
+def _say(text: str) -> None:
+    print(textwrap.fill(text, WIDTH))
 
 
 def durations(ranks: int, options: argparse.Namespace, step: float, at_once: float, in_turn: float) -> str:
@@ -83,7 +89,7 @@ def draw(options: argparse.Namespace, schedule: Schedule, executions: list[Execu
     measured = _in_ms(later[len(later) // 2])
     predicted = replay(schedule, measured_costs([_in_ms(e) for e in later]))
     equal = replay(schedule)
-    print(
+    _say(
         f"The ranks together compute {sum(measured.busy):.0f} ms of a step. "
         f"Bubble: measured {100 * measured.bubble:.1f} %, predicted {100 * predicted.bubble:.1f} % from the measured "
         f"forwards and backwards, {100 * equal.bubble:.1f} % if all stages took the same."
