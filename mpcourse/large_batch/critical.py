@@ -1,4 +1,4 @@
-"""What a study's rows say: the best setting for each batch, and the batch from which more examples stop helping."""
+"""What a study's rows say: the best setting for each batch, and the batch from which on more examples help less."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,3 +54,22 @@ def critical_batch(steps: Mapping[int, float]) -> Critical:
     offsets = wanted - np.log1p(tried[:, None] / batches)  # the logarithm of least_steps that each point asks for
     nearest = int(offsets.var(axis=1).argmin())
     return Critical(float(np.exp(offsets[nearest].mean())), float(tried[nearest]))
+
+
+def noise_until(rows: Sequence[Row], target: float) -> float:
+    """The noise scale on the way to this test accuracy, in examples: its mean over updates, of runs of one setting.
+
+    rows: of a noise.csv. At each update it is the ratio of two means over runs, of tr(Sigma) and of |G|^2; a run counts
+    until it is at the target. Where batches are large, this mean over updates is what the critical batch should be
+    (McCandlish et al. 2018, appendix D). Raises ValueError without rows.
+    """
+    if not rows:
+        raise ValueError("no rows to average over")
+    arrived: set[int] = set()
+    at: dict[int, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["step"]):
+        if row["run"] not in arrived:
+            at.setdefault(row["step"], []).append(row)
+        if row["test_accuracy"] >= target:
+            arrived.add(row["run"])
+    return mean(mean(r["trace"] for r in each) / mean(r["gradient_square"] for r in each) for each in at.values())

@@ -1,0 +1,190 @@
+"""The studies that come with the course, and what is read out of them."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from mpcourse import plot
+from mpcourse.data import digits
+from mpcourse.errors import UserError
+from mpcourse.large_batch import ManyRuns
+from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
+from mpcourse.large_batch.noise_along import COLUMNS, measure
+from mpcourse.large_batch.shipped import names, shipped, shipped_noise
+from mpcourse.large_batch.tables import as_csv, read_curves, read_rows
+
+STUDIES = [
+    "digits-epochs",
+    "digits-steps",
+    "glyphs-epochs",
+    "glyphs-lars",
+    "glyphs-rules",
+    "glyphs-small",
+    "glyphs-steps",
+]
+
+
+def row(batch, rate, seed, steps, accuracy=0.9):
+    settings = {"batch": batch, "optimizer": "sgd", "rule": "none", "rate": rate, "warmup": 0.0, "seed": seed}
+    return settings | {"steps_to_target": steps, "final_accuracy": accuracy}
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(as_csv(["run", "rule", "rate", "reached"], [[0, "none", 0.1234567, None], [1, "sqrt", 1.0, 25]]))
+    assert path.read_text() == "run,rule,rate,reached\n0,none,0.123457,\n1,sqrt,1,25\n"
+    assert read_rows(path) == [
+        {"run": 0, "rule": "none", "rate": 0.123457, "reached": None},
+        {"run": 1, "rule": "sqrt", "rate": 1, "reached": 25},
+    ]
+
+
+def test_curves_are_told_apart_by_their_run(tmp_path):
+    path = tmp_path / "curves.csv"
+    columns = ["run", "step", "epoch", "seconds", "train_loss", "test_accuracy"]
+    path.write_text(
+        as_csv(columns, [[3, 10, 0.5, 1.0, 2.3, 0.1], [3, 20, 1.0, 2.0, math.nan, 0.2], [7, 10, 0, 0, 0, 1]])
+    )
+    found = read_curves(path)
+    assert list(found) == [3, 7]
+    assert found[3].step == [10, 20] and math.isnan(found[3].train_loss[1]) and found[7].test_accuracy == [1]
+
+
+# -- reading a study out ---------------------------------------------------------------------------------------------
+
+
+def test_the_best_setting_is_that_of_the_best_mean_over_seeds():
+    rows = [row(32, 0.1, 0, 10, 0.95), row(32, 0.1, 1, 30, 0.85), row(32, 0.2, 0, 15, 0.91), row(32, 0.2, 1, 15, 0.91)]
+    assert [r["rate"] for r in tuned(rows, "final_accuracy")[32]] == [0.2, 0.2]
+    assert [r["steps_to_target"] for r in tuned(rows, "steps_to_target", least=True)[32]] == [15, 15]
+
+
+def test_a_setting_of_which_one_seed_never_arrives_is_not_the_best():
+    rows = [row(64, 0.1, 0, 40), row(64, 0.1, 1, 50), row(64, 0.2, 0, 10), row(64, 0.2, 1, None), row(32, 0.1, 0, None)]
+    found = tuned(rows, "steps_to_target", least=True)
+    assert list(found) == [64] and [r["rate"] for r in found[64]] == [0.1, 0.1]
+
+
+def test_the_critical_batch_of_an_exact_curve_is_found():
+    exact = Critical(150.0, 420.0)
+    found = critical_batch({batch: exact.steps(batch) for batch in (32, 64, 512, 4096, 16384)})
+    assert found.batch == pytest.approx(420, rel=1e-3) and found.least_steps == pytest.approx(150, rel=1e-3)
+    assert exact.steps(420) == 300
+
+
+@pytest.mark.parametrize("steps", [{}, {32: 100}, {32: 100, 64: 0}])
+def test_a_critical_batch_needs_points(steps):
+    with pytest.raises(ValueError, match="two batches or more"):
+        critical_batch(steps)
+
+
+# -- the noise scale along a run -------------------------------------------------------------------------------------
+
+
+def test_the_measured_noise_is_that_of_all_examples():
+    data = digits()
+    runs = ManyRuns((64, 16, 10), data, 64, [0, 1], torch.full((8, 2), 0.1, dtype=torch.float64), record_every=8)
+    runs.advance()
+    found = measure(runs, data.train, torch.Generator().manual_seed(0), small=32, parts=400)
+    images, labels = data.train.flat(), data.train.labels
+    for i, (square, trace) in enumerate(found):
+        each = []
+        for image, label in zip(images, labels, strict=True):  # of one example each
+            _, gradients = runs.models.gradients(image.expand(2, 1, -1), label.expand(2, 1))
+            each.append(torch.cat([g[i].flatten() for g in gradients]).double())
+        rows = torch.stack(each)
+        assert square == pytest.approx(float(rows.mean(0).square().sum()), rel=0.05)
+        assert trace == pytest.approx(float(rows.var(0, correction=0).sum()), rel=0.05)
+
+
+def test_a_noise_study_writes_a_row_for_each_record(tmp_path):
+    study = tmp_path / "s.toml"
+    study.write_text("batch = 256\nrate = [0.1, 0.2]\nseed = 2\nsteps = 4\nrecord_every = 2\n")
+    command = [sys.executable, "-m", "mpcourse.large_batch.noise_along", str(study), str(tmp_path / "out")]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    rows = read_rows(tmp_path / "out" / "noise.csv")
+    assert list(rows[0]) == list(COLUMNS)
+    assert [(r["run"], r["rate"], r["seed"], r["step"]) for r in rows if r["seed"] == 1] == [
+        *((1, 0.1, 1, 2), (3, 0.2, 1, 2)),
+        *((1, 0.1, 1, 4), (3, 0.2, 1, 4)),
+    ]
+    study.write_text("batch = 256\n")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr == f"mpcourse: {study}: rate is missing, e.g. rate = [32, 128]\n"
+
+
+def test_noise_counts_until_a_run_arrives():
+    def told(run, step, accuracy, square, trace):
+        return {"run": run, "step": step, "test_accuracy": accuracy, "gradient_square": square, "trace": trace}
+
+    rows = [told(0, 10, 0.5, 2.0, 100.0), told(0, 20, 0.9, 1.0, 300.0), told(0, 30, 0.9, 1.0, 9e9)]
+    rows += [told(1, 10, 0.5, 2.0, 300.0), told(1, 20, 0.6, 1.0, 100.0), told(1, 30, 0.9, 1.0, 600.0)]
+    assert noise_until(rows, 0.9) == pytest.approx((400 / 4 + 400 / 2 + 600) / 3)
+    with pytest.raises(ValueError, match="no rows"):
+        noise_until([], 0.9)
+
+
+# -- what is shipped -------------------------------------------------------------------------------------------------
+
+
+def test_all_studies_are_there():
+    assert names() == STUDIES
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_results_are_those_of_the_study_beside_them(name):
+    found = shipped(name)
+    assert found.manifest["study"] == json.loads(json.dumps(asdict(found.study)))
+    assert f"{name}.toml" in found.manifest["sessions"][-1]["command"]
+    runs = found.study.runs()
+    assert [[r[axis] for axis in vars(runs[0])] for r in found.rows] == [[*vars(run).values()] for run in runs]
+    assert list(found.curves) == list(range(len(runs))) and len(found.study.seed) >= 5
+    for told, curve in zip(found.rows, found.curves.values(), strict=True):
+        assert curve.test_accuracy[-1] == pytest.approx(told["final_accuracy"])
+        assert curve.step[-1] == told["steps"]
+
+
+def test_a_part_of_a_shipped_study_made_again_comes_out_the_same():
+    """Within rounding, which another machine does in another order: three of 360 examples."""
+    from mpcourse.large_batch.study import train_task
+
+    found = shipped("digits-epochs")
+    numbers = [r["run"] for r in found.chosen(batch=1024, rate=0.32)][:3]
+    curves = train_task(found.study, digits(), numbers).finish()
+    for number, curve in zip(numbers, curves, strict=True):
+        assert curve.test_accuracy[-1] == pytest.approx(found.curves[number].test_accuracy[-1], abs=0.009)
+        assert curve.train_loss[0] == pytest.approx(found.curves[number].train_loss[0], rel=1e-3)
+
+
+def test_the_noise_scale_predicts_the_critical_batch_within_a_factor_of_two():
+    """The figures that lesson 09 draws, from the committed rows: each batch at the rate that takes it there soonest."""
+    studies = [shipped(name).rows for name in ("glyphs-steps", "glyphs-small")]
+    best = {batch: rows for each in studies for batch, rows in tuned(each, "steps_to_target", least=True).items()}
+    needed = {batch: sum(r["steps_to_target"] for r in rows) / len(rows) for batch, rows in best.items()}
+    assert sorted(needed) == [32 * 2**i for i in range(10)]
+    critical = critical_batch(needed)
+    noise = shipped_noise()
+    for batch in (128, 256, 512, 1024):
+        own = [r for r in noise if r["batch"] == batch and r["rate"] == best[batch][0]["rate"]]
+        assert 0.5 < noise_until(own, 0.95) / critical.batch < 2, batch
+
+
+def test_a_study_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="no study is called 'mnist': there are digits-epochs, "):
+        shipped("mnist")
+
+
+def test_several_seeds_are_drawn_as_their_mean_and_a_band():
+    made = plot.lines([1, 2], {"a": [[3, 5], [4, 8]], "b": [1, math.nan]}, "x", "y", "title")
+    (axis,) = made.axes
+    assert list(axis.lines[0].get_ydata()) == [4, 6] and len(axis.collections) == 1
+    (band,) = axis.collections
+    assert {tuple(v) for v in band.get_paths()[0].vertices} == {(1, 3), (1, 5), (2, 4), (2, 8)}
