@@ -475,6 +475,14 @@ def test_the_image_above_sliders_is_as_large_as_the_notebooks_other_figures(kern
     assert 0.4 < half / wide < 0.6
 
 
+def test_several_seeds_are_drawn_as_their_mean_and_a_band():
+    made = plot.lines([1, 2], {"a": [[3, 5], [4, 8]], "b": [1, float("nan")]}, "x", "y", "title")
+    (axis,) = made.axes
+    assert list(axis.lines[0].get_ydata()) == [4, 6] and len(axis.collections) == 1
+    (band,) = axis.collections
+    assert {tuple(v) for v in band.get_paths()[0].vertices} == {(1, 3), (1, 5), (2, 4), (2, 8)}
+
+
 def test_panels_show_the_same_curves_against_other_quantities():
     made = plot.panels({"step": {"a": ([1, 10], [2, 3])}, "second": {"a": ([5, 50], [2, 3])}}, "y", "title")
     left, right = made.axes

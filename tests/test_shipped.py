@@ -4,20 +4,23 @@ import json
 import math
 import subprocess
 import sys
+import tomllib
 from dataclasses import asdict
+from statistics import mean
 
 import pytest
 import torch
 
-from mpcourse import plot
 from mpcourse.data import digits
 from mpcourse.errors import UserError
 from mpcourse.large_batch import ManyRuns
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
 from mpcourse.large_batch.noise_along import COLUMNS, measure
-from mpcourse.large_batch.shipped import names, shipped, shipped_noise
+from mpcourse.large_batch.shipped import FOLDER, names, shipped, shipped_noise
 from mpcourse.large_batch.tables import as_csv, read_curves, read_rows
+from tests.conftest import ROOT
 
+SIZES = [32 * 2**i for i in range(10)]
 STUDIES = [
     "digits-epochs",
     "digits-steps",
@@ -26,6 +29,7 @@ STUDIES = [
     "glyphs-rules",
     "glyphs-small",
     "glyphs-steps",
+    "glyphs-warmup",
 ]
 
 
@@ -80,6 +84,11 @@ def test_the_critical_batch_of_an_exact_curve_is_found():
     assert exact.steps(420) == 300
 
 
+def test_steps_that_do_not_bend_have_their_critical_batch_at_an_edge():
+    assert critical_batch({32: 100, 64: 100}).batch == pytest.approx(0.032)
+    assert critical_batch({32: 100, 64: 50}).batch == pytest.approx(64_000)
+
+
 @pytest.mark.parametrize("steps", [{}, {32: 100}, {32: 100, 64: 0}])
 def test_a_critical_batch_needs_points(steps):
     with pytest.raises(ValueError, match="two batches or more"):
@@ -130,6 +139,8 @@ def test_noise_counts_until_a_run_arrives():
     assert noise_until(rows, 0.9) == pytest.approx((400 / 4 + 400 / 2 + 600) / 3)
     with pytest.raises(ValueError, match="no rows"):
         noise_until([], 0.9)
+    with pytest.raises(ValueError, match="lost in the noise after 10 updates"):
+        noise_until([told(0, 10, 0.5, -1.0, 100.0)], 0.9)
 
 
 # -- what is shipped -------------------------------------------------------------------------------------------------
@@ -164,27 +175,63 @@ def test_a_part_of_a_shipped_study_made_again_comes_out_the_same():
         assert curve.train_loss[0] == pytest.approx(found.curves[number].train_loss[0], rel=1e-3)
 
 
-def test_the_noise_scale_predicts_the_critical_batch_within_a_factor_of_two():
-    """The figures that lesson 09 draws, from the committed rows: each batch at the rate that takes it there soonest."""
+def mean_accuracy(rows):
+    return 100 * mean(r["final_accuracy"] for r in rows)
+
+
+def soonest():
+    """Each batch of glyphs at the rate that takes it to 95 % in the fewest updates, and these."""
     studies = [shipped(name).rows for name in ("glyphs-steps", "glyphs-small")]
     best = {batch: rows for each in studies for batch, rows in tuned(each, "steps_to_target", least=True).items()}
-    needed = {batch: sum(r["steps_to_target"] for r in rows) / len(rows) for batch, rows in best.items()}
-    assert sorted(needed) == [32 * 2**i for i in range(10)]
-    critical = critical_batch(needed)
-    noise = shipped_noise()
+    return {b: (rows[0]["rate"], mean(r["steps_to_target"] for r in rows)) for b, rows in sorted(best.items())}
+
+
+def test_after_equal_epochs_large_batches_are_behind_and_after_equal_updates_they_are_not():
+    epochs = {b: mean_accuracy(rows) for b, rows in tuned(shipped("glyphs-epochs").rows, "final_accuracy").items()}
+    updates = {b: mean_accuracy(rows) for b, rows in tuned(shipped("glyphs-steps").rows, "final_accuracy").items()}
+    assert epochs[512] > epochs[32] - 1 and epochs[16384] < epochs[32] - 20
+    assert updates[32] < 90 and min(updates[b] for b in updates if b >= 512) > 96
+
+
+def test_the_linear_rule_breaks_at_1024_and_with_warmup_at_2048():
+    rules = shipped("glyphs-rules")
+    reached = {w: {b: mean_accuracy(rules.chosen(batch=b, rule="linear", warmup=w)) for b in SIZES} for w in (0, 2)}
+    assert reached[0][256] > 97 and reached[0][1024] < 60
+    assert reached[2][1024] > 97 and reached[2][2048] < 60
+
+
+def test_updates_to_the_target_have_three_regimes():
+    needed = {batch: count for batch, (_, count) in soonest().items()}
+    assert list(needed) == SIZES
+    saved = {b: 1 - needed[2 * b] / needed[b] for b in SIZES[:-1]}
+    assert min(saved[b] for b in (32, 64, 128)) > 0.4 and 0.2 < saved[512] < 0.4
+    assert max(saved[b] for b in SIZES[5:-1]) < 0.15
+
+
+def test_the_noise_scale_predicts_the_critical_batch_within_a_factor_of_two():
+    best, noise = soonest(), shipped_noise()
+    critical = critical_batch({batch: count for batch, (_, count) in best.items()})
     for batch in (128, 256, 512, 1024):
-        own = [r for r in noise if r["batch"] == batch and r["rate"] == best[batch][0]["rate"]]
+        own = [r for r in noise if r["batch"] == batch and r["rate"] == best[batch][0]]
+        assert {r["seed"] for r in own} == set(range(5))
         assert 0.5 < noise_until(own, 0.95) / critical.batch < 2, batch
+
+
+def test_the_curves_of_rows_are_theirs():
+    found = shipped("digits-steps")
+    rows = found.chosen(batch=64, seed=3)
+    assert [curve.test_accuracy[-1] for curve in found.curves_of(rows)] == [row["final_accuracy"] for row in rows]
+
+
+def test_the_package_brings_the_studies_along():
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    globs = table["tool"]["setuptools"]["package-data"]["mpcourse"]
+    files = [
+        path.relative_to(ROOT / "mpcourse") for path in FOLDER.rglob("*") if path.suffix in (".toml", ".csv", ".json")
+    ]
+    assert len(files) > 20 and all(any(file.match(glob) for glob in globs) for file in files)
 
 
 def test_a_study_that_is_not_there_is_named():
     with pytest.raises(UserError, match="no study is called 'mnist': there are digits-epochs, "):
         shipped("mnist")
-
-
-def test_several_seeds_are_drawn_as_their_mean_and_a_band():
-    made = plot.lines([1, 2], {"a": [[3, 5], [4, 8]], "b": [1, math.nan]}, "x", "y", "title")
-    (axis,) = made.axes
-    assert list(axis.lines[0].get_ydata()) == [4, 6] and len(axis.collections) == 1
-    (band,) = axis.collections
-    assert {tuple(v) for v in band.get_paths()[0].vertices} == {(1, 3), (1, 5), (2, 4), (2, 8)}

@@ -80,6 +80,13 @@ def test_rates_are_scaled_from_the_base_batch_and_warmed_up_by_the_step():
     assert warm[:11].tolist() == pytest.approx([0.1 + 0.03 * step for step in range(11)])
 
 
+def test_a_rate_of_the_batchs_own_is_warmed_up_to_from_a_quarter_at_four_times_the_base_batch():
+    study = make_study({"batch": [16, 128], "rate": 0.4, "rule": "none", "warmup": 2, "base_batch": 32, "epochs": 5})
+    smaller, larger = (study.rates(each, 640) for each in study.runs())
+    assert larger[:11].tolist() == pytest.approx([0.1 + 0.03 * step for step in range(11)])
+    assert set(smaller.tolist()) == {0.4}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -51,7 +51,7 @@ CASES = (
 
 
 def large_batch(runs: int = 5) -> Iterator[Record]:
-    """Runs a second of the study's network at batch 32, and of others, where products leave less to be saved.
+    """Runs a second of the digits' network at batch 32, and of others, where products leave less to be saved.
 
     Both sides make their networks, train, and evaluate after each epoch; they take turns.
     """

@@ -45,12 +45,13 @@ class Critical:
 def critical_batch(steps: Mapping[int, float]) -> Critical:
     """The curve nearest to the measured steps to a target, by batch; nearest in the logarithm of steps.
 
-    McCandlish et al. (2018), equation 2.11. Raises ValueError unless there are two batches or more.
+    McCandlish et al. (2018), equation 2.11. Where steps do not bend, the critical batch is a thousandth of the smallest
+    or a thousand times the largest. Raises ValueError unless there are two batches or more, and steps above 0.
     """
     if len(steps) < 2 or min(*steps, *steps.values()) <= 0:
         raise ValueError(f"steps above 0 at two batches or more tell where they bend: got {dict(steps)}")
     batches, wanted = np.array(list(steps), float), np.log(list(steps.values()))
-    tried = np.geomspace(batches.min() / 1000, batches.max() * 1000, 60_001)  # of a ratio of 1.0004 or less
+    tried = np.geomspace(batches.min() / 1000, batches.max() * 1000, 60_001)  # neighbours less than 0.1 % apart
     offsets = wanted - np.log1p(tried[:, None] / batches)  # the logarithm of least_steps that each point asks for
     nearest = int(offsets.var(axis=1).argmin())
     return Critical(float(np.exp(offsets[nearest].mean())), float(tried[nearest]))
@@ -59,9 +60,9 @@ def critical_batch(steps: Mapping[int, float]) -> Critical:
 def noise_until(rows: Sequence[Row], target: float) -> float:
     """The noise scale on the way to this test accuracy, in examples: its mean over updates, of runs of one setting.
 
-    rows: of a noise.csv. At each update it is the ratio of two means over runs, of tr(Sigma) and of |G|^2; a run counts
-    until it is at the target. Where batches are large, this mean over updates is what the critical batch should be
-    (McCandlish et al. 2018, appendix D). Raises ValueError without rows.
+    rows: of a noise.csv. At each record it is the ratio of two means over runs, of tr(Sigma) and of |G|^2; a run counts
+    until it is at the target. Where batches are large, the mean over updates is what the critical batch should be
+    (McCandlish et al. 2018, appendix D). Raises ValueError without rows, and where |G|^2 is lost in the noise.
     """
     if not rows:
         raise ValueError("no rows to average over")
@@ -72,4 +73,7 @@ def noise_until(rows: Sequence[Row], target: float) -> float:
             at.setdefault(row["step"], []).append(row)
         if row["test_accuracy"] >= target:
             arrived.add(row["run"])
-    return mean(mean(r["trace"] for r in each) / mean(r["gradient_square"] for r in each) for each in at.values())
+    squares = {step: mean(r["gradient_square"] for r in each) for step, each in at.items()}
+    if lost := [step for step, square in squares.items() if square <= 0]:
+        raise ValueError(f"|G|^2 is lost in the noise after {lost[0]} updates: measure it with more examples")
+    return mean(mean(r["trace"] for r in each) / squares[step] for step, each in at.items())

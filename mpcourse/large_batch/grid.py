@@ -14,7 +14,7 @@ import torch
 
 from mpcourse.data import Dataset, load
 from mpcourse.errors import UserError
-from mpcourse.large_batch.schedules import SCALINGS, Schedule
+from mpcourse.large_batch.schedules import SCALINGS, Schedule, linear_scaling
 
 OPTIMIZERS = ("sgd", "lars")
 
@@ -98,11 +98,15 @@ class Study:
         return self.steps if self.steps is not None else (self.epochs or 0) * math.ceil(examples / run.batch)
 
     def schedule(self, run: Run, examples: int) -> Schedule:
-        """Its learning rates: warm-up goes from the base batch's rate, or from the scaled one if that is lower."""
+        """Its learning rates. Warm-up begins with the base batch's rate, or with the scaled one if that is lower.
+
+        With rule "none" a rate is this batch's own, and the base batch's is what the linear rule makes of it.
+        """
         peak = SCALINGS[run.rule](run.rate, run.batch, self.base_batch)
+        start = linear_scaling(run.rate, self.base_batch, run.batch) if run.rule == "none" else run.rate
         steps, warmup_steps = self.length(run, examples), round(run.warmup * math.ceil(examples / run.batch))
         decay = self.decay if steps > warmup_steps else "none"
-        return Schedule(peak, warmup_steps, min(run.rate, peak), decay, steps)
+        return Schedule(peak, warmup_steps, min(start, peak), decay, steps)
 
     def rates(self, run: Run, examples: int) -> torch.Tensor:
         """The rate of each update, float64."""

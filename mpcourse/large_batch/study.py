@@ -10,7 +10,7 @@ STUDY.toml holds the fields of `mpcourse.large_batch.grid.Study`, for instance
 
 FOLDER gets runs.csv (one row a run), curves.csv (one row a record) and manifest.json (versions, hardware, date, command
 of each session). The same command goes on where a killed one stopped, with as many ranks as one likes: runs that ended
-are kept, and those in hand go on from a snapshot that is a second old.
+are kept, and those in hand go on from a snapshot, taken at a record where the last one is a second old.
 """
 
 import argparse
