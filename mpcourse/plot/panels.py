@@ -17,7 +17,7 @@ def panels(curves: Mapping[str, Mapping[str, Curve]], y_label: str, title: str) 
     """
     if not curves or not all(curves.values()):
         raise ValueError("no curves to draw")
-    made, axes = figure(title, columns=len(curves), width=2.9 * len(curves))
+    made, axes = figure(title, columns=len(curves))
     for axis, (x_label, each) in zip(axes, curves.items(), strict=True):
         for i, (name, (x, y)) in enumerate(each.items()):
             axis.plot(x, y, color=color(i), linestyle=("-", "--", ":", "-.")[i % 4], linewidth=1.8, label=name)
