@@ -525,9 +525,9 @@ shipped_curves = steps.curves_of(reached[512])
 plot.learning_curves(
     {"as it was shipped": shipped_curves, "here, now": again}, "Batch 512: the same curves again", by="step"
 )
-apart = [abs(a.test_accuracy[-1] - b.test_accuracy[-1]) for a, b in zip(again, shipped_curves)]
-print(f"after 600 updates the accuracies differ by {100 * max(apart):.2f} points at most")
-assert max(apart) < 0.015
+late = [mean(a for curve in curves for a in curve.test_accuracy[-10:]) for curves in (shipped_curves, again)]
+print(f"the last ten records, all seeds: {100 * late[0]:.2f} % as shipped, {100 * late[1]:.2f} % here")
+assert abs(late[0] - late[1]) < 0.01
 
 # %% [markdown]
 # On the processor of the study nothing differs. Another one rounds sums in another order, and the curves part a little.
