@@ -484,7 +484,7 @@ def test_several_seeds_are_drawn_as_their_mean_and_a_band():
 
 
 def test_panels_show_the_same_curves_against_other_quantities():
-    made = plot.panels({"step": {"a": ([1, 10], [2, 3])}, "second": {"a": ([5, 50], [2, 3])}}, "y", "title")
+    made = plot.panels({"step": {"a": ([1, 10], [2, 3])}, "second": {"a": ([5, 50], [2, 30])}}, "y", "title")
     left, right = made.axes
     assert [axis.get_xlabel() for axis in made.axes] == ["step", "second"] and left.get_ylim() == right.get_ylim()
     assert [list(axis.lines[0].get_xdata()) for axis in made.axes] == [[1, 10], [5, 50]]
