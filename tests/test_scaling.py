@@ -9,11 +9,11 @@ import torch
 from mpcourse.collectives import ring_allreduce
 from mpcourse.collectives.cost import Cost, seconds
 from mpcourse.errors import UserError
-from mpcourse.models import VGG16, mlp
+from mpcourse.models import VGG16, ResNet50, mlp
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
 from mpcourse.predict.scaling import Machines, Step, step, steps_of_epoch, sum_seconds
 from mpcourse.predict.tutorial import cpu_rows, fitted, gpu_rows, step_of
-from mpcourse.published import CHAINERMN_TUTORIAL
+from mpcourse.published import CHAINERMN_TUTORIAL, IMAGENET
 from mpcourse.virtual import run
 from mpcourse.virtual.specs import Link
 from tests.conftest import ROOT, load_script
@@ -90,6 +90,32 @@ def test_an_epoch_has_as_many_steps_as_it_takes_all_ranks_together(examples, bat
 def test_what_cannot_be_is_refused(call, told):
     with pytest.raises((UserError, ValueError), match=told):
         call()
+
+
+def test_an_epoch_takes_its_steps():
+    assert Step(0.006, 0.001, 0.003).epoch(1000, 32, 4) == pytest.approx(8 * 0.010)
+
+
+@pytest.fixture(scope="module")
+def resnet50():
+    """Seconds of a step on each GPU of a published run, and the parameters, by name of the GPU."""
+    found = {}
+    for gpu in ("GTX TITAN X (Maxwell)", "Tesla P100-SXM2"):
+        one = backward_of(ResNet50(), (32, 3, 224, 224), gpu)
+        found[gpu] = one.seconds, [n for _, n in one.ready]
+    return found
+
+
+def test_128_gpus_are_about_100_times_as_fast_as_one(resnet50):
+    seconds, parameters = resnet50["GTX TITAN X (Maxwell)"]
+    predicted = step(seconds, parameters, Machines(128, 32, "PCIe 3.0 x16", "InfiniBand FDR"))
+    assert 95 < 128 * predicted.efficiency < 105  # published: about 100
+
+
+def test_1024_gpus_train_90_epochs_in_twelve_minutes_where_fifteen_are_published(resnet50):
+    seconds, parameters = resnet50["Tesla P100-SXM2"]
+    predicted = step(seconds, parameters, Machines(1024, 128, "NVLink 1", "InfiniBand FDR"))
+    assert 11.5 < 90 * predicted.epoch(IMAGENET, 32, 1024) / 60 < 12.5
 
 
 def test_two_numbers_explain_the_single_node_gpu_rows():

@@ -61,6 +61,10 @@ class Step:
         """Of each rank, against one that trains alone: also the speedup over the number of ranks."""
         return self.compute / self.seconds
 
+    def epoch(self, examples: int, batch: int, ranks: int) -> float:
+        """Seconds in which all ranks together see so many examples once. batch: of each rank."""
+        return steps_of_epoch(examples, batch, ranks) * self.seconds
+
 
 def step(compute: float, parameters: Sequence[int], machines: Machines, communicator: str = "hierarchical") -> Step:
     """A step of data parallelism, in which gradients are summed after backward, float32.

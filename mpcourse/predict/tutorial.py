@@ -51,7 +51,7 @@ def gpu_rows(
     for row in table.gpu:
         machines = Machines(row.processes, row.nodes, inside, between, inside)
         predicted = step(compute, table.parameters, machines, communicator)
-        found.append(Row(row, predicted, _whole(predicted, row, table)))
+        found.append(Row(row, predicted, table.epochs * predicted.epoch(table.examples, table.batch, row.processes)))
     return found
 
 
@@ -71,12 +71,8 @@ def cpu_rows(
         compute = alone[row.processes] if row.processes <= 2 else a + b * each
         machines = Machines(row.processes, row.nodes, Link("memory", float("inf"), 0.0), between)
         predicted = step(compute, table.parameters, machines, communicator)
-        found.append(Row(row, predicted, _whole(predicted, row, table)))
+        found.append(Row(row, predicted, table.epochs * predicted.epoch(table.examples, table.batch, row.processes)))
     return found
-
-
-def _whole(predicted: Step, row: Processes, table: Scaling) -> float:
-    return table.epochs * steps_of_epoch(table.examples, table.batch, row.processes) * predicted.seconds
 
 
 def _line(points: dict[int, float]) -> tuple[float, float]:
