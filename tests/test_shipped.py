@@ -15,6 +15,7 @@ from mpcourse.data import digits
 from mpcourse.errors import UserError
 from mpcourse.large_batch import ManyRuns
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
+from mpcourse.large_batch.grid import read_study
 from mpcourse.large_batch.noise_along import COLUMNS, measure
 from mpcourse.large_batch.shipped import FOLDER, names, shipped, shipped_noise
 from mpcourse.large_batch.tables import as_csv, read_curves, read_rows
@@ -215,6 +216,26 @@ def test_the_noise_scale_predicts_the_critical_batch_within_a_factor_of_two():
         own = [r for r in noise if r["batch"] == batch and r["rate"] == best[batch][0]]
         assert {r["seed"] for r in own} == set(range(5))
         assert 0.5 < noise_until(own, 0.95) / critical.batch < 2, batch
+
+
+def test_so_it_does_on_the_digits():
+    best, noise = tuned(shipped("digits-steps").rows, "steps_to_target", least=True), shipped_noise("digits-noise")
+    # An epoch's last batch is what is left: updates have this many examples on average.
+    shares = {b: 1437 / -(-1437 // b) for b in best}
+    critical = critical_batch({shares[b]: mean(r["steps_to_target"] for r in rows) for b, rows in best.items()})
+    for batch in (32, 64, 128, 256):
+        own = [r for r in noise if r["batch"] == batch and r["rate"] == best[batch][0]["rate"]]
+        assert 0.5 < noise_until(own, 0.95) / critical.batch < 2, batch
+
+
+@pytest.mark.parametrize("name", ["digits-noise", "glyphs-noise"])
+def test_the_noise_is_that_of_the_study_beside_it(name):
+    manifest, study = json.loads((FOLDER / name / "manifest.json").read_text()), read_study(FOLDER / f"{name}.toml")
+    assert manifest["study"] == json.loads(json.dumps(asdict(study)))
+    assert f"{name}.toml" in manifest["sessions"][-1]["command"]
+    assert {(r["run"], r["batch"], r["rate"], r["seed"]) for r in shipped_noise(name)} == {
+        (number, run.batch, run.rate, run.seed) for number, run in enumerate(study.runs())
+    }
 
 
 def test_the_curves_of_rows_are_theirs():
