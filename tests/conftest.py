@@ -1,7 +1,9 @@
 """What all tests share: the command line in a subprocess with a deadline, and the proof that nothing is left behind."""
 
+import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -114,3 +116,22 @@ def mpirun(tmp_path):
         return done
 
     return run
+
+
+@contextlib.contextmanager
+def jupyterlab(command, environment, log):
+    """A JupyterLab that `command` starts, which prints to the file `log`: its address and its token."""
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT
+        )
+    try:
+        deadline, address = time.monotonic() + 60, None
+        while not address:
+            assert time.monotonic() < deadline and server.poll() is None, log.read_text()
+            address = re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)\S*\?token=(\w+)", log.read_text())
+            time.sleep(0.1)
+        yield address[1], address[2]
+    finally:
+        server.terminate()  # make hands it on to JupyterLab, which ends its kernels
+        server.wait(timeout=20)

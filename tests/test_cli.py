@@ -50,6 +50,13 @@ def test_list_shows_what_is_done(cli, course):
     assert row["exercise"] == "e90_mean" and row["passed"] and row["tries"] == 1
 
 
+def test_an_untouched_exercise_is_told_so_where_the_solutions_were_taken_away(cli, course):
+    shutil.rmtree(course / "solutions")
+    done = cli("check", "e90")
+    said = " ".join(done.stdout.split())  # where lines break depends on the path
+    assert done.returncode == 1 and "e90_mean: not written yet" in said and "is as it was at line" in said
+
+
 def test_check_without_a_name_takes_the_next_exercise(cli, course):
     done = cli("check")
     assert done.returncode == 1 and "e90_mean: not written yet" in done.stdout

@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 import urllib.request
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import jupyterlab
 
 
 @pytest.fixture
@@ -21,24 +20,9 @@ def lab(tmp_path):
     (own / "page_config.json").write_text('{"disabledExtensions": {"example-extension": true}}')
     environment = {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JUPYTER_CONFIG_PATH": str(own.parent)}
     log = tmp_path / "lab.log"
-    with log.open("w") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=ROOT,
-        )
-    try:
-        deadline, address = time.monotonic() + 60, None
-        while not address:
-            assert time.monotonic() < deadline and server.poll() is None, log.read_text()
-            address = re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)\S*\?token=(\w+)", log.read_text())
-            time.sleep(0.1)
-        yield address[1], address[2], log
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
+    command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
+    with jupyterlab(command, environment, log) as (address, token):
+        yield address, token, log
 
 
 def ask(lab, path, data=None):

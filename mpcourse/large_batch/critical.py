@@ -42,7 +42,7 @@ class Critical:
         return self.least_steps * (1 + self.batch / batch)
 
 
-def critical_batch(steps: Mapping[int, float]) -> Critical:
+def critical_batch(steps: Mapping[int, float] | Mapping[float, float]) -> Critical:
     """The curve nearest to the measured steps to a target, by batch; nearest in the logarithm of steps.
 
     McCandlish et al. (2018), equation 2.11. Where steps do not bend, the critical batch is a thousandth of the smallest

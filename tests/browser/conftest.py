@@ -1,9 +1,7 @@
 """A course of the test's own, JupyterLab opened on it by `make lab`, and a Chromium without a screen."""
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 
 from mpcourse.check.manifest import load_course
 from tests.browser.page import Page
-from tests.conftest import ROOT, load_script, started_here
+from tests.conftest import ROOT, jupyterlab, load_script, started_here
 
 BUILD = load_script(ROOT / "lessons" / "build.py")
 OPTIONS = (
@@ -71,21 +69,8 @@ def lab(course, tmp_path, time_to_end):
     environment |= {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     # -o: an environment older than pyproject.toml is not made again under the test that runs in it.
     command = ["make", "-o", str(made[0]), "lab", f"VENV={sys.prefix}", "LAB_ARGS=--no-browser --port=0"]
-    log = tmp_path / "lab.log"
-    with log.open("w") as output:
-        server = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT
-        )
-    try:
-        deadline, address = time.monotonic() + 60, None
-        while not address:
-            assert time.monotonic() < deadline and server.poll() is None, log.read_text()
-            address = re.search(r"(http://(?:127\.0\.0\.1|localhost):\d+)\S*\?token=(\w+)", log.read_text())
-            time.sleep(0.1)
-        yield address[1], address[2]
-    finally:
-        server.terminate()  # make hands it on to JupyterLab, which ends its kernels
-        server.wait(timeout=20)
+    with jupyterlab(command, environment, tmp_path / "lab.log") as address:
+        yield address
 
 
 @pytest.fixture
