@@ -5,39 +5,66 @@ each rank adds up its part of all rows where they lie, and writes the sum into a
 """
 
 import math
-import time
-from typing import Any
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 BLOCK = 1 << 17  # numbers that are added up at once: they stay in the core's cache
-READY, DONE, BAD_RANK, BAD_PLACE = range(4)  # what a rank tells the others
+READY, DONE, BAD = 0, 1, 2  # what a rank tells the others: of BAD a rank and a place, for each of two steps in turns
+
+
+class Piece(NamedTuple):
+    """The numbers from `begin` to `end` of one value, and their place in this rank's row. number: which value."""
+
+    number: int
+    begin: int
+    end: int
+    place: torch.Tensor
 
 
 class SharedRow:
-    """A row of `length` numbers for each rank of `comm`, of real ranks of one machine, which all make one together.
+    """A row of numbers for each rank of `comm`, of two or more real ranks of one machine, which all make one together.
 
-    row: this rank's own, a CPU tensor. `begin` says that it is filled; `poll` and `wait` go on with the sum, after
-    which all rows hold it, in the same bits. Nobody waits in begin or poll.
+    lengths: of the values that lie in it side by side. row: this rank's own, a CPU tensor. `begin` says what the values
+    are; `poll` and `wait` go on with the sum, after which all rows hold it, in the same bits. Nobody waits in begin or
+    poll.
     """
 
-    def __init__(self, comm: Any, length: int, dtype: torch.dtype) -> None:
-        self.comm, self._steps, self._summed, self._scale = comm, 0, 0, 1.0
+    def __init__(self, comm: Any, lengths: Sequence[int], dtype: torch.dtype) -> None:
+        self.comm, self._steps, self._summed = comm, 0, 0
+        self._values: list[torch.Tensor] = []
+        rank, p, length = comm.rank, comm.size, sum(lengths)
         nbytes = length * dtype.itemsize
-        self._numbers, rows = _shared(comm, nbytes)
-        self.rows = [torch.from_numpy(memory[:nbytes]).view(dtype) for memory in rows]
-        self.row = self.rows[comm.rank]
-        self._told, flags = _shared(comm, 8 * 4)
-        self._flags = [memory.view(np.int64) for memory in flags]
-        self._flags[comm.rank][:] = 0
-        self._own = range(length * comm.rank // comm.size, length * (comm.rank + 1) // comm.size)
+        self._numbers, memories = shared_memory(comm, nbytes)
+        rows = [torch.from_numpy(np.frombuffer(memory, np.uint8)[:nbytes]).view(dtype) for memory in memories]
+        self.row, others = rows[rank], rows[:rank] + rows[rank + 1 :]
+        self._told, flags = shared_memory(comm, 8 * (BAD + 2 * 2))
+        self._flags = [memory.cast("q") for memory in flags]  # numpy's numbers take ten times as long to read
+        for flag in READY, DONE:
+            self._flags[rank][flag] = 0
+        first, end = length * rank // p, length * (rank + 1) // p  # what this rank adds up
+        self._sent = self._pieces(lengths, 0, first) + self._pieces(lengths, end, length)
+        self._blocks = []
+        for begin in range(first, end, BLOCK):
+            part = slice(begin, min(begin + BLOCK, end))
+            pieces = self._pieces(lengths, part.start, part.stop)
+            theirs = others[0][part].split([len(piece.place) for piece in pieces])
+            self._blocks.append((list(zip(pieces, theirs, strict=True)), part, [row[part] for row in others]))
         comm.Barrier()
 
-    def begin(self, scale: float = 1.0) -> None:
-        """This rank's row is filled, and not to be touched before `wait` has returned. What is summed is scaled."""
-        self._steps, self._scale = self._steps + 1, scale
-        self._flags[self.comm.rank][BAD_RANK] = -1
+    def begin(self, values: Sequence[torch.Tensor], scale: float = 1.0) -> None:
+        """This rank's values, of any shapes, are what is summed, scaled; not to be touched before `wait` has returned.
+
+        They may lie in their places in `row`. What other ranks add up is copied there; the rest is read where it lies.
+        """
+        self._values, self._scale = [value.reshape(-1) for value in values], scale
+        for piece in self._sent:
+            torch.mul(self._values[piece.number][piece.begin : piece.end], scale, out=piece.place)
+        self._steps += 1
+        self._flags[self.comm.rank][self._bad_at] = -1
         self._numbers.Sync()  # the numbers before the flag
         self._flags[self.comm.rank][READY] = self._steps
         self._told.Sync()
@@ -48,7 +75,7 @@ class SharedRow:
             if not self._all(READY):
                 return False
             self._sum()
-            self._summed = self._steps
+            self._summed, self._values = self._steps, []
             self._numbers.Sync()
             self._flags[self.comm.rank][DONE] = self._steps
         return self._all(DONE)
@@ -56,32 +83,45 @@ class SharedRow:
     def wait(self) -> None:
         """Go on until all is done."""
         while not self.poll():
-            time.sleep(0)  # the other ranks may need this core
+            os.sched_yield()  # the other ranks may need this core
 
     @property
     def bad(self) -> tuple[int, int] | None:
-        """Of the last sum, a rank whose row was not finite, and the first such place that was found."""
-        found = [(int(f[BAD_RANK]), int(f[BAD_PLACE])) for f in self._flags if f[BAD_RANK] >= 0]
-        return min(found, default=None)
+        """Of the last sum, which is done: a rank whose row was not finite, and the first such place that was found."""
+        at = self._bad_at
+        return min([(f[at], f[at + 1]) for f in self._flags if f[at] >= 0], default=None)
+
+    @property
+    def _bad_at(self) -> int:
+        """Where this step's is: a rank that is one step ahead writes elsewhere, and none can be two steps ahead."""
+        return BAD + 2 * (self._steps % 2)
+
+    def _pieces(self, lengths: Sequence[int], begin: int, end: int) -> list[Piece]:
+        """What lies between two places of the row."""
+        found, at = [], 0
+        for number, length in enumerate(lengths):
+            first, last = max(begin, at), min(end, at + length)
+            if first < last:
+                found.append(Piece(number, first - at, last - at, self.row[first:last]))
+            at += length
+        return found
 
     def _all(self, what: int) -> bool:
         self._told.Sync()
-        if any(f[what] < self._steps for f in self._flags):
+        if any([f[what] < self._steps for f in self._flags]):
             return False
         self._numbers.Sync()
         return True
 
     def _sum(self) -> None:
-        for begin in range(self._own.start, self._own.stop, BLOCK):
-            part = slice(begin, min(begin + BLOCK, self._own.stop))
-            total, *others = [row[part] for row in self.rows]  # added up where it lies: the least that can be moved
-            if self._scale == 1:
-                for block in others:
-                    total += block
-            else:
-                total *= self._scale  # before the sum, which might be too large for a short dtype
-                for block in others:
-                    total.add_(block, alpha=self._scale)
+        """Each number is moved as little as can be: read where it lies, and written into all rows."""
+        for pieces, part, others in self._blocks:
+            total = self.row[part]
+            for piece, theirs in pieces:
+                own = self._values[piece.number][piece.begin : piece.end]
+                torch.add(theirs, own, alpha=self._scale, out=piece.place)
+            for block in others[1:]:
+                total += block
             if total.is_floating_point() and not math.isfinite(total.sum().item()):
                 self._look(total, others, part.start)
             for block in others:
@@ -90,20 +130,31 @@ class SharedRow:
     def _look(self, total: torch.Tensor, others: list[torch.Tensor], begin: int) -> None:
         """Whose number it was that is not finite: afterwards all have the sum, and nobody can tell.
 
-        What no other rank has brought in was rank 0's; a mean of finite numbers is finite.
+        What no other rank has brought in was this one's.
         """
-        for rank, block in [*enumerate(others, 1), (0, total)]:
+        ranks = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
+        for rank, block in [*zip(ranks, others, strict=True), (self.comm.rank, total)]:
             places = (~block.isfinite()).nonzero()
-            own = self._flags[self.comm.rank]
-            if len(places) and own[BAD_RANK] < 0:
-                own[BAD_RANK], own[BAD_PLACE] = rank, begin + int(places[0])
+            own, at = self._flags[self.comm.rank], self._bad_at
+            if len(places) and own[at] < 0:
+                own[at], own[at + 1] = rank, begin + int(places[0])
 
 
-def _shared(comm: Any, nbytes: int) -> tuple[Any, list[np.ndarray]]:
-    """A window of nbytes for each rank, and every rank's memory in it, as bytes."""
+def share_memory(comm: Any) -> bool:
+    """Whether all ranks of `comm`, real ones, are on one machine. All of them call it."""
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        return here.size == comm.size
+    finally:
+        here.Free()
+
+
+def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
+    """A window of nbytes for each rank, and every rank's memory in it."""
     from mpi4py import MPI
 
     window = MPI.Win.Allocate_shared(max(nbytes, 8), 8, comm=comm)
     window.Lock_all()  # what Sync needs: it keeps loads and stores in order
-    rows: list[Any] = [np.frombuffer(window.Shared_query(rank)[0], np.uint8) for rank in range(comm.size)]  # type: ignore[call-overload]
-    return window, rows
+    return window, [memoryview(window.Shared_query(rank)[0]) for rank in range(comm.size)]  # type: ignore[arg-type]

@@ -1,13 +1,14 @@
 """The bucketed communicator: gradients are summed while others are still being computed, as PyTorch's DDP does it."""
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from mpcourse.collectives.shared import SharedRow
-from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, trained
+from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, same, trained
 from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.packing import Packing, fill, looks_finite
 from mpcourse.data_parallel.pending import PendingRows
@@ -25,15 +26,17 @@ class Bucket:
 
     def __init__(self, parameters: list[torch.Tensor], shared: Any = None) -> None:
         self.parameters, self.arrived = parameters, set[torch.Tensor]()  # whose gradients of this step are here
-        self.shared: list[SharedRow] = []
+        self.shared: list[tuple[SharedRow, list[torch.Tensor]]] = []  # with the parameters whose gradients lie there
         self.sums: list[SharedRow | PendingRows] = []  # under way
+        self._given: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # gradients under way, as they were
         self.span, self._over = (0.0, 0.0), True
 
         def make_row(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
             if shared is None:
                 return torch.zeros(length, dtype=dtype, device=device)
-            self.shared.append(SharedRow(shared, length, dtype))
-            return self.shared[-1].row
+            inside = [p for p in parameters if p.dtype == dtype]
+            self.shared.append((SharedRow(shared, [p.numel() for p in inside], dtype), inside))
+            return self.shared[-1][0].row
 
         self.packing = Packing(parameters, make_row)
         self.views = dict(zip(parameters, self.packing.views, strict=True))
@@ -46,22 +49,27 @@ class Bucket:
         """Write all gradients into their places, zeros for those that are not there, and begin to sum, scaled."""
         self._clock, self._over = mpi_of(comm).Wtime, False
         self.span = (self._clock(),) * 2
+        self._given = [
+            (p, p.grad, p.grad._version)
+            for p, view in self.views.items()
+            if p.grad is not None
+            and p.grad.data_ptr() != view.data_ptr()  # where it lies in the row, the sum changes it
+        ]
         if not self.shared:
             for p, view in self.views.items():
                 fill(view, p.grad, scale)
             self.sums = [PendingRows(comm, self.packing.rows, tag)]
             return
-        for at, shared in enumerate(self.shared):
-            inside = [
-                (p, view) for (p, view), (i, _) in zip(self.views.items(), self.packing.places, strict=True) if i == at
-            ]
-            if any(p.grad is None or p.grad.data_ptr() == view.data_ptr() for p, view in inside):
-                for p, view in inside:
-                    fill(view, p.grad, 1.0)
-            else:  # in one call: with many short gradients, calls are what costs time
-                torch.cat([p.grad.reshape(-1) for p, _ in inside if p.grad is not None], out=shared.row)
-            shared.begin(scale)
-        self.sums = [*self.shared]
+        for row, inside in self.shared:
+            for p in inside:
+                if p.grad is None:
+                    self.views[p].zero_()
+            row.begin([self.views[p] if p.grad is None else p.grad for p in inside], scale)
+        self.sums = [row for row, _ in self.shared]
+
+    def changed(self) -> torch.Tensor | None:
+        """A parameter whose gradient somebody has changed since its sum began, if there is one."""
+        return next((p for p, given, version in self._given if p.grad is not given or given._version != version), None)
 
     def poll(self) -> None:
         if not self._over and all([sum_.poll() for sum_ in self.sums]):
@@ -69,24 +77,21 @@ class Bucket:
 
     def finish(self) -> None:
         """Wait for the sums; gradients are views of them from now on."""
-        for sum_ in self.sums:
-            sum_.wait()
-        self.poll()
+        if not self._over:
+            for sum_ in self.sums:
+                sum_.wait()
+            self.poll()
         for p, view in self.views.items():
             p.grad = view
-        self.sums, self.arrived = [], set()
+        self.sums, self.arrived, self._given = [], set(), []
 
     def bad(self) -> tuple[int, torch.Tensor] | None:
         """Whose gradient made a sum in shared memory infinite or NaN: a rank's, and of which parameter."""
-        for at, row in enumerate(self.shared):
+        for row, inside in self.shared:
             if row.bad is not None:
                 rank, place = row.bad
-                inside = [
-                    p
-                    for p, (i, begin) in zip(self.parameters, self.packing.places, strict=True)
-                    if i == at and begin <= place
-                ]
-                return rank, inside[-1]
+                ends = itertools.accumulate(p.numel() for p in inside)
+                return rank, next(p for p, end in zip(inside, ends, strict=True) if place < end)
         return None
 
 
@@ -128,22 +133,24 @@ class BucketedCommunicator(Communicator):
     def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
         """As of every communicator. What backward has announced is being summed already."""
         held = trained(model)
-        if set(held.values()) != set(self._bucket_of):
+        if not same(held.values(), self._names) and set(held.values()) != set(self._names):
             super().mean_gradients(held, examples)
             return
-        rest = {name: p for name, p in held.items() if p not in self._bucket_of[p].arrived}
+        done = self._begun == len(self.buckets)  # the usual case: backward has announced all
+        rest = {} if done else {name: p for name, p in held.items() if p not in self._bucket_of[p].arrived}
         without = {name for name, p in rest.items() if p.grad is None}
         for p in rest.values():
             self._bucket_of[p].arrived.add(p)
         self._look(rest.values())
-        missing = self._agree("averages gradients", held, examples, self._bad, without)
-        self._go_on()
-        for bucket in self.buckets:
-            bucket.finish()
+        try:
+            missing = self._agree("averages gradients", held, examples, self._bad, without, changed=self._changed())
+        except FloatingPointError:  # which all ranks are told of: they may leave this batch out, and go on
+            self._finish()
+            raise
+        self._finish()
         self._tell_bad()
         for name in missing:
             held[name].grad = None
-        self._begun, self._tag, self._bad = 0, 0, None
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -179,7 +186,9 @@ class BucketedCommunicator(Communicator):
         bucket.arrived.add(p)
         if bucket.full:
             self._look(bucket.parameters)
-        self._go_on()
+            self._go_on()
+        elif self._begun:
+            self._poll()
 
     def _look(self, parameters: Iterable[torch.Tensor]) -> None:
         """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
@@ -192,11 +201,15 @@ class BucketedCommunicator(Communicator):
         own = mpi_of(self.comm) is not MPI and self.inter_size == 1 < self.size
         return self.under_way if own and all(p.device.type == "cpu" for p in self._names) else None
 
+    def _changed(self) -> str | None:
+        """The name of a parameter whose gradient somebody has changed while it is being averaged."""
+        found = (bucket.changed() for bucket in self.buckets[: self._begun])
+        return next((self._names[p] for p in found if p is not None), None)
+
     def _tell_bad(self) -> None:
         for bucket in self.buckets:
             if found := bucket.bad():
                 rank, p = found
-                self._begun, self._tag = 0, 0
                 raise not_finite(rank, self._names[p])
 
     def _go_on(self) -> None:
@@ -207,6 +220,13 @@ class BucketedCommunicator(Communicator):
             self._tag += len(bucket.packing.rows)
             self._begun += 1
         self._poll()
+
+    def _finish(self) -> None:
+        """Begin what is left, wait for all sums, and be ready for the next step."""
+        self._go_on()
+        for bucket in self.buckets:
+            bucket.finish()
+        self._begun, self._tag, self._bad = 0, 0, None
 
     def _poll(self) -> None:
         """Also while this rank waits in the roll call: the last one would sum before it comes, the others after it."""

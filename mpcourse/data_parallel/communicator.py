@@ -16,7 +16,7 @@ from mpcourse.data_parallel.pending import PendingMean
 from mpcourse.data_parallel.roll_call import RollCall
 from mpcourse.virtual import mpi_of
 
-MISSING, NOT_FINITE = 1, 2  # of some gradient
+MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of some gradient
 Trained = nn.Module | Mapping[str, torch.Tensor] | Iterable[torch.Tensor]
 
 
@@ -153,13 +153,13 @@ class Communicator:
         """Move on what was begun. Without buckets nothing is under way."""
 
     def _packing(self, parameters: list[torch.Tensor]) -> Packing:
-        if not _same(parameters, self._packed[0]):
+        if not same(parameters, self._packed[0]):
             self._packed = parameters, Packing(parameters)  # only of the last: rows are as large as the model
         return self._packed[1]
 
     def _signature(self, held: Mapping[str, torch.Tensor]) -> int:
         """That of a model is made once: it takes longer than a roll call."""
-        if list(held) != self._signed[0] or not _same(held.values(), self._signed[1]):
+        if list(held) != self._signed[0] or not same(held.values(), self._signed[1]):
             self._signed = list(held), list(held.values()), signature(held)
         return self._signed[2]
 
@@ -171,14 +171,16 @@ class Communicator:
         bad: str | None,
         without: set[str] | None = None,
         what: str = "the gradient of",
+        changed: str | None = None,
     ) -> set[str]:
         """Compare what ranks are about to average; the names of parameters whose gradient no rank has.
 
         bad: the name of a parameter whose gradient is not finite here. without: the names of those that have none here;
-        None: as it is now. what: how errors call what is averaged.
+        None: as it is now. what: how errors call what is averaged. changed: the name of a parameter whose gradient this
+        rank has changed while it is being averaged.
         """
         without = {name for name, p in held.items() if p.grad is None} if without is None else without
-        flags = MISSING * bool(without) | NOT_FINITE * (bad is not None)
+        flags = MISSING * bool(without) | NOT_FINITE * (bad is not None) | CHANGED * (changed is not None)
         count = -1 if examples is None else examples
         told = self.roll_call.meet(doing, self._signature(held), count, flags, meanwhile=self._poll)
         if len({alike for alike, _, _ in told}) > 1:
@@ -190,18 +192,27 @@ class Communicator:
                 f"ranks have different numbers of examples ({batches}): the mean of their means is not the mean of "
                 "all. Make shards equal, or multiply each loss by communicator.share(examples)"
             )
+        if any(own & CHANGED for _, _, own in told):
+            self._tell_changed(changed)
         if any(own & NOT_FINITE for _, _, own in told):
             self._tell_not_finite(bad, what)
         if not any(own & MISSING for _, _, own in told):
             return set()
         return set.intersection(*self.comm.allgather(without))
 
+    def _tell_changed(self, own: str | None) -> NoReturn:
+        rank, name = next((rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None)
+        raise RuntimeError(
+            f"rank {rank}: the gradient of {name!r} was changed while it was being averaged, which begins during "
+            "backward. To clip or unscale gradients, call the optimizer's mean_gradients() first"
+        )
+
     def _tell_not_finite(self, own: str | None, what: str) -> NoReturn:
         found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
         raise not_finite(*found[0], len(found) - 1, what)
 
 
-def _same(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
+def same(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
     """Whether these are the same tensors, not only equal ones."""
     return list(map(id, some)) == list(map(id, others))
 

@@ -4,6 +4,7 @@ A sum over ranks waits for all of them. Where one has ended, or does something e
 say nothing. A roll call gathers a few bytes of each rank, which takes microseconds, and compares them.
 """
 
+import os
 import struct
 import time
 import weakref
@@ -12,40 +13,51 @@ from typing import Any
 
 import numpy as np
 
+from mpcourse.collectives.board import Board
+from mpcourse.collectives.shared import share_memory
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 
 PATIENCE = 0.2  # seconds, after which it looks whether somebody has ended
-NAME, LONGEST = 32, 4  # bytes, numbers
+ROW = struct.Struct("32s4q")  # what a rank says: a name, and numbers
+LONGEST = 4  # numbers
+
+
+def nothing() -> None:
+    """What a rank does meanwhile, unless it is told more."""
 
 
 class RollCall:
     """All ranks of `comm` make one together, and call the same things in the same order.
 
-    A real rank that ends, or lets its roll call go, tells the others so.
+    Real ranks of one machine write what they say on a board in its memory, others send messages. A real rank that ends,
+    or lets its roll call go, tells the others so.
     """
 
     def __init__(self, comm: Any) -> None:
-        self.comm, self._calls = comm.Dup(), np.zeros(1, np.int64)
+        self.comm, self._calls = comm.Dup(), [0]
         self._farewell = comm.Dup()  # where only those who end say something
         self._virtual = mpi_of(comm) is MPI
+        self._board: Board | None = None
         if not self._virtual:
+            if share_memory(self.comm):
+                self._board = Board(self.comm, ROW.size)
             weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
 
-    def meet(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = lambda: None) -> list[tuple[int, ...]]:
+    def meet(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
         """What each rank said as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
 
         meanwhile: what a real rank does, again and again, while it waits for the others.
         Raises RankFailed on every rank where they are about to do different things, or where one has ended.
         """
-        self._calls += 1
-        form = f"{NAME}s{LONGEST}q"
-        own = np.frombuffer(struct.pack(form, doing.encode(), *numbers, *[0] * (LONGEST - len(numbers))), np.uint8)
-        every = np.empty((self.comm.size, len(own)), np.uint8)
-        if self._virtual:  # where a rank that does not come is told anyway
-            self.comm.Allgather(own, every)
+        self._calls[0] += 1
+        own = ROW.pack(doing.encode(), *numbers, *[0] * (LONGEST - len(numbers)))
+        if (board := self._board) is not None:
+            board.write(own)
+            self._wait(lambda: board.full, doing, meanwhile)
+            rows = board.read()
         else:
-            self._gather(own, every, doing, meanwhile)
-        found = [struct.unpack(form, row) for row in every]
+            rows = self._gather(own, doing, meanwhile)
+        found = [ROW.unpack(row) for row in rows]
         names = [row[0].rstrip(b"\0").decode() for row in found]
         if len(set(names)) > 1:
             told = ", ".join(f"rank {r} {name}" for r, name in enumerate(names))
@@ -60,49 +72,56 @@ class RollCall:
         if self._virtual:
             request.Wait(status)
         else:
-            self._wait(request, doing, status)
+            self._wait(lambda: request.Test(status), doing)
 
-    def _gather(self, own: np.ndarray, every: np.ndarray, doing: str, meanwhile: Callable[[], object]) -> None:
-        """Everybody's row, in ceil(lg p) rounds (Bruck et al. 1997).
+    def _gather(self, own: bytes, doing: str, meanwhile: Callable[[], object]) -> list[bytes]:
+        """Everybody's row by messages, in ceil(lg p) rounds (Bruck et al. 1997).
 
-        By single messages: a receive that will never end can be taken back, and a collective call cannot.
+        By single ones: a receive that will never end can be taken back, and a collective call cannot.
         """
         comm, p = self.comm, self.comm.size
-        rows, known = np.empty_like(every), 1  # of this rank, the next one, ...
-        rows[0] = own
+        rows, known = np.empty((p, ROW.size), np.uint8), 1  # of this rank, the next one, ...
+        rows[0] = np.frombuffer(own, np.uint8)
+        if self._virtual:  # where a rank that does not come is told anyway
+            every = np.empty_like(rows)
+            comm.Allgather(rows[0], every)
+            return [row.tobytes() for row in every]
         while known < p:
             count = min(known, p - known)
             receiving = comm.Irecv(rows[known : known + count], (comm.rank + known) % p)
             sending = comm.Isend(rows[:count], (comm.rank - known) % p)
             try:
-                self._wait(receiving, doing, meanwhile=meanwhile)
+                self._wait(receiving.Test, doing, meanwhile)
             except RankFailed:
                 receiving.Cancel()
                 receiving.Free()
                 raise
             sending.Wait()
             known += count
-        every[:] = np.roll(rows, comm.rank, 0)
+        return [row.tobytes() for row in np.roll(rows, comm.rank, 0)]
 
-    def _wait(
-        self, request: Any, doing: str, status: Any = None, meanwhile: Callable[[], object] = lambda: None
-    ) -> None:
+    def _wait(self, done: Callable[[], bool], doing: str, meanwhile: Callable[[], object] = nothing) -> None:
         begun, asked = 0.0, 0
-        while not request.Test(status):
+        while not done():
             meanwhile()
             asked += 1
             if asked % 64:
                 continue
             now = time.perf_counter()
             begun = begun or now
-            time.sleep(0.001 if now - begun > PATIENCE else 0)  # others may need this core
+            self._listen(doing if now - begun > PATIENCE else None)
             if now - begun > PATIENCE:
-                self._listen(doing)
+                time.sleep(0.001)
+            else:
+                os.sched_yield()  # others may need this core; time.sleep(0) would keep it from this rank for 75 us
 
-    def _listen(self, doing: str) -> None:
-        """Raise RankFailed if somebody has said farewell."""
+    def _listen(self, doing: str | None) -> None:
+        """Let MPI go on, which it does only when it is asked something. Raise RankFailed if somebody has said farewell.
+
+        doing: None: this rank is still patient, for who has ended may have said before what is waited for.
+        """
         status = mpi_of(self.comm).Status()
-        if self._farewell.Iprobe(status=status):
+        if self._farewell.Iprobe(status=status) and doing is not None:
             count = np.zeros(1, np.int64)
             self._farewell.Recv(count, status.source)
             raise RankFailed(
@@ -111,8 +130,9 @@ class RollCall:
             )
 
 
-def _leave(farewell: Any, calls: np.ndarray) -> None:
+def _leave(farewell: Any, calls: list[int]) -> None:
     """Tell the others that this rank will not come again, after so many calls."""
+    count = np.array(calls)
     for rank in range(farewell.size):
         if rank != farewell.rank:
-            farewell.Isend(calls, rank).Free()  # so short a message waits for nobody, and nobody may ever receive it
+            farewell.Isend(count, rank).Free()  # so short a message waits for nobody, and nobody may ever receive it

@@ -1,10 +1,12 @@
 """What ranks say to what is wrong on one of them, under mpirun. Rank 0 prints, as JSON, what every rank said.
 
 `mpirun -np 3 python data_parallel_refused.py all`: mistakes that all ranks are told of, one after the other. With the
-name of another mistake: one after which a rank is gone, and nobody goes on.
+name of another mistake: one after which a rank is gone, and nobody goes on. With "messages" behind it ranks meet as
+those of several machines do.
 """
 
 import json
+import os
 import sys
 
 import torch
@@ -12,7 +14,8 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
-from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, evaluate
+from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, evaluate, roll_call
+from mpcourse.data_parallel.nodes import RANKS_PER_NODE
 
 comm = MPI.COMM_WORLD
 odd = comm.rank == 1
@@ -64,7 +67,28 @@ def batches(kind):
 def not_finite(kind):
     optimizer, net = made(kind)
     step(optimizer, net)
-    step(optimizer, net, NOT_A_NUMBER if odd else None)
+    try:
+        step(optimizer, net, NOT_A_NUMBER if odd else None)
+    except FloatingPointError:
+        step(optimizer, net)  # that batch can be left out
+        raise
+
+
+def clipped(kind):
+    optimizer, net = made(kind)
+    F.mse_loss(net(torch.randn(4, 6)), torch.zeros(4, 2)).backward()
+    if odd:
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+    optimizer.step()
+
+
+def kept(kind):
+    """Gradients that are added to where they lie, in their bucket: no mistake."""
+    optimizer, net = made(kind)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        F.mse_loss(net(torch.randn(4, 6)), torch.zeros(4, 2)).backward()
+        optimizer.step()
 
 
 def another_kind(kind):
@@ -78,7 +102,7 @@ def another_call(kind):
     step(optimizer, net)
 
 
-ALL = (layers, shape, frozen, changed, batches, not_finite, another_kind, another_call)
+ALL = (layers, shape, frozen, changed, batches, not_finite, clipped, kept, another_kind, another_call)
 
 
 def too_few_steps(kind):
@@ -104,7 +128,10 @@ def evaluates_alone(kind):
 def main():
     torch.manual_seed(comm.rank)
     torch.set_num_threads(1)
-    kind, what = sys.argv[1:]
+    kind, what, *by = sys.argv[1:]
+    if by == ["messages"]:  # as between machines
+        os.environ[RANKS_PER_NODE] = "1"
+        roll_call.share_memory = lambda comm: False
     if what != "all":
         globals()[what](kind)
         return
