@@ -266,6 +266,30 @@ def test_double_buffering_is_training_with_the_gradients_of_the_step_before():
         assert close(*both(size, "flat", train, double_buffering=True))
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_two_sums_under_way_at_once_are_not_mixed_up(size):
+    """Rank 0's sum is ahead of the others': nobody but rank 0 moves it on before the next one begins."""
+
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(7 * size))
+        sgd = torch.optim.SGD([weight], 1.0)
+        optimizer = MultiNodeOptimizer(sgd, create_communicator("flat", comm), double_buffering=True)
+        seen = []
+        for step in range(4):
+            optimizer.zero_grad()
+            (weight * (1 + comm.rank) * 10**step).sum().backward()
+            compute(comm, 1.0)
+            while comm.rank == 0 and step and not optimizer._pending._rows._sums[0]._step:
+                optimizer._pending.poll()
+            optimizer.step()
+            seen.append(None if weight.grad is None else set(weight.grad.round(decimals=3).tolist()))
+        optimizer.finish()
+        return seen
+
+    mean = (size + 1) / 2
+    assert run(program, size).results == [[None, {mean}, {10 * mean}, {100 * mean}]] * size
+
+
 def test_double_buffering_checks_numbers_of_examples_and_refuses_new_parameters_meanwhile():
     def program(comm, mistake):
         model = mlp()

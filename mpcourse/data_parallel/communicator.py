@@ -77,15 +77,18 @@ class Communicator:
             self.sum_row(row)
         packing.hand_over(held, missing)
 
-    def begin_mean_gradients(self, model: Trained, packing: Packing, examples: int | None = None) -> PendingMean:
+    def begin_mean_gradients(
+        self, model: Trained, packing: Packing, examples: int | None = None, tag: int = 0
+    ) -> PendingMean:
         """Begin what `mean_gradients` does, in `packing`, made for the same parameters. All ranks call it.
 
         Gradients are copied now, and may change. Its `finish` gives the parameters their mean. By a ring, whatever the
-        communicator: only messages from neighbour to neighbour can be left alone.
+        communicator: only messages from neighbour to neighbour can be left alone. tag: of the first row's messages, the
+        next ones follow; what is under way at once needs different ones.
         """
         held = trained(model)
         missing = self._agree("averages gradients", held, examples, packing.fill(gradients(held), 1 / self.size))
-        return PendingMean(self.under_way, held, missing, packing)
+        return PendingMean(self.under_way, held, missing, packing, tag)
 
     def mean_parameters(self, model: Trained) -> None:
         """Every trained parameter becomes its mean over all ranks. All ranks call it.

@@ -126,7 +126,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             self.communicator.attach(self.held())
             return
         held = list(trained(self.held()).values())
-        self._packings = [Packing(held), Packing(held)]
+        first, second = Packing(held), Packing(held)
+        # Each with tags of its own: a rank that is late sends of both sums, and the later one first.
+        self._packings = [(first, 0), (second, len(first.rows))]
         for handle in self._handles:
             handle.remove()
         self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
@@ -140,7 +142,8 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
         before = self._pending
         self._packings.reverse()
-        self._pending = self.communicator.begin_mean_gradients(self.held(), self._packings[0], examples)
+        packing, tag = self._packings[0]
+        self._pending = self.communicator.begin_mean_gradients(self.held(), packing, examples, tag)
         if before is not None:
             before.finish()
         else:

@@ -32,9 +32,11 @@ class PendingRows:
 class PendingMean:
     """The mean of some parameters' gradients, which lie scaled in `packing`. missing: whose gradient no rank has."""
 
-    def __init__(self, comm: Any, held: Mapping[str, torch.Tensor], missing: set[str], packing: Packing) -> None:
+    def __init__(
+        self, comm: Any, held: Mapping[str, torch.Tensor], missing: set[str], packing: Packing, tag: int
+    ) -> None:
         self._held, self._missing, self._packing = held, missing, packing
-        self._rows = PendingRows(comm, packing.rows)
+        self._rows = PendingRows(comm, packing.rows, tag)
 
     def poll(self) -> None:
         """Let the sums go on."""
