@@ -1,0 +1,32 @@
+"""Ranks that are late, and look after what is under way, at times of their own still train as one process does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mpcourse.data_parallel import COMMUNICATORS
+from mpcourse.virtual import run
+from tests.conftest import load_script
+
+PROGRAM = Path(__file__).parent / "programs" / "uneven_ranks.py"
+WITHIN = 1e-12  # of numbers of about one, in double precision
+
+
+@pytest.mark.parametrize("double_buffering", [False, True])
+@pytest.mark.parametrize("kind", COMMUNICATORS)
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_that_are_late_at_random_equal_one_process(size, kind, double_buffering):
+    script = load_script(PROGRAM)
+    wanted = script.alone(double_buffering)
+    for seed in range(script.SEEDS):
+        for found in run(lambda comm, seed=seed: script.uneven(comm, kind, seed, double_buffering), size).results:
+            torch.testing.assert_close(found, wanted, rtol=0, atol=WITHIN)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_real_ranks_do_too(mpirun, size):
+    done = mpirun(size, "-m", "mpi4py", PROGRAM)
+    assert done.returncode == 0, done.stderr[-3000:]
+    off = [float(told) for told in done.stdout.split()]
+    assert len(off) == size and max(off) < WITHIN
