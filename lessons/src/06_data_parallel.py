@@ -213,6 +213,49 @@ None
 # on every rank.
 
 # %% [markdown]
+# One more comes with a habit. Long gradients are often **clipped**: scaled down to a given length. Of four ranks, that
+# belongs after the mean. A rank's own gradient, of 16 examples, is noisier and so longer than the mean. Clipped before,
+# each rank is scaled by a factor of its own.
+
+# %%
+LENGTH = 0.7
+
+
+def clipped(comm, when, name="flat"):
+    torch.manual_seed(0)
+    model, lengths = mlp(WIDTHS).double(), []
+    optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), RATE), create_communicator(name, comm))
+    for chosen in batches(STEPS):
+        mine = chosen[share_of(len(chosen), comm.rank, comm.size)]
+        optimizer.zero_grad()
+        F.cross_entropy(model(DATA.train.images[mine].double()), DATA.train.labels[mine]).backward()
+        if when == "after":
+            optimizer.mean_gradients()
+        lengths.append(torch.nn.utils.clip_grad_norm_(model.parameters(), LENGTH).item())
+        optimizer.step()
+    return flat(model), sum(lengths) / len(lengths)
+
+
+one, of_one = run(lambda comm: clipped(comm, "before"), 1, record=False).results[0]
+for when in ("after", "before"):
+    model, length = run(lambda comm, when=when: clipped(comm, when), P, record=False).results[0]
+    off = (model - one).norm() / one.norm()
+    print(f"clipped {when} the mean: rank 0's gradients had length {length:.2f}; {100 * off:.2g} % off one process")
+    assert off < 1e-12 if when == "after" else off > 0.02
+assert length > 1.2 * of_one  # of a rank, beside one process's
+
+# %% [markdown]
+# With buckets the mean begins during backward (below). Whoever clips then is late, and is told.
+
+# %%
+try:
+    run(lambda comm: clipped(comm, "before", "bucketed"), P)
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("nobody was told")
+
+# %% [markdown]
 # ## Who learns from what
 #
 # 1437 examples do not divide by 4. There are three choices for the shares, also called **shards**: lengths that differ
