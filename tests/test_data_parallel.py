@@ -17,6 +17,7 @@ from tests.conftest import load_script
 
 PROGRAMS = Path(__file__).parent / "programs"
 TRUTH, REFUSED = PROGRAMS / "data_parallel_truth.py", PROGRAMS / "data_parallel_refused.py"
+FEATURES = load_script(PROGRAMS / "data_parallel_features.py")
 CASES = 4 * 2 * (2 * 3 + 3)  # models, dtypes, and optimizers of each communicator
 
 
@@ -27,7 +28,7 @@ def test_ranks_equal_one_process_on_the_whole_batch(size):
     assert {case: off for each in found for case, off in each.items() if off is not None} == {}
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])  # four make two nodes of two
 def test_real_ranks_do_too(mpirun, size):
     done = mpirun(size, "-m", "mpi4py", TRUTH, timeout=110)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -42,21 +43,24 @@ SAID = {
     "frozen": "ValueError: parameter '1.bias' is (2,) float32 on rank 0, and (2,) float32, frozen on rank 1",
     "changed": "ValueError: parameter '1.weight' is not the same on rank 1 as on rank 0",
     "batches": "ValueError: ranks have different numbers of examples (rank 0 4, rank 1 5, rank 2 4)",
-    "not_finite": "FloatingPointError: rank 1: the gradient of '",
+    "not_finite": "FloatingPointError: rank 1: the gradient of '0.bias' is not finite",
     "clipped": "RuntimeError: rank 1: the gradient of '1.bias' was changed while it was being averaged",
     "kept": "nothing",
     "another_kind": "ValueError: ranks ask for different communicators: ",
+    "steps_alone": "RankFailed: ranks do different things: rank 0 evaluates, rank 1 averages gradients",
     "another_call": "RankFailed: ranks do different things: rank 0 averages gradients, rank 1 evaluates",
 }
 
 
-@pytest.mark.parametrize(("kind", "by"), [("flat", "memory"), ("bucketed", "memory"), ("bucketed", "messages")])
+@pytest.mark.parametrize(
+    ("kind", "by"), [("naive", "messages"), ("double", "memory"), ("bucketed", "memory"), ("bucketed", "messages")]
+)
 def test_what_is_wrong_on_one_rank_every_rank_says(mpirun, kind, by):
     done = mpirun(3, "-m", "mpi4py", REFUSED, kind, "all", by)
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout)
     assert said.keys() == SAID.keys()
-    phrases = SAID | ({} if kind == "bucketed" else {"clipped": "nothing"})  # of its own gradients, before any sum
+    phrases = SAID | ({} if kind == "bucketed" else {"clipped": "nothing"})  # which is of its own gradients, there
     for case, phrase in phrases.items():
         assert [rank.startswith(phrase) for rank in said[case]] == [True] * 3, (case, said[case])
 
@@ -66,10 +70,11 @@ def test_what_is_wrong_on_one_rank_every_rank_says(mpirun, kind, by):
     [
         ("too_few_steps", 0, "averages gradients (its call 5), and rank 1 has ended after 4 calls"),
         ("raises", 1, "averages gradients (its call 4), and rank 1 has ended after 3 calls"),
+        ("raises_in_backward", 1, "averages gradients (its call 4), and rank 1 has ended after 3 calls"),
         ("evaluates_alone", 0, "evaluates (its call 2), and rank 1 has ended after 1 calls"),
     ],
 )
-@pytest.mark.parametrize(("kind", "by"), [("naive", "messages"), ("bucketed", "memory")])
+@pytest.mark.parametrize(("kind", "by"), [("double", "messages"), ("bucketed", "memory"), ("bucketed", "messages")])
 def test_where_a_rank_is_gone_the_others_say_so_and_all_end(mpirun, kind, by, case, own, told):
     done = mpirun(3, REFUSED, kind, case, by)
     assert done.returncode != 0
@@ -117,25 +122,20 @@ def close(found, wanted):
     return all(torch.allclose(each, wanted, rtol=0, atol=1e-12) for each in found)
 
 
-KINDS = pytest.mark.parametrize("kind", list(COMMUNICATORS))
+@pytest.mark.parametrize("kind", list(COMMUNICATORS))
+@pytest.mark.parametrize("feature", FEATURES.FEATURES)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_what_users_do_beside_plain_steps_equals_one_process(size, feature, kind):
+    assert max(run(lambda comm: FEATURES.FEATURES[feature](comm, kind), size).results) < 1e-12
 
 
-@KINDS
 @pytest.mark.parametrize("size", [2, 3])
-def test_gradients_accumulate_over_passes(kind, size):
-    def train(model, optimizer, share, communicator):
-        for x, y in data():
-            optimizer.zero_grad()
-            for i, half in enumerate((slice(0, 6), slice(6, 12))):
-                last = i == 1 or communicator is None
-                if last:
-                    (0.5 * F.cross_entropy(model(share(x[half])), share(y[half]))).backward()
-                else:
-                    with optimizer.no_sync():
-                        (0.5 * F.cross_entropy(model(share(x[half])), share(y[half]))).backward()
-            optimizer.step()
-
-    assert close(*both(size, kind, train))
+def test_on_real_ranks_too(mpirun, size):
+    done = mpirun(size, "-m", "mpi4py", FEATURES.__file__)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert [set(each) for each in found] == [{f"{f} {k}" for f in FEATURES.FEATURES for k in FEATURES.KINDS}] * size
+    assert {name: off for each in found for name, off in each.items() if off >= 1e-12} == {}
 
 
 def test_a_second_pass_into_a_bucket_that_is_being_summed_is_refused():
@@ -148,37 +148,6 @@ def test_a_second_pass_into_a_bucket_that_is_being_summed_is_refused():
 
     with pytest.raises(RuntimeError, match=r"a second backward pass reached 'parameter 5'.*no_sync"):
         run(program, 2)
-
-
-@KINDS
-def test_gradients_are_clipped_after_the_mean(kind):
-    def train(model, optimizer, share, communicator):
-        for x, y in data():
-            optimizer.zero_grad()
-            F.cross_entropy(model(share(x)), share(y)).backward()
-            if communicator:
-                optimizer.mean_gradients()
-            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-            assert norm > 0.3
-            optimizer.step()
-
-    assert close(*both(3, kind, train))
-
-
-@KINDS
-def test_a_closure_is_called_as_often_as_the_optimizer_likes(kind):
-    def train(model, optimizer, share, communicator):
-        for x, y in data(steps=2):
-
-            def closure(x=x, y=y):
-                optimizer.zero_grad()
-                loss = F.cross_entropy(model(share(x)), share(y))
-                loss.backward()
-                return loss
-
-            optimizer.step(closure)
-
-    assert close(*both(3, kind, train, lambda p: torch.optim.LBFGS(p, max_iter=4, line_search_fn="strong_wolfe")))
 
 
 def test_schedulers_and_state_are_the_optimizers_own():
@@ -195,52 +164,6 @@ def test_schedulers_and_state_are_the_optimizers_own():
         assert len(optimizer.state) == 6
 
     assert close(*both(2, "bucketed", train))
-
-
-class Chooses(nn.Module):
-    """Of three layers uses those it is told to."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(4)
-        self.layers = nn.ModuleList(nn.Linear(6, 3) for _ in range(3)).double()
-
-    def forward(self, x, used):
-        return sum(self.layers[i](x) for i in used)
-
-
-@KINDS
-def test_a_parameter_unused_on_some_ranks_counts_as_zero_and_one_unused_on_all_is_left_alone(kind):
-    used = {0: (0, 1), 1: (0,), 2: (1,)}
-
-    def program(comm):
-        model, whole = Chooses(), Chooses()
-        optimizer = MultiNodeOptimizer(
-            torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.1), create_communicator(kind, comm)
-        )
-        plain = torch.optim.SGD(whole.parameters(), 0.1, weight_decay=0.1)
-        for x, _ in data(steps=3):
-            optimizer.zero_grad()
-            model(part(comm, x), used[comm.rank]).square().mean().backward()
-            optimizer.step()
-            plain.zero_grad()
-            sum(whole(x[4 * r : 4 * r + 4], used[r]).square().mean() / 3 for r in range(3)).backward()
-            plain.step()
-            assert model.layers[2].weight.grad is None
-        return bool(torch.allclose(state(model), state(whole), rtol=0, atol=1e-12))
-
-    assert run(program, 3).results == [True] * 3
-
-
-def test_batches_of_different_lengths_are_weighed_by_their_share():
-    def train(model, optimizer, share, communicator):
-        for x, y in data(batch=11):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(share(x)), share(y))
-            (loss * communicator.share(len(share(x))) if communicator else loss).backward()
-            optimizer.step()
-
-    assert close(*both(4, "bucketed", train))
 
 
 def test_double_buffering_is_training_with_the_gradients_of_the_step_before():
@@ -297,12 +220,16 @@ def test_double_buffering_checks_numbers_of_examples_and_refuses_new_parameters_
         optimizer = MultiNodeOptimizer(sgd, create_communicator("flat", comm), double_buffering=True)
         model(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
         optimizer.step(examples=comm.rank if mistake == "examples" else 2)
+        if mistake == "state":
+            optimizer.state_dict()
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
 
     with pytest.raises(ValueError, match=r"different numbers of examples \(rank 0 0, rank 1 1\)"):
         run(lambda comm: program(comm, "examples"), 2)
     with pytest.raises(RuntimeError, match="call finish\\(\\) before parameters are added"):
         run(lambda comm: program(comm, "parameters"), 2)
+    with pytest.raises(RuntimeError, match="call finish\\(\\) before its state is taken"):
+        run(lambda comm: program(comm, "state"), 2)
 
 
 def test_double_buffering_hides_the_sum_behind_the_next_step():
@@ -412,21 +339,6 @@ def test_sums_begin_while_backward_goes_on():
     flat, bucketed = (run(lambda comm, kind=kind: program(comm, kind), 2).seconds for kind in ("flat", "bucketed"))
     layer = 300 * 301 * 4 / 1.18e9
     assert flat == pytest.approx(bucketed + 3 * 3 * layer, rel=0.1)
-
-
-def test_gradients_are_views_of_their_bucket():
-    def program(comm):
-        model = mlp()
-        communicator = create_communicator("bucketed", comm)
-        optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
-        for _ in range(2):
-            optimizer.zero_grad()
-            model(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
-            optimizer.step()
-            rows = {row.untyped_storage().data_ptr() for b in communicator.buckets for row in b.packing.rows}
-            assert {p.grad.untyped_storage().data_ptr() for p in model.parameters()} == rows
-
-    run(program, 2)
 
 
 def test_nodes_are_hosts_or_what_one_pretends(monkeypatch):

@@ -1,5 +1,6 @@
 """What stands around the mean of gradients: shards, evaluation, batch norm over ranks, snapshots."""
 
+import io
 import random
 import subprocess
 import sys
@@ -159,14 +160,18 @@ def test_batch_norm_of_one_value_is_refused():
         run(lambda comm: SyncBatchNorm(3, create_communicator("flat", comm))(torch.ones(1 - comm.rank, 3)), 2)
 
 
-def test_one_rank_prints_and_shows_progress(capsys):
+def test_one_rank_prints_and_shows_progress(capsys, monkeypatch):
     def program(comm):
-        communicator = create_communicator("flat", comm)
+        communicator, shown = create_communicator("flat", comm), io.StringIO()
         print_once(communicator, "loss", 3)
-        return list(progress(communicator, range(3), leave=False))
+        steps = list(progress(communicator, range(3), file=shown))
+        return steps, "3/3" in shown.getvalue(), bool(shown.getvalue())
 
-    assert run(program, 3).results == [[0, 1, 2]] * 3
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    assert run(program, 3).results == [([0, 1, 2], True, True), ([0, 1, 2], False, False), ([0, 1, 2], False, False)]
     assert capsys.readouterr().out == "loss 3\n"
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    assert run(program, 1).results == [([0, 1, 2], False, False)]
 
 
 def snapshots(folder):
@@ -239,6 +244,35 @@ def test_a_rank_that_cannot_save_is_named_on_all(tmp_path, monkeypatch):
     told = run(program, 2).results
     assert told[0].startswith("RankFailed: rank 1 cannot save its snapshot: ") and "No such file" in told[0]
     assert told[1].startswith("FileNotFoundError")
+
+
+@pytest.mark.parametrize("doing", ["save", "read", "restore"])
+def test_what_goes_wrong_with_a_snapshot_on_one_rank_is_told_on_all(tmp_path, doing):
+    """In whichever way: torch tells of a full disk, and of a spoiled file, by errors of its own."""
+
+    def program(comm):
+        model = nn.Linear(1, 1)
+        checkpointer = Checkpointer(create_communicator("flat", comm), tmp_path, model=model)
+        if doing == "save":
+            model.state_dict = (lambda: 1 / 0) if comm.rank else model.state_dict
+            checkpointer.save(1)
+            return
+        checkpointer.save(1)
+        if comm.rank and doing == "read":
+            (tmp_path / "step00000001-rank1of2.pt").write_bytes(b"spoiled")
+        elif comm.rank:
+            model.load_state_dict = lambda state: 1 / 0
+        checkpointer.resume()
+
+    def told(comm):
+        try:
+            program(comm)
+        except Exception as error:
+            return type(error).__name__, str(error)
+
+    zero, one = run(told, 2).results
+    assert zero[0] == "RankFailed" and zero[1].startswith(f"rank 1 cannot {doing} its snapshot: {one[0]}: ")
+    assert one[0] != "RankFailed" and (doing == "read" or one[0] == "ZeroDivisionError")
 
 
 @pytest.mark.timeout(400)

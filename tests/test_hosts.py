@@ -112,6 +112,9 @@ def test_hosts_leave_nothing_whatever_happens():
     before = state()
     with pytest.raises(ZeroDivisionError), hosts(2) as (a, b):
         a.do("ssh b 'sleep 1000 >&- 2>&- & echo x > \"/dev/shm/left by a test\"'")
+        end = time.monotonic() + 10  # ssh's own processes on b take a moment to go
+        while len(b.processes()) > 1 and time.monotonic() < end:
+            time.sleep(0.05)
         pids = [a.init, b.init, *a.own, *b.own, *(one.pid for one in b.processes())]
         assert len(pids) == 5
         1 / 0  # noqa: B018

@@ -481,14 +481,16 @@ def events_of(name):
 
 
 plot.timeline(events_of("bucketed"), "Measured: a bucket's sum goes on while the next gradient is computed")
-None
+_, _, backward, _, _, sums = measured["bucketed"]
+assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 
 # %% [markdown]
 # A bucket's sum begins soon after its layer is through. It needs a core, too: here there is no network card that would
 # move numbers meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
 #
 # `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run. On the two cores of the authors' machine
-# ours made 1.3 to 1.4 times the examples a second on an MLP, and 1.1 times on a small conv net and a small transformer.
+# ours made 1.4 to 1.5 times the examples a second on an MLP, 1.16 times on a small conv net and 1.22 on a small
+# transformer. Of what two processes do that never talk, that is 0.89, 0.96 and 0.94.
 
 # %% [markdown]
 # ## 68.0 s on one GPU, 90.6 s on two

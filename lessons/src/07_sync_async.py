@@ -13,6 +13,7 @@
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
+import json
 from collections import Counter
 from pathlib import Path
 from statistics import mean
@@ -337,6 +338,7 @@ assert all(right > 80 for _, right in told.values())
 # %%
 Path("scratch").mkdir(exist_ok=True)
 Path("scratch/servers.py").write_text("""
+import json
 import sys
 import time
 from collections import Counter
@@ -351,6 +353,7 @@ from mpcourse.models import mlp
 
 torch.set_num_threads(1)
 comm, data = MPI.COMM_WORLD, digits()
+told = {}
 for policy, updates in ((Synchronous(), 40), (Asynchronous(), 80)):
     torch.manual_seed(0)
     model = mlp((64, 32, 10))
@@ -369,11 +372,17 @@ for policy, updates in ((Synchronous(), 40), (Asynchronous(), 80)):
         by = Counter(push.worker for push in used)
         print(f"{policy}: {used[-1].seconds:.2f} s for {len(used)} gradients, by worker {dict(sorted(by.items()))}, "
               f"staleness {sum(served.staleness()) / len(used):.1f} on average")
+        told[str(policy)] = by
+if comm.rank == 0:
+    json.dump(told, open(sys.argv[1], "w"))
 """)
 None
 
 # %% tags=["nbval-ignore-output"]
-# !mpirun -np 3 python scratch/servers.py
+# !mpirun -np 3 python scratch/servers.py scratch/servers.json
+by = json.loads(Path("scratch/servers.json").read_text())
+assert by["Synchronous()"] == {"1": 40, "2": 40}
+assert sum(by["Asynchronous()"].values()) == 80 and by["Asynchronous()"]["2"] > by["Asynchronous()"]["1"]
 
 # %% [markdown]
 # On real processes the order of arrival is never the same twice, and neither are the last bits. That is the other

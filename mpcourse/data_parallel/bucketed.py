@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.shared import SharedRow
+from mpcourse.collectives.shared import SharedRow, share_memory
 from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, same, trained
 from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.packing import Packing, fill, looks_finite
@@ -36,7 +36,7 @@ class Bucket:
                 return torch.zeros(length, dtype=dtype, device=device)
             inside = [p for p in parameters if p.dtype == dtype]
             self.shared.append((SharedRow(shared, [p.numel() for p in inside], dtype), inside))
-            return self.shared[-1][0].row
+            return self.shared[-1][0].row.data  # which has a version of its own: see `begin`
 
         self.packing = Packing(parameters, make_row)
         self.views = dict(zip(parameters, self.packing.views, strict=True))
@@ -49,23 +49,19 @@ class Bucket:
         """Write all gradients into their places, zeros for those that are not there, and begin to sum, scaled."""
         self._clock, self._over = mpi_of(comm).Wtime, False
         self.span = (self._clock(),) * 2
-        self._given = [
-            (p, p.grad, p.grad._version)
-            for p, view in self.views.items()
-            if p.grad is not None
-            and p.grad.data_ptr() != view.data_ptr()  # where it lies in the row, the sum changes it
-        ]
-        if not self.shared:
-            for p, view in self.views.items():
-                fill(view, p.grad, scale)
-            self.sums = [PendingRows(comm, self.packing.rows, tag)]
-            return
         for row, inside in self.shared:
             for p in inside:
                 if p.grad is None:
                     self.views[p].zero_()
-            row.begin([self.views[p] if p.grad is None else p.grad for p in inside], scale)
-        self.sums = [row for row, _ in self.shared]
+            row.begin([self.views[p] if p.grad is None else p.grad.data for p in inside], scale)
+        if self.shared:
+            self.sums = [row for row, _ in self.shared]
+        else:
+            for p, view in self.views.items():
+                fill(view, p.grad, scale)
+            self.sums = [PendingRows(comm, [row.data for row in self.packing.rows], tag)]
+        # What is summed are tensors with versions of their own: these change only where somebody else writes.
+        self._given = [(p, p.grad, p.grad._version) for p in self.parameters if p.grad is not None]
 
     def changed(self) -> torch.Tensor | None:
         """A parameter whose gradient somebody has changed since its sum began, if there is one."""
@@ -77,10 +73,9 @@ class Bucket:
 
     def finish(self) -> None:
         """Wait for the sums; gradients are views of them from now on."""
-        if not self._over:
-            for sum_ in self.sums:
-                sum_.wait()
-            self.poll()
+        for sum_ in self.sums:
+            sum_.wait()
+        self.poll()
         for p, view in self.views.items():
             p.grad = view
         self.sums, self.arrived, self._given = [], set(), []
@@ -113,15 +108,26 @@ class BucketedCommunicator(Communicator):
         self.buckets: list[Bucket] = []
         self._bucket_of: dict[torch.Tensor, Bucket] = {}
         self._handles: list[Any] = []
-        self._begun = self._tag = 0  # so many buckets, of this step, are being summed, and rows
+        self._names: dict[torch.Tensor, str] = {}
+        self._begun = 0  # so many buckets, of this step, are being summed
+        self._first_tag = self._tag = 0  # of the first row, and of the next one to be summed
         self._bad: str | None = None  # a gradient of this step that is not finite, by name
         self._syncing = True
 
     def attach(self, model: Trained) -> None:
-        """Sum these parameters' gradients during each backward pass from now on. All ranks call it, with one model."""
+        """Sum these parameters' gradients during each backward pass from now on. All ranks call it, with one model.
+
+        Raises RuntimeError between a backward pass and its mean.
+        """
+        if any(bucket.arrived for bucket in self.buckets):
+            raise RuntimeError(
+                "the gradients of a backward pass are being averaged: step first, or make another communicator"
+            )
         self.detach()
         self._names = {p: name for name, p in trained(model).items()}
-        self.buckets = [Bucket(each, self._shared()) for each in self._divided(list(self._names))]
+        shared = self._shared()
+        self.buckets = [Bucket(each, shared) for each in self._divided(list(self._names))]
+        self._first_tag = self._tag = self.reserve_tags(sum(len(bucket.packing.rows) for bucket in self.buckets))
         self._bucket_of = {p: b for b in self.buckets for p in b.parameters}
         self._handles = [p.register_post_accumulate_grad_hook(self._arrived) for p in self._names]
 
@@ -197,9 +203,11 @@ class BucketedCommunicator(Communicator):
             self._bad = next((name for name, gradient in held.items() if not looks_finite(gradient)), None)
 
     def _shared(self) -> Any:
-        """The ranks whose memory buckets lie in, if all are on one machine and none uses a GPU."""
-        own = mpi_of(self.comm) is not MPI and self.inter_size == 1 < self.size
-        return self.under_way if own and all(p.device.type == "cpu" for p in self._names) else None
+        """The ranks whose memory buckets lie in, if all are on one machine and none uses a GPU. All ranks call it."""
+        if mpi_of(self.comm) is MPI:
+            return None
+        own = self.inter_size == 1 < self.size and all(p.device.type == "cpu" for p in self._names)
+        return self.under_way if all(self.comm.allgather(own)) and share_memory(self.comm) else None
 
     def _changed(self) -> str | None:
         """The name of a parameter whose gradient somebody has changed while it is being averaged."""
@@ -226,9 +234,10 @@ class BucketedCommunicator(Communicator):
         self._go_on()
         for bucket in self.buckets:
             bucket.finish()
-        self._begun, self._tag, self._bad = 0, 0, None
+        self._begun, self._tag, self._bad = 0, self._first_tag, None
 
     def _poll(self) -> None:
         """Also while this rank waits in the roll call: the last one would sum before it comes, the others after it."""
+        super()._poll()
         for bucket in self.buckets[: self._begun]:
             bucket.poll()

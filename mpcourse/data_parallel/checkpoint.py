@@ -3,6 +3,7 @@
 import os
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,23 +44,32 @@ class Checkpointer:
         steps = [own for (own,) in self.communicator.roll_call.meet("saves a snapshot", step)]
         if len(set(steps)) > 1:
             raise ValueError(f"ranks save different steps: {steps}")
-        state = {
-            "step": step,
-            "position": position,
-            "what": {name: each.state_dict() for name, each in self.what.items()},
-            "random": _random_state(),
-        }
-        error = None
-        try:
+
+        def write() -> list[int]:
+            state = {
+                "step": step,
+                "position": position,
+                "what": {name: each.state_dict() for name, each in self.what.items()},
+                "random": _random_state(),
+            }
             self._write(state, self._path(step))
-        except OSError as mine:
+            return self._steps()
+
+        self._forget(self._together("save", write))
+
+    def _together(self, doing: str, call: Callable[[], Any]) -> list[Any]:
+        """What `call` returns on each rank, by rank. Where it raises anything on one, the others raise RankFailed."""
+        found, error = None, None
+        try:
+            found = call()
+        except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
             error = mine
-        told = self.communicator.comm.allgather((self._steps(), error and str(error)))
-        if error:
+        told = self.communicator.comm.allgather((found, error and f"{type(error).__name__}: {error}"))
+        if error is not None:
             raise error
         if failed := [(rank, text) for rank, (_, text) in enumerate(told) if text]:
-            raise RankFailed(f"rank {failed[0][0]} cannot save its snapshot: {failed[0][1]}")
-        self._forget([steps for steps, _ in told])
+            raise RankFailed(f"rank {failed[0][0]} cannot {doing} its snapshot: {failed[0][1]}")
+        return [each for each, _ in told]
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         part = path.with_suffix(".part")
@@ -76,7 +86,7 @@ class Checkpointer:
         things than this run's.
         """
         self.communicator.roll_call.meet("resumes")
-        told = self.communicator.comm.allgather((self._steps(), self._sizes()))
+        told = self._together("look for", lambda: (self._steps(), self._sizes()))
         common = set.intersection(*(set(steps) for steps, _ in told))
         if not common:
             sizes = sorted(set().union(*(sizes for _, sizes in told)))
@@ -86,15 +96,24 @@ class Checkpointer:
                     f"{self.communicator.size}: start as many, or take another folder"
                 )
             return None
-        state = torch.load(self._path(max(common)), weights_only=True)
-        others = self.communicator.comm.allgather(sorted(set(state["what"]) ^ set(self.what)))
+        state: dict[str, Any] = {}
+
+        def read() -> list[str]:
+            state.update(torch.load(self._path(max(common)), weights_only=True))
+            return sorted(set(state["what"]) ^ set(self.what))
+
+        others = self._together("read", read)
         if other := next((names for names in others if names), None):
             raise ValueError(
                 f"the snapshot holds {', '.join(state['what'])}; it and this run differ in {', '.join(other)}"
             )
-        for name, each in self.what.items():
-            each.load_state_dict(state["what"][name])
-        _set_random_state(state["random"])
+
+        def restore() -> None:
+            for name, each in self.what.items():
+                each.load_state_dict(state["what"][name])
+            _set_random_state(state["random"])
+
+        self._together("restore", restore)
         return {**state["position"], "step": state["step"]}
 
     def _path(self, step: int) -> Path:

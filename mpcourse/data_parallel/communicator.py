@@ -17,6 +17,7 @@ from mpcourse.data_parallel.roll_call import RollCall
 from mpcourse.virtual import mpi_of
 
 MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of some gradient
+TAGS = 32767  # that any MPI has
 Trained = nn.Module | Mapping[str, torch.Tensor] | Iterable[torch.Tensor]
 
 
@@ -36,6 +37,8 @@ class Communicator:
         self.rank, self.size = comm.rank, comm.size
         self.intra_rank, self.intra_size = nodes.intra.rank, nodes.intra.size
         self.inter_rank, self.inter_size = nodes.inter_rank, nodes.inter_size
+        self._pending: list[PendingMean] = []  # means that were begun, and are perhaps under way
+        self._tags = 0
         self._packed: tuple[list[torch.Tensor], Packing] = ([], Packing([]))
         self._signed: tuple[list[str], list[torch.Tensor], int] = ([], [], signature({}))
 
@@ -88,7 +91,9 @@ class Communicator:
         """
         held = trained(model)
         missing = self._agree("averages gradients", held, examples, packing.fill(gradients(held), 1 / self.size))
-        return PendingMean(self.under_way, held, missing, packing, tag)
+        self._pending = [each for each in self._pending if not each.over]
+        self._pending.append(PendingMean(self.under_way, held, missing, packing, tag))
+        return self._pending[-1]
 
     def mean_parameters(self, model: Trained) -> None:
         """Every trained parameter becomes its mean over all ranks. All ranks call it.
@@ -153,7 +158,16 @@ class Communicator:
         allreduce(self.comm, row)
 
     def _poll(self) -> None:
-        """Move on what was begun. Without buckets nothing is under way."""
+        """Move on what was begun, and may be waited for by others: also while this rank waits in the roll call."""
+        for pending in self._pending:
+            pending.poll()
+
+    def reserve_tags(self, count: int) -> int:
+        """The first of `count` tags that nothing else on `under_way` has. All ranks call it, in the same order."""
+        if self._tags + count > TAGS:
+            self._tags = 0  # so many are not under way at once
+        self._tags += count
+        return self._tags - count
 
     def _packing(self, parameters: list[torch.Tensor]) -> Packing:
         if not same(parameters, self._packed[0]):

@@ -54,12 +54,13 @@ class LocalOptimizer(torch.optim.Optimizer):
         """
         self.steps += 1
         if self.steps <= self.begin:
-            found = self.together.step(closure)
-            self._part()
-            return found
+            try:
+                return self.together.step(closure)
+            finally:  # also where a batch was refused, which all ranks are told of
+                self._part()
         found = self.optimizer.step(closure)
         self.alone += 1
-        if self.alone == self.every:
+        if self.alone >= self.every:  # more, where a run goes on with a smaller number, or after an error
             self.finish()
         return found
 

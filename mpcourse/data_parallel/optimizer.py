@@ -34,7 +34,8 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     ) -> None:
         self.optimizer, self.communicator, self.double_buffering = optimizer, communicator, double_buffering
         self.model = model
-        self._averaged = self._checked = False
+        self._averaged: dict[torch.Tensor, torch.Tensor | None] | None = None  # gradients, before the step
+        self._checked = False
         self._pending: PendingMean | None = None
         self._handles: list[Any] = []
         communicator.broadcast_parameters(self.held() if model is None else model)
@@ -61,7 +62,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             self._exchange(examples)
         else:
             self.communicator.mean_gradients(self.held(), examples)
-        self._averaged = True
+        self._averaged = {p: p.grad for p in self.held().values()}
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
         """Average gradients over all ranks, unless `mean_gradients` has, and update. All ranks call it.
@@ -71,9 +72,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         Raises what `Communicator.mean_gradients` does; ValueError, in the first step, where parameters differ.
         """
         if closure is None:
-            if not self._averaged:
+            if self._averaged is None or not self._still(self._averaged):
                 self.mean_gradients(examples)
-            self._averaged = False
+            self._averaged = None
             return self.optimizer.step()
 
         if self.double_buffering:
@@ -84,13 +85,13 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         def averaged() -> Any:
             loss = closure()
             self.mean_gradients(examples)
-            self._averaged = False
+            self._averaged = None
             return self.communicator.mean(loss)
 
         return self.optimizer.step(averaged)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self._averaged = False
+        self._averaged = None
         self.optimizer.zero_grad(set_to_none)
 
     @contextlib.contextmanager
@@ -100,6 +101,8 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             yield
 
     def state_dict(self) -> dict[str, Any]:
+        """The optimizer's. Raises RuntimeError where a mean is under way, which would be lost: call `finish` first."""
+        self._check_idle("its state is taken")
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -107,8 +110,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As the optimizer's; the new parameters become rank 0's. All ranks call it."""
-        if self._pending is not None:
-            raise RuntimeError("a mean of gradients is under way: call finish() before parameters are added")
+        self._check_idle("parameters are added")
         self.optimizer.add_param_group(param_group)
         self.communicator.broadcast_parameters(self.held())
         self._ready()
@@ -116,9 +118,18 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def finish(self) -> None:
         """With double buffering, apply the last mean, which is still under way: after training. All ranks call it."""
         if self._pending is not None:
+            self.communicator.roll_call.meet("finishes its training", meanwhile=self._pending.poll)
             self._pending.finish()
             self._pending = None
             self.optimizer.step()
+
+    def _still(self, averaged: dict[torch.Tensor, torch.Tensor | None]) -> bool:
+        """Whether gradients are those that were averaged, though perhaps clipped, and no others, of a later batch."""
+        return self.double_buffering or all(p.grad is gradient for p, gradient in averaged.items())
+
+    def _check_idle(self, what: str) -> None:
+        if self._pending is not None:
+            raise RuntimeError(f"a mean of gradients is under way: call finish() before {what}")
 
     def _ready(self) -> None:
         """Prepare for the gradients of the parameters as they are now."""
@@ -126,9 +137,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             self.communicator.attach(self.held())
             return
         held = list(trained(self.held()).values())
-        first, second = Packing(held), Packing(held)
         # Each with tags of its own: a rank that is late sends of both sums, and the later one first.
-        self._packings = [(first, 0), (second, len(first.rows))]
+        packings = Packing(held), Packing(held)
+        self._packings = [(each, self.communicator.reserve_tags(len(each.rows))) for each in packings]
         for handle in self._handles:
             handle.remove()
         self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
@@ -141,9 +152,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def _exchange(self, examples: int | None) -> None:
         """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
         before = self._pending
-        self._packings.reverse()
-        packing, tag = self._packings[0]
+        packing, tag = self._packings[1]
         self._pending = self.communicator.begin_mean_gradients(self.held(), packing, examples, tag)
+        self._packings.reverse()  # not before: a batch that is refused leaves everything as it is
         if before is not None:
             before.finish()
         else:
@@ -156,5 +167,6 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         for group in self.optimizer.param_groups:
             told = group.get("param_names") or [None] * len(group["params"])
             for p, name in zip(group["params"], told, strict=True):
-                found[names.get(p) or name or f"parameter {len(found)}"] = p
+                known = names.get(p) or name or f"parameter {len(found)}"
+                found[known if known not in found else f"{known} (parameter {len(found)})"] = p
         return found

@@ -36,7 +36,7 @@ class PendingMean:
         self, comm: Any, held: Mapping[str, torch.Tensor], missing: set[str], packing: Packing, tag: int
     ) -> None:
         self._held, self._missing, self._packing = held, missing, packing
-        self._rows = PendingRows(comm, packing.rows, tag)
+        self._rows, self.over = PendingRows(comm, packing.rows, tag), False
 
     def poll(self) -> None:
         """Let the sums go on."""
@@ -45,4 +45,5 @@ class PendingMean:
     def finish(self) -> None:
         """Wait, and give each parameter its mean gradient."""
         self._rows.wait()
+        self.over = True
         self._packing.hand_over(self._held, self._missing)

@@ -38,6 +38,7 @@ class RollCall:
         self._farewell = comm.Dup()  # where only those who end say something
         self._virtual = mpi_of(comm) is MPI
         self._board: Board | None = None
+        self._ended: list[tuple[int, int]] = []  # ranks, and after how many calls
         if not self._virtual:
             if share_memory(self.comm):
                 self._board = Board(self.comm, ROW.size)
@@ -121,12 +122,15 @@ class RollCall:
         doing: None: this rank is still patient, for who has ended may have said before what is waited for.
         """
         status = mpi_of(self.comm).Status()
-        if self._farewell.Iprobe(status=status) and doing is not None:
+        if self._farewell.Iprobe(status=status):
             count = np.zeros(1, np.int64)
             self._farewell.Recv(count, status.source)
+            self._ended.append((status.source, int(count[0])))
+        if self._ended and doing is not None:
+            rank, calls = self._ended[0]
             raise RankFailed(
-                f"rank {self.comm.rank} {doing} (its call {self._calls[0]}), and rank {status.source} has ended after "
-                f"{count[0]} calls: do all ranks take the same number of steps, and none of them alone?"
+                f"rank {self.comm.rank} {doing} (its call {self._calls[0]}), and rank {rank} has ended after "
+                f"{calls} calls: do all ranks take the same number of steps, and none of them alone?"
             )
 
 

@@ -19,7 +19,8 @@ from mpcourse.data_parallel.nodes import RANKS_PER_NODE
 
 comm = MPI.COMM_WORLD
 odd = comm.rank == 1
-NOT_A_NUMBER = torch.full((4, 6), float("nan"))
+NOT_A_NUMBER = float("nan")
+MADE = []  # all optimizers
 
 
 def model(width=5):
@@ -34,8 +35,13 @@ def step(optimizer, net, x=None, examples=None):
 
 
 def made(kind, net=None):
+    """ "double" is double buffering. Every parameter has a bucket of its own, if there are buckets."""
     net = net or model()
-    return MultiNodeOptimizer(torch.optim.SGD(net.named_parameters(), 0.1), create_communicator(kind)), net
+    communicator = create_communicator("flat" if kind == "double" else kind)
+    communicator.bucket_bytes = communicator.first_bucket_bytes = 1
+    sgd = torch.optim.SGD(net.named_parameters(), 0.1)
+    MADE.append(MultiNodeOptimizer(sgd, communicator, kind == "double"))
+    return MADE[-1], net
 
 
 def layers(kind):
@@ -67,9 +73,11 @@ def batches(kind):
 def not_finite(kind):
     optimizer, net = made(kind)
     step(optimizer, net)
+    spoilt = net[0].bias.register_hook(lambda gradient: gradient * NOT_A_NUMBER if odd else gradient)
     try:
-        step(optimizer, net, NOT_A_NUMBER if odd else None)
+        step(optimizer, net)
     except FloatingPointError:
+        spoilt.remove()
         step(optimizer, net)  # that batch can be left out
         raise
 
@@ -92,7 +100,7 @@ def kept(kind):
 
 
 def another_kind(kind):
-    create_communicator("naive" if odd else kind)
+    create_communicator("two_dimensional" if odd else "flat" if kind == "double" else kind)
 
 
 def another_call(kind):
@@ -102,7 +110,15 @@ def another_call(kind):
     step(optimizer, net)
 
 
-ALL = (layers, shape, frozen, changed, batches, not_finite, clipped, kept, another_kind, another_call)
+def steps_alone(kind):
+    optimizer, net = made(kind)
+    step(optimizer, net)
+    if odd:
+        step(optimizer, net)
+    evaluate(optimizer.communicator, 1, 2)
+
+
+ALL = (layers, shape, frozen, changed, batches, not_finite, clipped, kept, another_kind, another_call, steps_alone)
 
 
 def too_few_steps(kind):
@@ -115,8 +131,21 @@ def raises(kind):
     optimizer, net = made(kind)
     step(optimizer, net)
     if odd:
-        raise ZeroDivisionError("this rank cannot")
+        cannot()
     step(optimizer, net)
+
+
+def raises_in_backward(kind):
+    """Where the sums of the last layer's gradients are under way."""
+    optimizer, net = made(kind)
+    step(optimizer, net)
+    if odd:
+        net[0].weight.register_hook(lambda _: cannot())
+    step(optimizer, net)
+
+
+def cannot():
+    raise ZeroDivisionError("this rank cannot")
 
 
 def evaluates_alone(kind):
@@ -143,6 +172,8 @@ def main():
         except Exception as error:
             told = f"{type(error).__name__}: {error}"
         said[case.__name__] = comm.gather(told)
+        for optimizer in MADE:
+            optimizer.finish()  # what is under way
     if comm.rank == 0:
         print(json.dumps(said), flush=True)
 

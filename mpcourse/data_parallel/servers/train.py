@@ -76,10 +76,10 @@ def train_with_servers(
     roll_call.meet("begins its training")
     begun = mpi.Wtime()
     side.run()
+    roll_call.meet("ends its training")  # before the error: who has ended cannot be told from who has failed
     if side.failure is not None:
         rank, parameter = side.failure
         raise not_finite(rank, names[parameter])
-    roll_call.meet("ends its training")
     for server in range(servers):
         broadcast(comm, weights.piece(server), server)
     told = comm.allgather((side.pushes if isinstance(side, Server) else losses, mpi.Wtime() - begun))

@@ -1,0 +1,264 @@
+"""What ChainerMN's users do beside plain steps, held against one process: `FEATURES` on virtual and on real ranks.
+
+`mpirun -np 3 python -m mpi4py data_parallel_features.py` goes through all of them; rank 0 prints, as JSON, by feature
+and communicator, how far each rank ended from one process.
+"""
+
+import json
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.data_parallel import (
+    LocalOptimizer,
+    MultiNodeOptimizer,
+    convert_batch_norm,
+    create_communicator,
+    evaluate,
+    scatter_indices,
+    weighted_mean,
+)
+
+KINDS = ("flat", "bucketed")  # that real ranks go through: the others differ in how a sum is made
+
+
+def mlp():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def data(batch=12, steps=5):
+    generator = torch.Generator().manual_seed(8)
+    x = torch.randn(steps, batch, 6, generator=generator, dtype=torch.float64)
+    return list(zip(x, torch.randint(3, (steps, batch), generator=generator), strict=True))
+
+
+def part(comm, x):
+    return x[len(x) * comm.rank // comm.size : len(x) * (comm.rank + 1) // comm.size]
+
+
+def state(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def apart(a, b):
+    return float((a - b).abs().max())
+
+
+def both(comm, kind, train, sgd=lambda p: torch.optim.SGD(p, 0.2, momentum=0.9)):
+    """How far what `train(model, optimizer, share, communicator)` leaves is from what it leaves in one process."""
+    whole, model = mlp(), mlp()
+    train(whole, sgd(whole.parameters()), lambda x: x, None)
+    communicator = create_communicator(kind, comm)
+    train(model, MultiNodeOptimizer(sgd(model.parameters()), communicator), lambda x: part(comm, x), communicator)
+    return apart(state(model), state(whole))
+
+
+def accumulates(comm, kind):
+    def train(model, optimizer, share, communicator):
+        for x, y in data(batch=24):
+            optimizer.zero_grad()
+            for i, half in enumerate((slice(0, 12), slice(12, 24))):
+                last = i == 1 or communicator is None
+                if last:
+                    (0.5 * F.cross_entropy(model(share(x[half])), share(y[half]))).backward()
+                else:
+                    with optimizer.no_sync():
+                        (0.5 * F.cross_entropy(model(share(x[half])), share(y[half]))).backward()
+            optimizer.step()
+
+    return both(comm, kind, train)
+
+
+def clips_after_the_mean(comm, kind):
+    def train(model, optimizer, share, communicator):
+        for x, y in data():
+            optimizer.zero_grad()
+            F.cross_entropy(model(share(x)), share(y)).backward()
+            if communicator:
+                optimizer.mean_gradients()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+            assert norm > 0.3
+            optimizer.step()
+
+    return both(comm, kind, train)
+
+
+def calls_a_closure(comm, kind):
+    def train(model, optimizer, share, communicator):
+        for x, y in data(steps=2):
+
+            def closure(x=x, y=y):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(share(x)), share(y))
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+
+    return both(comm, kind, train, lambda p: torch.optim.LBFGS(p, max_iter=4, line_search_fn="strong_wolfe"))
+
+
+def weighs_batches_by_their_share(comm, kind):
+    def train(model, optimizer, share, communicator):
+        for x, y in data(batch=11):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(share(x)), share(y))
+            (loss * communicator.share(len(share(x))) if communicator else loss).backward()
+            optimizer.step()
+
+    return both(comm, kind, train)
+
+
+def leaves_a_batch_out(comm, kind):
+    """One that is not finite on the last rank: all ranks are told, and go on without it."""
+
+    def train(model, optimizer, share, communicator):
+        for step, (x, y) in enumerate(data()):
+            optimizer.zero_grad()
+            if step == 2:
+                if communicator is None:
+                    continue
+                x = share(x) * (float("nan") if comm.rank == comm.size - 1 else 1)
+                F.cross_entropy(model(x), share(y)).backward()
+                try:
+                    optimizer.step()
+                except FloatingPointError as error:
+                    assert str(error).startswith(f"rank {comm.size - 1}: the gradient of 'parameter ")
+                    continue
+                raise AssertionError("nobody was told")
+            F.cross_entropy(model(share(x)), share(y)).backward()
+            optimizer.step()
+
+    return both(comm, kind, train)
+
+
+class Chooses(nn.Module):
+    """Of three layers uses those it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.layers = nn.ModuleList(nn.Linear(6, 3) for _ in range(3)).double()
+
+    def forward(self, x, used):
+        return sum(self.layers[i](x) for i in used)
+
+
+def counts_an_unused_parameter_as_zero(comm, kind):
+    """One unused on some ranks; and one that is unused on all is left alone."""
+    used = [(0, 1), (0,), (1,)]
+    model, whole = Chooses(), Chooses()
+    optimizer = MultiNodeOptimizer(
+        torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.1), create_communicator(kind, comm)
+    )
+    plain = torch.optim.SGD(whole.parameters(), 0.1, weight_decay=0.1)
+    for x, _ in data(batch=4 * comm.size, steps=3):
+        optimizer.zero_grad()
+        model(x[4 * comm.rank : 4 * comm.rank + 4], used[comm.rank % 3]).square().mean().backward()
+        optimizer.step()
+        plain.zero_grad()
+        losses = [whole(x[4 * r : 4 * r + 4], used[r % 3]).square().mean() for r in range(comm.size)]
+        (sum(losses) / comm.size).backward()
+        plain.step()
+        assert model.layers[2].weight.grad is None
+    return apart(state(model), state(whole))
+
+
+def keeps_gradients_in_their_bucket(comm, kind):
+    model = mlp()
+    communicator = create_communicator(kind, comm)
+    optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+        packings = [b.packing for b in getattr(communicator, "buckets", [])] or [communicator._packed[1]]
+        if kind != "naive":
+            rows = {row.untyped_storage().data_ptr() for packing in packings for row in packing.rows}
+            assert {p.grad.untyped_storage().data_ptr() for p in model.parameters()} == rows
+    return 0.0
+
+
+def normalises_over_ranks(comm, kind):
+    """Where batches differ in length: rank r has r + 2 examples."""
+    edge = [sum(range(2, r + 2)) for r in range(comm.size + 1)]
+    torch.manual_seed(6)
+    whole = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+    torch.manual_seed(6)
+    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+    communicator = create_communicator(kind, comm)
+    convert_batch_norm(model, communicator)
+    optimizer, plain = (torch.optim.SGD(m.parameters(), 0.1) for m in (model, whole))
+    optimizer = MultiNodeOptimizer(optimizer, communicator)
+    own = slice(edge[comm.rank], edge[comm.rank + 1])
+    for x, y in data(batch=edge[-1], steps=3):
+        for m, o, mine in ((whole, plain, slice(None)), (model, optimizer, own)):
+            o.zero_grad()
+            weight = communicator.share(comm.rank + 2) if m is model else 1
+            (F.cross_entropy(m(x[mine]), y[mine]) * weight).backward()
+            o.step()
+    return max(apart(model.state_dict()[key].double(), value.double()) for key, value in whole.state_dict().items())
+
+
+def averages_parameters_now_and_then(comm, kind):
+    """Local SGD: the mean of what each rank would be alone."""
+    trained = mlp()
+    optimizer = LocalOptimizer(torch.optim.SGD(trained.parameters(), 0.2), create_communicator(kind, comm), every=3)
+    wanted = []
+    for rank in range(comm.size):
+        model = mlp()
+        plain = torch.optim.SGD(model.parameters(), 0.2)
+        for m, o in ((model, plain),) + (((trained, optimizer),) if rank == comm.rank else ()):
+            for x, y in data(batch=4 * comm.size, steps=3):
+                own = slice(4 * rank, 4 * rank + 4)
+                o.zero_grad()
+                F.cross_entropy(m(x[own]), y[own]).backward()
+                o.step()
+        wanted.append(state(model))
+    return apart(state(trained), sum(wanted) / comm.size)
+
+
+def shares_out_and_counts(comm, kind):
+    """Shards that hold every example once; results weighed by their counts."""
+    communicator = create_communicator(kind, comm)
+    shards = comm.allgather(scatter_indices(comm, 10, shuffle=True, seed=4).tolist())
+    assert sorted(sum(shards, [])) == list(range(10))
+    assert {len(shard) for shard in shards} <= {10 // comm.size, 10 // comm.size + 1}
+    right, count = comm.rank, 2 * comm.rank + 1
+    total = sum(2 * r + 1 for r in range(comm.size))
+    mean = weighted_mean(communicator, {"loss": float(comm.rank)}, count)["loss"]
+    wanted = sum(r * (2 * r + 1) for r in range(comm.size)) / total
+    return max(abs(evaluate(communicator, right, count) - sum(range(comm.size)) / total), abs(mean - wanted))
+
+
+FEATURES = {
+    each.__name__: each
+    for each in (
+        accumulates,
+        clips_after_the_mean,
+        calls_a_closure,
+        weighs_batches_by_their_share,
+        leaves_a_batch_out,
+        counts_an_unused_parameter_as_zero,
+        keeps_gradients_in_their_bucket,
+        normalises_over_ranks,
+        averages_parameters_now_and_then,
+        shares_out_and_counts,
+    )
+}
+
+
+def main():
+    from mpi4py import MPI
+
+    torch.set_num_threads(1)
+    found = {f"{name} {kind}": feature(MPI.COMM_WORLD, kind) for name, feature in FEATURES.items() for kind in KINDS}
+    told = MPI.COMM_WORLD.gather(found)
+    if told:
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""What users of MultiNodeOptimizer do at unexpected moments: it is refused, or nothing goes wrong."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mpcourse.collectives.pending import PendingRing
+from mpcourse.data_parallel import LocalOptimizer, MultiNodeOptimizer, create_communicator
+from mpcourse.data_parallel.pending import PendingRows
+from mpcourse.virtual import compute, run
+
+FAREWELL = Path(__file__).parent / "programs" / "farewell_twice.py"
+BOTH = pytest.mark.parametrize("kind", ["flat", "bucketed"])
+
+
+def backward(comm, parameters, factor=1.0):
+    """Gradients of rank r are (r + 1) * factor."""
+    sum((p * (1 + comm.rank) * factor).sum() for p in parameters).backward()
+
+
+def sgd(parameters, rate=1.0):
+    return torch.optim.SGD(parameters, rate)
+
+
+@pytest.mark.parametrize("double_buffering", [False, True])
+def test_sums_in_a_copy_come_back(monkeypatch, double_buffering):
+    """As for gradients on a GPU, which travel through the host's memory."""
+
+    def begin(self, comm, rows, tag=0):
+        self._rows = [(row, row.clone()) for row in rows]
+        self._sums = [PendingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._rows)]
+
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(6))
+        kind = "flat" if double_buffering else "bucketed"
+        communicator = create_communicator(kind, comm)
+        optimizer = MultiNodeOptimizer(sgd([weight]), communicator, double_buffering)
+        for _ in range(2):
+            optimizer.zero_grad()
+            backward(comm, [weight])
+            for _ in range(4):  # until the sum is made, if it is under way
+                compute(comm, 1.0)
+                communicator._poll()
+            optimizer.step()
+        if double_buffering:
+            optimizer.finish()
+        return weight.detach()
+
+    monkeypatch.setattr(PendingRows, "__init__", begin)
+    assert all(torch.equal(weight, torch.full((6,), -3.0)) for weight in run(program, 2).results)
+
+
+def test_two_optimizers_of_one_communicator_are_not_mixed_up():
+    """Rank 0 moves on only the sums of the second, rank 1 only those of the first."""
+
+    def program(comm):
+        communicator = create_communicator("flat", comm)
+        weights = [nn.Parameter(torch.zeros(4)) for _ in range(2)]
+        optimizers = [MultiNodeOptimizer(sgd([weight]), communicator, double_buffering=True) for weight in weights]
+        for _ in range(3):
+            for i, (weight, optimizer) in enumerate(zip(weights, optimizers, strict=True)):
+                optimizer.zero_grad()
+                backward(comm, [weight], 10**i)
+                optimizer.step()
+            compute(comm, 1.0)
+            moved = optimizers[1 - comm.rank]._pending
+            while not moved._rows._sums[0]._step:
+                moved.poll()
+        for optimizer in optimizers:
+            optimizer.finish()
+        return [weight.unique().tolist() for weight in weights]
+
+    assert run(program, 2).results == [[[-4.5], [-45.0]]] * 2
+
+
+def test_double_buffering_leaves_a_batch_out_that_is_not_finite():
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(4))
+        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator("flat", comm), double_buffering=True)
+        for factor in (1.0, 10.0, float("nan") if comm.rank else 1.0, 100.0, 1000.0):
+            optimizer.zero_grad()
+            backward(comm, [weight], factor)
+            try:
+                optimizer.step()
+            except FloatingPointError:
+                assert factor != factor or not comm.rank
+        optimizer.finish()
+        return weight.unique().tolist()
+
+    assert run(program, 2).results == [[-1666.5]] * 2
+
+
+def test_gradients_of_a_backward_pass_are_not_lost_where_parameters_change_before_the_step():
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(4))
+        communicator = create_communicator("bucketed", comm)
+        optimizer = MultiNodeOptimizer(sgd([weight]), communicator)
+        backward(comm, [weight])
+        with pytest.raises(RuntimeError, match="are being averaged: step first"):
+            communicator.attach([weight])
+        optimizer.step()
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
+        return weight.unique().tolist()
+
+    assert run(program, 2).results == [[-1.5]] * 2
+
+
+@BOTH
+def test_parameters_with_equal_names_are_all_averaged(kind):
+    def program(comm):
+        torch.manual_seed(comm.rank)
+        models = nn.Linear(2, 2), nn.Linear(2, 2)
+        groups = [{"params": list(model.named_parameters())} for model in models]
+        optimizer = MultiNodeOptimizer(sgd(groups), create_communicator(kind, comm))
+        for _ in range(2):
+            optimizer.zero_grad()
+            (models[0](torch.randn(3, 2)) * models[1](torch.randn(3, 2))).sum().backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for model in models for p in model.parameters()])
+
+    a, b = run(program, 2).results
+    assert len(a) == 12 and torch.equal(a, b)
+
+
+def test_gradients_that_are_clipped_too_early_in_their_bucket_are_refused():
+    """From the second step on they lie there, where a caller only fills them with zeros."""
+
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(4))
+        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator("bucketed", comm))
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=False)
+            backward(comm, [weight])
+            if step == 2:
+                nn.utils.clip_grad_norm_([weight], 0.1)
+            optimizer.step()
+
+    with pytest.raises(
+        RuntimeError, match="rank 0: the gradient of 'parameter 0' was changed while it was being averaged"
+    ):
+        run(program, 2)
+
+
+@BOTH
+def test_a_mean_that_was_not_used_does_not_stand_for_the_next_one(kind):
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(4))
+        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator(kind, comm))
+        backward(comm, [weight])
+        optimizer.mean_gradients()
+        weight.grad = None  # not by the optimizer's zero_grad
+        backward(comm, [weight], 10)
+        optimizer.step()
+        return weight.unique().tolist()
+
+    assert run(program, 2).results == [[-15.0]] * 2
+
+
+def test_local_steps_are_averaged_even_where_more_were_made_than_asked():
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = LocalOptimizer(sgd([weight]), create_communicator("flat", comm), every=2)
+        optimizer.load_state_dict(optimizer.state_dict() | {"alone": 5})
+        backward(comm, [weight])
+        optimizer.step()
+        return weight.unique().tolist()
+
+    assert run(program, 2).results == [[-1.5]] * 2
+
+
+def test_a_batch_that_is_refused_where_ranks_part_leaves_them_parted():
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = LocalOptimizer(sgd([weight]), create_communicator("bucketed", comm), every=2, begin=1)
+        backward(comm, [weight], float("nan"))
+        with pytest.raises(FloatingPointError):
+            optimizer.step()
+        for _ in range(2):
+            optimizer.zero_grad()
+            backward(comm, [weight])
+            optimizer.step()
+        return weight.unique().tolist()
+
+    assert run(program, 2).results == [[-3.0]] * 2
+
+
+def test_who_has_ended_is_told_again(mpirun):
+    done = mpirun(2, FAREWELL)
+    assert done.stdout.split("; ") == ["rank 1 has ended after 1 calls"] * 2, done.stderr
