@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -91,6 +92,8 @@ def refused(comm, case):
     """What this rank is told, with a mistake on rank 2."""
 
     def backward(step):
+        if step == 3 and comm.rank == 3 and case == "not finite":
+            time.sleep(0.6)  # longer than others wait for it before they look whether somebody has ended
         if step == 3 and comm.rank == 2:
             if case == "raises":
                 raise ZeroDivisionError("this rank cannot")
