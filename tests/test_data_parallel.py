@@ -302,6 +302,8 @@ def test_buckets_are_filled_from_the_last_layer_and_the_first_is_short():
         communicator.attach(model)
         return [[p.numel() for p in bucket.parameters] for bucket in communicator.buckets]
 
+    usual = run(lambda comm: create_communicator("bucketed", comm), 1).results[0]
+    assert (usual.bucket_bytes, usual.first_bucket_bytes) == (25 * 2**20, 2**20)  # as DDP's
     (found,) = run(program, 1).results
     assert sum(found, []) == [20, 400] * 6  # bias and weight of the last layer first
     nbytes = [4 * sum(bucket) for bucket in found]

@@ -190,7 +190,9 @@ axis.set_xticks(range(0, STEPS + 1, 6))
 axis.set_ylim(0, 100)
 for line in axis.lines:
     line.set(markersize=3)
-None
+learnt = {name: sum(found[0][0]) for name, found in results.items()}  # the area under each curve
+assert min(learnt, key=learnt.get) == "no broadcast"
+assert {name for name in MISTAKES if learnt[name] > learnt["right"]} == {"sum, not mean", "batch not divided"}
 
 # %% [markdown]
 # - **Sum, not mean.** The learning rate times p. Where the rate was small it may even look better, until there are more
