@@ -379,6 +379,7 @@ if comm.rank == 0:
 None
 
 # %% tags=["nbval-ignore-output"]
+Path("scratch/servers.json").unlink(missing_ok=True)
 # !mpirun -np 3 python scratch/servers.py scratch/servers.json
 together, apart = json.loads(Path("scratch/servers.json").read_text()).values()
 assert together == {"1": 40, "2": 40} and sum(apart.values()) == 80 and apart["2"] > apart["1"]

@@ -140,7 +140,7 @@ class SharedRow:
                 own[at], own[at + 1] = rank, begin + int(places[0])
 
 
-def share_memory(comm: Any) -> bool:
+def on_one_machine(comm: Any) -> bool:
     """Whether all ranks of `comm`, real ones, are on one machine. All of them call it."""
     from mpi4py import MPI
 
@@ -152,7 +152,7 @@ def share_memory(comm: Any) -> bool:
 
 
 def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
-    """A window of nbytes for each rank, and every rank's memory in it."""
+    """A window of nbytes for each rank, and every rank's memory in it. All ranks of `comm`, of one machine, call it."""
     from mpi4py import MPI
 
     window = MPI.Win.Allocate_shared(max(nbytes, 8), 8, comm=comm)

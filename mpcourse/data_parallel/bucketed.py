@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.shared import SharedRow, share_memory
+from mpcourse.collectives.shared import SharedRow, on_one_machine
 from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, same, trained
 from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.packing import Packing, fill, looks_finite
@@ -26,7 +26,8 @@ class Bucket:
 
     def __init__(self, parameters: list[torch.Tensor], shared: Any = None) -> None:
         self.parameters, self.arrived = parameters, set[torch.Tensor]()  # whose gradients of this step are here
-        self.shared: list[tuple[SharedRow, list[torch.Tensor]]] = []  # with the parameters whose gradients lie there
+        # Each with the parameters whose gradients lie there.
+        self.shared_rows: list[tuple[SharedRow, list[torch.Tensor]]] = []
         self.sums: list[SharedRow | PendingRows] = []  # under way
         self._given: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # gradients under way, as they were
         self.span, self._over = (0.0, 0.0), True
@@ -35,8 +36,8 @@ class Bucket:
             if shared is None:
                 return torch.zeros(length, dtype=dtype, device=device)
             inside = [p for p in parameters if p.dtype == dtype]
-            self.shared.append((SharedRow(shared, [p.numel() for p in inside], dtype), inside))
-            return self.shared[-1][0].row.data  # which has a version of its own: see `begin`
+            self.shared_rows.append((SharedRow(shared, [p.numel() for p in inside], dtype), inside))
+            return self.shared_rows[-1][0].row.data  # which has a version of its own: see `begin`
 
         self.packing = Packing(parameters, make_row)
         self.views = dict(zip(parameters, self.packing.views, strict=True))
@@ -49,13 +50,13 @@ class Bucket:
         """Write all gradients into their places, zeros for those that are not there, and begin to sum, scaled."""
         self._clock, self._over = mpi_of(comm).Wtime, False
         self.span = (self._clock(),) * 2
-        for row, inside in self.shared:
+        for row, inside in self.shared_rows:
             for p in inside:
                 if p.grad is None:
                     self.views[p].zero_()
             row.begin([self.views[p] if p.grad is None else p.grad.data for p in inside], scale)
-        if self.shared:
-            self.sums = [row for row, _ in self.shared]
+        if self.shared_rows:
+            self.sums = [row for row, _ in self.shared_rows]
         else:
             for p, view in self.views.items():
                 fill(view, p.grad, scale)
@@ -82,9 +83,9 @@ class Bucket:
 
     def bad(self) -> tuple[int, torch.Tensor] | None:
         """Whose gradient made a sum in shared memory infinite or NaN: a rank's, and of which parameter."""
-        for row, inside in self.shared:
-            if row.bad is not None:
-                rank, place = row.bad
+        for row, inside in self.shared_rows:
+            if (found := row.bad) is not None:
+                rank, place = found
                 ends = itertools.accumulate(p.numel() for p in inside)
                 return rank, next(p for p, end in zip(inside, ends, strict=True) if place < end)
         return None
@@ -94,7 +95,8 @@ class BucketedCommunicator(Communicator):
     """Sums buckets of gradients as soon as they are full, the last layers' first, while backward goes on.
 
     A bucket is closed as soon as it holds `bucket_bytes`, the first one `first_bucket_bytes`: many short sums cost
-    latency, one long one begins too late. Gradients are views of their bucket. Without `attach`, or for gradients that
+    latency, one long one begins too late. Gradients are views of their bucket, and not to be changed between backward
+    and their mean. Without `attach`, or for gradients that
     no backward pass announced, nothing is hidden, and the result is the same.
     """
 
@@ -117,12 +119,9 @@ class BucketedCommunicator(Communicator):
     def attach(self, model: Trained) -> None:
         """Sum these parameters' gradients during each backward pass from now on. All ranks call it, with one model.
 
-        Raises RuntimeError between a backward pass and its mean.
+        Raises what `check_idle` does.
         """
-        if any(bucket.arrived for bucket in self.buckets):
-            raise RuntimeError(
-                "the gradients of a backward pass are being averaged: step first, or make another communicator"
-            )
+        self.check_idle()
         self.detach()
         self._names = {p: name for name, p in trained(model).items()}
         shared = self._shared()
@@ -135,6 +134,12 @@ class BucketedCommunicator(Communicator):
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def check_idle(self) -> None:
+        if any(bucket.arrived for bucket in self.buckets):
+            raise RuntimeError(
+                "the gradients of a backward pass are being averaged: step first, or make another communicator"
+            )
 
     def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
         """As of every communicator. What backward has announced is being summed already."""
@@ -198,7 +203,7 @@ class BucketedCommunicator(Communicator):
 
     def _look(self, parameters: Iterable[torch.Tensor]) -> None:
         """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
-        if self._bad is None and not (self.buckets and self.buckets[0].shared):
+        if self._bad is None and not (self.buckets and self.buckets[0].shared_rows):
             held = {self._names[p]: p.grad for p in parameters if p.grad is not None}
             self._bad = next((name for name, gradient in held.items() if not looks_finite(gradient)), None)
 
@@ -207,7 +212,7 @@ class BucketedCommunicator(Communicator):
         if mpi_of(self.comm) is MPI:
             return None
         own = self.inter_size == 1 < self.size and all(p.device.type == "cpu" for p in self._names)
-        return self.under_way if all(self.comm.allgather(own)) and share_memory(self.comm) else None
+        return self.under_way if all(self.comm.allgather(own)) and on_one_machine(self.comm) else None
 
     def _changed(self) -> str | None:
         """The name of a parameter whose gradient somebody has changed while it is being averaged."""

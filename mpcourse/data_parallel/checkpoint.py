@@ -37,7 +37,8 @@ class Checkpointer:
     def save(self, step: int, **position: int | float | str) -> None:
         """Snapshot after `step` updates. position: what else it takes to go on, e.g. epoch=3. All ranks call it.
 
-        A run that is killed at any time leaves the snapshots before it as they were.
+        A run that is killed at any time leaves the snapshots before it as they were. Raises what goes wrong on this
+        rank, and RankFailed on the others.
         """
         if step < 0:
             raise ValueError(f"step={step}: a run has made 0 updates or more")
@@ -83,7 +84,7 @@ class Checkpointer:
         """Restore the latest snapshot that all ranks have: its position, with "step". None where there is none.
 
         All ranks call it. Raises ValueError, on every rank, for a snapshot of another number of ranks, or of other
-        things than this run's.
+        things than this run's. What else goes wrong on one rank it raises, and the others RankFailed.
         """
         self.communicator.roll_call.meet("resumes")
         told = self._together("look for", lambda: (self._steps(), self._sizes()))

@@ -70,8 +70,8 @@ class Communicator:
         gradients lie in one row of numbers, which the next call writes to. examples: of this rank's batch. If it is
         given it must be the same on all ranks, for the mean of means is the mean then; see `share` for what to do else.
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
-        rank and parameter, for a gradient that is not finite; RankFailed where a rank does something else, or
-        has ended.
+        rank and parameter, for a gradient that is not finite; RuntimeError for one that was changed after its sum
+        began, where that is during backward; RankFailed where a rank does something else, or has ended.
         """
         held = trained(model)
         packing = self._packing(list(held.values()))
@@ -141,6 +141,9 @@ class Communicator:
 
     def detach(self) -> None:
         """The opposite of `attach`."""
+
+    def check_idle(self) -> None:
+        """Raise RuntimeError between a backward pass whose gradients are being averaged and their mean."""
 
     def sum_row(self, row: torch.Tensor) -> None:
         """Sum a row of numbers over all ranks, in place, wherever it lies. All ranks call it, with rows of one length.

@@ -21,6 +21,8 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     Its parameters become those of rank 0 now. Their names in messages are those of `model`, or those that the optimizer
     was given (`SGD(model.named_parameters())`); with `model`, its buffers and frozen parameters are broadcast, too.
     Everything else is the optimizer's own: param_groups, state, schedulers, hooks.
+    A batch that is refused with FloatingPointError, on all ranks, leaves parameters and state as they were: after
+    `zero_grad` training can go on.
     double_buffering: a step applies the mean of the step before, which was summed meanwhile; the first applies nothing,
     and `finish` the last.
     """
@@ -34,8 +36,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     ) -> None:
         self.optimizer, self.communicator, self.double_buffering = optimizer, communicator, double_buffering
         self.model = model
-        self._averaged: dict[torch.Tensor, torch.Tensor | None] | None = None  # gradients, before the step
-        self._checked = False
+        self._averaged = self._checked = False
         self._pending: PendingMean | None = None
         self._handles: list[Any] = []
         communicator.broadcast_parameters(self.held() if model is None else model)
@@ -62,7 +63,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             self._exchange(examples)
         else:
             self.communicator.mean_gradients(self.held(), examples)
-        self._averaged = {p: p.grad for p in self.held().values()}
+        self._averaged = True
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
         """Average gradients over all ranks, unless `mean_gradients` has, and update. All ranks call it.
@@ -72,9 +73,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         Raises what `Communicator.mean_gradients` does; ValueError, in the first step, where parameters differ.
         """
         if closure is None:
-            if self._averaged is None or not self._still(self._averaged):
+            if not self._averaged:
                 self.mean_gradients(examples)
-            self._averaged = None
+            self._averaged = False
             return self.optimizer.step()
 
         if self.double_buffering:
@@ -85,13 +86,13 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         def averaged() -> Any:
             loss = closure()
             self.mean_gradients(examples)
-            self._averaged = None
+            self._averaged = False
             return self.communicator.mean(loss)
 
         return self.optimizer.step(averaged)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self._averaged = None
+        self._averaged = False
         self.optimizer.zero_grad(set_to_none)
 
     @contextlib.contextmanager
@@ -106,26 +107,31 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The optimizer's. Raises RuntimeError where a mean is under way, which is another state's."""
+        self._check_idle("a state is loaded")
         self.optimizer.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's; the new parameters become rank 0's. All ranks call it."""
+        """As the optimizer's; the new parameters become rank 0's. All ranks call it.
+
+        Raises RuntimeError where a mean is under way: with buckets, between backward and step.
+        """
         self._check_idle("parameters are added")
+        self.communicator.check_idle()
         self.optimizer.add_param_group(param_group)
         self.communicator.broadcast_parameters(self.held())
         self._ready()
 
     def finish(self) -> None:
-        """With double buffering, apply the last mean, which is still under way: after training. All ranks call it."""
+        """With double buffering, apply the last mean, which is still under way: after training. All ranks call it.
+
+        Raises RankFailed where one has ended.
+        """
         if self._pending is not None:
             self.communicator.roll_call.meet("finishes its training", meanwhile=self._pending.poll)
             self._pending.finish()
             self._pending = None
             self.optimizer.step()
-
-    def _still(self, averaged: dict[torch.Tensor, torch.Tensor | None]) -> bool:
-        """Whether gradients are those that were averaged, though perhaps clipped, and no others, of a later batch."""
-        return self.double_buffering or all(p.grad is gradient for p, gradient in averaged.items())
 
     def _check_idle(self, what: str) -> None:
         if self._pending is not None:
@@ -133,19 +139,20 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
     def _ready(self) -> None:
         """Prepare for the gradients of the parameters as they are now."""
-        if not self.double_buffering:
-            self.communicator.attach(self.held())
-            return
         held = list(trained(self.held()).values())
-        # Each with tags of its own: a rank that is late sends of both sums, and the later one first.
-        packings = Packing(held), Packing(held)
-        self._packings = [(each, self.communicator.reserve_tags(len(each.rows))) for each in packings]
         for handle in self._handles:
             handle.remove()
         self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
+        if not self.double_buffering:
+            self.communicator.attach(self.held())
+            return
+        # Each with tags of its own: a rank that is late sends of both sums, and the later one first.
+        packings = Packing(held), Packing(held)
+        self._packings = [(each, self.communicator.reserve_tags(len(each.rows))) for each in packings]
 
     def _go_on(self, _: torch.Tensor) -> None:
-        """Between parts of backward, move on the sum of the step before."""
+        """A gradient of a new batch is there. Between parts of backward, move on the sum of the step before."""
+        self._averaged = False
         if self._pending is not None:
             self._pending.poll()
 

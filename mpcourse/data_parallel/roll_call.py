@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpcourse.collectives.board import Board
-from mpcourse.collectives.shared import share_memory
+from mpcourse.collectives.shared import on_one_machine
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 
 PATIENCE = 0.2  # seconds, after which it looks whether somebody has ended
@@ -40,7 +40,7 @@ class RollCall:
         self._board: Board | None = None
         self._ended: list[tuple[int, int]] = []  # ranks, and after how many calls
         if not self._virtual:
-            if share_memory(self.comm):
+            if on_one_machine(self.comm):
                 self._board = Board(self.comm, ROW.size)
             weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
 

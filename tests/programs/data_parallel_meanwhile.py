@@ -16,7 +16,7 @@ agree = communicator._agree
 
 
 def watched(*asked, **more):
-    ((row, _),) = communicator.buckets[0].shared
+    ((row, _),) = communicator.buckets[0].shared_rows
     if comm.rank == 0:
         comm.send(None, 1)  # from here on it only waits
     end = time.monotonic() + 20

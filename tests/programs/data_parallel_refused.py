@@ -160,7 +160,7 @@ def main():
     kind, what, *by = sys.argv[1:]
     if by == ["messages"]:  # as between machines
         os.environ[RANKS_PER_NODE] = "1"
-        roll_call.share_memory = lambda comm: False
+        roll_call.on_one_machine = lambda comm: False
     if what != "all":
         globals()[what](kind)
         return

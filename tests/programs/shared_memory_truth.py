@@ -42,7 +42,7 @@ def flat(values):
 def sums(dtype):
     row = shared.SharedRow(comm, LENGTHS, dtype)
     for i in range(ROUNDS):
-        wanted = sum(flat(values_of(r, i, torch.float64 if dtype == torch.float64 else dtype)) for r in range(p)) / p
+        wanted = sum(flat(values_of(r, i, dtype)) for r in range(p)) / p
         own = values_of(rank, i, dtype)
         if (i + rank) % 2:  # already in their places
             row.row.copy_(flat(own))

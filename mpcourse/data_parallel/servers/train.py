@@ -76,7 +76,7 @@ def train_with_servers(
     roll_call.meet("begins its training")
     begun = mpi.Wtime()
     side.run()
-    roll_call.meet("ends its training")  # before the error: who has ended cannot be told from who has failed
+    roll_call.meet("ends its training")  # first: a rank that raises ends, and others would tell of that
     if side.failure is not None:
         rank, parameter = side.failure
         raise not_finite(rank, names[parameter])
