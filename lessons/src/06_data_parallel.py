@@ -216,8 +216,8 @@ assert {name for name in MISTAKES if learnt[name] > learnt["right"]} == {"sum, n
 
 # %% [markdown]
 # One more mistake comes from a habit. Gradients are often **clipped**: those that are too long are scaled down to a
-# given length. With several ranks, clip after the mean. A rank's own gradient, of 16 examples, is noisier than the mean,
-# and so longer. Clipped before the mean, each is scaled by a factor of its own.
+# given length. With several ranks, clip after the mean. A rank's own gradient, of 16 examples, is noisier than the
+# mean, and so longer. Clipped before the mean, each is scaled by a factor of its own.
 
 # %%
 LENGTH = 0.7
