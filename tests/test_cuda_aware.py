@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mpcourse.data_parallel import communicator, memory
+from mpcourse.data_parallel import batch_norm, communicator, memory, pending
 from mpcourse.doctor import start
 
 IN_PLACE = object()
@@ -25,7 +25,7 @@ def said(monkeypatch):
     stream = SimpleNamespace(synchronize=lambda: said.append("synchronized"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(memory, "cuda_aware", lambda: True)
-    for module in (memory, communicator):
+    for module in (memory, communicator, pending, batch_norm):
         monkeypatch.setattr(module, "mpi_of", lambda comm: SimpleNamespace(IN_PLACE=IN_PLACE))
     return said
 
@@ -47,6 +47,36 @@ def test_mpi_sums_what_is_on_a_gpu_after_the_gpu_is_done(said):
     communicator.Communicator.sum_row(SimpleNamespace(comm=ranks(said)), row)
     assert said[0] == "synchronized" and len(said) == 2
     assert said[1][0] is IN_PLACE and said[1][1] is row
+
+
+def test_mpi_sums_buckets_and_statistics_there_too(said):
+    row, asked = torch.ones(5).as_subclass(OnGpu), []
+    request = SimpleNamespace(Test=lambda: True, Wait=lambda: asked.append("waited"))
+    rows = pending.PendingRows(SimpleNamespace(Iallreduce=lambda *given: said.append(given) or request), [row])
+    assert rows.poll()
+    rows.wait()
+    assert asked == ["waited"]
+    batch_norm._sum(SimpleNamespace(comm=ranks(said), roll_call=SimpleNamespace(meet=said.append)), row)
+    assert [said[0], *said[2:4]] == ["synchronized", "normalises batches", "synchronized"]
+    assert all(given[0] is IN_PLACE and given[1] is row for given in (said[1], said[4])) and len(said) == 5
+
+
+def test_what_mpi_does_not_read_goes_through_pinned_memory_and_that_is_said_once(monkeypatch):
+    pinned, empty = [], torch.empty
+
+    def recorded(n, dtype, pin_memory):
+        pinned.append(pin_memory)
+        return empty(n, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", recorded)
+    monkeypatch.setattr(memory, "_said", False)
+    row = torch.arange(5.0).as_subclass(OnGpu)
+    with pytest.warns(UserWarning, match="what is on cuda:0 travels through the host's memory") as told:
+        for _ in range(2):
+            with memory.on_host(row) as there:
+                there *= 2
+    assert row.tolist() == [0.0, 4.0, 8.0, 12.0, 16.0]
+    assert pinned == [True, True] and len(told) == 1
 
 
 @pytest.mark.parametrize(

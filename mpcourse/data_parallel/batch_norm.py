@@ -8,7 +8,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mpcourse.collectives import allreduce
 from mpcourse.data_parallel.communicator import Communicator
-from mpcourse.data_parallel.memory import on_host
+from mpcourse.data_parallel.memory import on_host, reads
+from mpcourse.virtual import mpi_of
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -95,6 +96,9 @@ def _statistics(communicator: Communicator, x: torch.Tensor) -> tuple[int, torch
 
 def _sum(communicator: Communicator, x: torch.Tensor) -> None:
     communicator.roll_call.meet("normalises batches")
+    if reads(communicator.comm, x):
+        communicator.comm.Allreduce(mpi_of(communicator.comm).IN_PLACE, x)
+        return
     with on_host(x) as row:
         allreduce(communicator.comm, row)
 

@@ -6,17 +6,38 @@ from typing import Any
 import torch
 
 from mpcourse.collectives.pending import PendingRing
-from mpcourse.data_parallel.memory import to_host
+from mpcourse.data_parallel.memory import reads, to_host
 from mpcourse.data_parallel.packing import Packing
+from mpcourse.virtual import mpi_of
+
+
+class PendingByMpi:
+    """The sum of a row on a GPU, which MPI reads, and adds up by an algorithm of its own."""
+
+    def __init__(self, comm: Any, row: torch.Tensor) -> None:
+        self._request = comm.Iallreduce(mpi_of(comm).IN_PLACE, row)
+
+    def poll(self) -> bool:
+        return self._request.Test()
+
+    def wait(self) -> None:
+        self._request.Wait()
 
 
 class PendingRows:
-    """Sums of rows of numbers, begun on all ranks, with the same first tag."""
+    """Sums of rows of numbers, begun on all ranks, in the same order and with the same first tag."""
 
     def __init__(self, comm: Any, rows: list[torch.Tensor], tag: int = 0) -> None:
-        # MPI reads the host's memory: what is on a GPU is summed in a copy there.
-        self._rows = [(row, row if row.device.type == "cpu" else to_host(row)) for row in rows]
-        self._sums = [PendingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._rows)]
+        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []  # and where each is summed
+        self._sums: list[PendingRing | PendingByMpi] = []
+        for i, row in enumerate(rows):
+            if reads(comm, row):
+                self._rows.append((row, row))
+                self._sums.append(PendingByMpi(comm, row))
+            else:
+                host = row if row.device.type == "cpu" else to_host(row)
+                self._rows.append((row, host))
+                self._sums.append(PendingRing(comm, host, tag + i))
 
     def poll(self) -> bool:
         """Go on; whether all is done."""
