@@ -70,6 +70,7 @@ GONE = {
     "too_few_steps": (0, "averages gradients (its call 5), and rank 1 has ended after 4 calls"),
     "raises": (1, "averages gradients (its call 4), and rank 1 has ended after 3 calls"),
     "raises_in_backward": (1, "averages gradients (its call 4), and rank 1 has ended after 3 calls"),
+    "finishes_alone": (1, "finishes its training (its call 4), and rank 1 has ended after 3 calls"),
     "evaluates_alone": (0, "evaluates (its call 2), and rank 1 has ended after 1 calls"),
 }
 

@@ -148,6 +148,14 @@ def cannot():
     raise ZeroDivisionError("this rank cannot")
 
 
+def finishes_alone(kind):
+    optimizer, net = made("double")
+    step(optimizer, net)
+    if odd:
+        cannot()
+    optimizer.finish()
+
+
 def evaluates_alone(kind):
     optimizer, _ = made(kind)
     if not odd:
