@@ -128,7 +128,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         Raises RankFailed where one has ended.
         """
         if self._pending is not None:
-            self.communicator.roll_call.meet("finishes its training", meanwhile=self._pending.poll)
+            self.communicator.roll_call.meet("finishes its training", meanwhile=self.communicator._poll)
             self._pending.finish()
             self._pending = None
             self.optimizer.step()
@@ -174,6 +174,6 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         for group in self.optimizer.param_groups:
             told = group.get("param_names") or [None] * len(group["params"])
             for p, name in zip(group["params"], told, strict=True):
-                known = names.get(p) or name or f"parameter {len(found)}"
+                known = names.get(p) or name or f"parameter {len(found)}"  # groups may name theirs alike
                 found[known if known not in found else f"{known} (parameter {len(found)})"] = p
         return found
