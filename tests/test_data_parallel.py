@@ -1,6 +1,7 @@
 """Ranks that share each batch train as one process does; what one does wrong all are told."""
 
 import copy
+import itertools
 import json
 from pathlib import Path
 
@@ -19,7 +20,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 TRUTH, REFUSED = PROGRAMS / "data_parallel_truth.py", PROGRAMS / "data_parallel_refused.py"
 FEATURES = load_script(PROGRAMS / "data_parallel_features.py")
 data, part, state = FEATURES.data, FEATURES.part, FEATURES.state
-CASES = 4 * 2 * (2 * 3 + 3)  # models, dtypes, and optimizers of each communicator
+CASES = 4 * 2 * (3 * 3 + 3)  # models, dtypes, and optimizers of each communicator, and of buckets written in place
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -54,14 +55,21 @@ SAID = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "by"), [("naive", "messages"), ("double", "memory"), ("bucketed", "memory"), ("bucketed", "messages")]
+    ("kind", "by"),
+    [
+        ("naive", "messages"),
+        ("double", "memory"),
+        *itertools.product(("bucketed", "in place"), ("memory", "messages")),
+    ],
 )
 def test_what_is_wrong_on_one_rank_every_rank_says(mpirun, kind, by):
     done = mpirun(3, "-m", "mpi4py", REFUSED, kind, "all", by)
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout)
     assert said.keys() == SAID.keys()
-    phrases = SAID | ({} if kind == "bucketed" else {"clipped": "nothing"})  # only buckets are summed before `step`
+    phrases = SAID | (
+        {} if kind in ("bucketed", "in place") else {"clipped": "nothing"}
+    )  # only buckets are summed before `step`
     for case, phrase in phrases.items():
         assert [rank.startswith(phrase) for rank in said[case]] == [True] * 3, (case, said[case])
 
@@ -79,6 +87,7 @@ GONE = {
     ("kind", "by", "case"),
     [
         *(("bucketed", "memory", case) for case in GONE),
+        ("in place", "memory", "raises_in_backward"),
         ("bucketed", "messages", "raises_in_backward"),
         ("double", "messages", "too_few_steps"),
         ("double", "messages", "raises"),
@@ -121,7 +130,7 @@ def close(found, wanted):
     return all(torch.allclose(each, wanted, rtol=0, atol=1e-12) for each in found)
 
 
-@pytest.mark.parametrize("kind", list(COMMUNICATORS))
+@pytest.mark.parametrize("kind", [*COMMUNICATORS, "in place"])
 @pytest.mark.parametrize("feature", FEATURES.FEATURES)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_what_users_do_beside_plain_steps_equals_one_process(size, feature, kind):
@@ -308,6 +317,9 @@ def test_buckets_are_filled_from_the_last_layer_and_the_first_is_short():
         communicator = BucketedCommunicator(comm, nodes_of(comm), bucket_bytes=4000, first_bucket_bytes=1000)
         model = nn.Sequential(*[nn.Linear(20, 20) for _ in range(6)])  # 1680 bytes each
         communicator.attach(model)
+        for bucket in communicator.buckets:  # the largest begins with its row, and so with a cache line
+            assert next(iter(bucket.views.values())).shape == (20, 20)
+            assert bucket.packing.places[0] == (0, 0)
         return [[p.numel() for p in bucket.parameters] for bucket in communicator.buckets]
 
     usual = run(lambda comm: create_communicator("bucketed", comm), 1).results[0]

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from mpcourse.data_parallel import COMMUNICATORS
 from mpcourse.virtual import run
 from tests.conftest import load_script
 
 PROGRAM = Path(__file__).parent / "programs" / "uneven_ranks.py"
+KINDS = load_script(PROGRAM).KINDS
 WITHIN = 1e-12  # of numbers of about one, in double precision
 
 
 @pytest.mark.parametrize("double_buffering", [False, True])
-@pytest.mark.parametrize("kind", COMMUNICATORS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_ranks_that_are_late_at_random_equal_one_process(size, kind, double_buffering):
     script = load_script(PROGRAM)

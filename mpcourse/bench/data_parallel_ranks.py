@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mpcourse.bench.data_parallel import SIDES, Case
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
+from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, write_in_place
 from mpcourse.models import conv_net, mlp, transformer
 
 comm = MPI.COMM_WORLD
@@ -30,6 +30,7 @@ def _measure(told: list) -> dict:
     torch.manual_seed(1 + comm.rank)
     x, y = torch.randn(case.batch, 1, 28, 28), torch.randint(10, (case.batch,))
     models = {side: copy.deepcopy(base) for side in SIDES}
+    write_in_place(models["in place"])
 
     def sgd(side: str) -> torch.optim.Optimizer:
         return torch.optim.SGD(models[side].parameters(), RATE)
@@ -39,6 +40,7 @@ def _measure(told: list) -> dict:
         "in step": sgd("in step"),
         "flat": MultiNodeOptimizer(sgd("flat"), create_communicator("flat")),
         "bucketed": MultiNodeOptimizer(sgd("bucketed"), create_communicator("bucketed")),
+        "in place": MultiNodeOptimizer(sgd("in place"), create_communicator("bucketed")),
         "double buffering": MultiNodeOptimizer(sgd("double buffering"), create_communicator("flat"), True),
         "DDP": sgd("DDP"),
     }
@@ -65,7 +67,9 @@ def _apart(models: dict[str, nn.Module]) -> float:
     """By how much parameters of ours differ at most from DDP's, over the largest of these."""
     rows = {side: torch.cat([p.detach().flatten() for p in model.parameters()]) for side, model in models.items()}
     wanted = rows["DDP"]
-    return max(float((rows[side] - wanted).abs().max() / wanted.abs().max()) for side in ("flat", "bucketed"))
+    return max(
+        float((rows[side] - wanted).abs().max() / wanted.abs().max()) for side in ("flat", "bucketed", "in place")
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A message between ranks of one machine is copied at least once before it is adde
 each rank adds up its part of all rows where they lie, and writes the sum into all of them.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-BLOCK = 1 << 17  # numbers that are added up at once: they stay in the core's cache
-READY, DONE, BAD = 0, 1, 2  # what a rank tells the others: of BAD a rank and a place, for each of two steps in turns
+BLOCK = 1 << 19  # numbers that are added up at once: few enough to stay in a cache, and to need few calls
+# What a rank tells the others: how often it was ready, and done; whether its row is not scaled; whose number is not
+# finite, and its place, for each of two steps in turns.
+READY, DONE, RAW, BAD = 0, 1, 2, 3
 
 
 class Piece(NamedTuple):
@@ -46,6 +49,8 @@ class SharedRow:
         for flag in READY, DONE:
             self._flags[rank][flag] = 0
         first, end = length * rank // p, length * (rank + 1) // p  # what this rank adds up
+        begins = itertools.accumulate(lengths, initial=0)
+        self._places = [self.row[begin:].data_ptr() for begin, _ in zip(begins, lengths, strict=False)]
         self._sent = self._pieces(lengths, 0, first) + self._pieces(lengths, end, length)
         self._blocks = []
         for begin in range(first, end, BLOCK):
@@ -61,8 +66,13 @@ class SharedRow:
         They may lie in their places in `row`. What other ranks add up is copied there; the rest is read where it lies.
         """
         self._values, self._scale = [value.reshape(-1) for value in values], scale
-        for piece in self._sent:
-            torch.mul(self._values[piece.number][piece.begin : piece.end], scale, out=piece.place)
+        away = [value.data_ptr() != place for value, place in zip(self._values, self._places, strict=True)]
+        sent = [piece for piece in self._sent if away[piece.number]]
+        raw = len(sent) < len(self._sent)  # who adds up scales it then: copying can do that, and there is no copy
+        for piece in sent:
+            value = self._values[piece.number][piece.begin : piece.end]
+            torch.mul(value, 1 if raw else scale, out=piece.place)
+        self._flags[self.comm.rank][RAW] = raw
         self._steps += 1
         self._flags[self.comm.rank][self._bad_at] = -1
         self._numbers.Sync()  # the numbers before the flag
@@ -115,13 +125,19 @@ class SharedRow:
 
     def _sum(self) -> None:
         """Each number is moved as little as can be: read where it lies, and written into all rows."""
+        flags = self._flags[: self.comm.rank] + self._flags[self.comm.rank + 1 :]
+        scales = [self._scale if f[RAW] else 1 for f in flags]
         for pieces, part, others in self._blocks:
             total = self.row[part]
             for piece, theirs in pieces:
                 own = self._values[piece.number][piece.begin : piece.end]
-                torch.add(theirs, own, alpha=self._scale, out=piece.place)
-            for block in others[1:]:
-                total += block
+                if scales[0] == 1:
+                    torch.add(theirs, own, alpha=self._scale, out=piece.place)
+                else:  # in two passes; a sum that is scaled afterwards could overflow
+                    torch.mul(own, self._scale, out=piece.place)
+                    piece.place.add_(theirs, alpha=scales[0])
+            for block, scale in zip(others[1:], scales[1:], strict=True):
+                total.add_(block, alpha=scale)
             if total.is_floating_point() and not math.isfinite(total.sum().item()):
                 self._look(total, others, part.start)
             for block in others:

@@ -6,6 +6,7 @@ from mpcourse.data_parallel.communicator import Communicator
 from mpcourse.data_parallel.create import COMMUNICATORS, create_communicator
 from mpcourse.data_parallel.dataset import ShardSampler, scatter_dataset, scatter_indices, share_of
 from mpcourse.data_parallel.evaluator import evaluate, weighted_mean
+from mpcourse.data_parallel.in_place import LinearInPlace, write_in_place
 from mpcourse.data_parallel.local_sgd import LocalOptimizer
 from mpcourse.data_parallel.optimizer import MultiNodeOptimizer
 from mpcourse.data_parallel.printing import print_once, progress
@@ -14,6 +15,7 @@ __all__ = [
     "COMMUNICATORS",
     "Checkpointer",
     "Communicator",
+    "LinearInPlace",
     "LocalOptimizer",
     "MultiNodeOptimizer",
     "ShardSampler",
@@ -27,4 +29,5 @@ __all__ = [
     "scatter_indices",
     "share_of",
     "weighted_mean",
+    "write_in_place",
 ]

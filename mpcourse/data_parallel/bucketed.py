@@ -9,6 +9,7 @@ import torch
 
 from mpcourse.collectives.shared import SharedRow, on_one_machine
 from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, same, trained
+from mpcourse.data_parallel.in_place import offer, withdraw
 from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.packing import Packing, fill, looks_finite
 from mpcourse.data_parallel.pending import PendingRows
@@ -26,6 +27,7 @@ class Bucket:
 
     def __init__(self, parameters: list[torch.Tensor], shared: Any = None) -> None:
         self.parameters, self.arrived = parameters, set[torch.Tensor]()  # whose gradients of this step are here
+        self._placed = set[torch.Tensor]()  # who was given its place in this step
         # Each with the parameters whose gradients lie there.
         self.shared_rows: list[tuple[SharedRow, list[torch.Tensor]]] = []
         self.sums: list[SharedRow | PendingRows] = []  # under way
@@ -35,16 +37,29 @@ class Bucket:
         def make_row(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
             if shared is None:
                 return torch.zeros(length, dtype=dtype, device=device)
-            inside = [p for p in parameters if p.dtype == dtype]
+            inside = [p for p in laid if p.dtype == dtype]
             self.shared_rows.append((SharedRow(shared, [p.numel() for p in inside], dtype), inside))
             return self.shared_rows[-1][0].row.data  # which has a version of its own: see `begin`
 
-        self.packing = Packing(parameters, make_row)
-        self.views = dict(zip(parameters, self.packing.views, strict=True))
+        # The largest first: then its place begins with a cache line, and it can be written to with whole ones.
+        laid = sorted(parameters, key=torch.Tensor.numel, reverse=True)
+        self.packing = Packing(laid, make_row)
+        self.views = dict(zip(laid, self.packing.views, strict=True))
 
     @property
     def full(self) -> bool:
         return len(self.arrived) == len(self.parameters)
+
+    def place(self, p: torch.Tensor) -> torch.Tensor | None:
+        """Where p's gradient may be computed: its place here, once a step, unless somebody needs what is there.
+
+        That may be p.grad, or this step's sum; or, where p is used twice, the other use's gradient, which autograd will
+        add to this one.
+        """
+        if p.grad is not None or self.sums or p in self._placed:
+            return None
+        self._placed.add(p)
+        return self.views[p].data  # with a version of its own: see `begin`
 
     def begin(self, comm: Any, tag: int, scale: float) -> None:
         """Write all gradients into their places, zeros for those that are not there, and begin to sum, scaled."""
@@ -79,7 +94,7 @@ class Bucket:
         self.poll()
         for p, view in self.views.items():
             p.grad = view
-        self.sums, self.arrived, self._given = [], set(), []
+        self.sums, self.arrived, self._given, self._placed = [], set(), [], set()
 
     def bad(self) -> tuple[int, torch.Tensor] | None:
         """Whose gradient made a sum in shared memory infinite or NaN: a rank's, and of which parameter."""
@@ -129,11 +144,19 @@ class BucketedCommunicator(Communicator):
         self._first_tag = self._tag = self.reserve_tags(sum(len(bucket.packing.rows) for bucket in self.buckets))
         self._bucket_of = {p: b for b in self.buckets for p in b.parameters}
         self._handles = [p.register_post_accumulate_grad_hook(self._arrived) for p in self._names]
+        for p in self._names:
+            offer(p, self.place)
 
     def detach(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        for p in self._names:
+            withdraw(p)
+
+    def place(self, p: torch.Tensor) -> torch.Tensor | None:
+        """Where the gradient of p, which was attached, may be computed now; None: in memory of its own."""
+        return self._bucket_of[p].place(p)
 
     def check_idle(self) -> None:
         if any(bucket.arrived for bucket in self.buckets):

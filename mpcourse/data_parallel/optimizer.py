@@ -55,15 +55,10 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
         All ranks call it. examples: see `Communicator.mean_gradients`, which also tells what it raises.
         """
-        if not self._checked:
-            self.communicator.roll_call.meet("averages gradients")
-            check_equal(self.communicator.comm, self.held())
-            self._checked = True
-        if self.double_buffering:
-            self._exchange(examples)
-        else:
-            self.communicator.mean_gradients(self.held(), examples)
+        self._mean(examples)
         self._averaged = True
+        if not self._handles:
+            self._listen()
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
         """Average gradients over all ranks, unless `mean_gradients` has, and update. All ranks call it.
@@ -74,7 +69,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """
         if closure is None:
             if not self._averaged:
-                self.mean_gradients(examples)
+                self._mean(examples)
             self._averaged = False
             return self.optimizer.step()
 
@@ -85,7 +80,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
         def averaged() -> Any:
             loss = closure()
-            self.mean_gradients(examples)
+            self._mean(examples)
             self._averaged = False
             return self.communicator.mean(loss)
 
@@ -140,15 +135,32 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def _ready(self) -> None:
         """Prepare for the gradients of the parameters as they are now."""
         held = list(trained(self.held()).values())
-        for handle in self._handles:
-            handle.remove()
-        self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
+        if self._handles or self.double_buffering:
+            self._listen()
         if not self.double_buffering:
             self.communicator.attach(self.held())
             return
         # Each with tags of its own: a rank that is late sends of both sums, and the later one first.
         packings = Packing(held), Packing(held)
         self._packings = [(each, self.communicator.reserve_tags(len(each.rows))) for each in packings]
+
+    def _listen(self) -> None:
+        """Be told of gradients of a new batch, from now on: not before it matters, for each call takes time."""
+        for handle in self._handles:
+            handle.remove()
+        held = trained(self.held()).values()
+        self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
+
+    def _mean(self, examples: int | None) -> None:
+        """Average this step's gradients, or begin to."""
+        if not self._checked:
+            self.communicator.roll_call.meet("averages gradients")
+            check_equal(self.communicator.comm, self.held())
+            self._checked = True
+        if self.double_buffering:
+            self._exchange(examples)
+        else:
+            self.communicator.mean_gradients(self.held(), examples)
 
     def _go_on(self, _: torch.Tensor) -> None:
         """A gradient of a new batch is there. Between parts of backward, move on the sum of the step before."""

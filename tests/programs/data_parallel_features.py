@@ -18,9 +18,10 @@ from mpcourse.data_parallel import (
     evaluate,
     scatter_indices,
     weighted_mean,
+    write_in_place,
 )
 
-KINDS = ("flat", "bucketed")  # that real ranks go through: the others differ in how a sum is made
+KINDS = ("flat", "bucketed", "in place")  # that real ranks go through: the others differ in how a sum is made
 
 
 def mlp():
@@ -32,6 +33,13 @@ def data(batch=12, steps=5):
     generator = torch.Generator().manual_seed(8)
     x = torch.randn(steps, batch, 6, generator=generator, dtype=torch.float64)
     return list(zip(x, torch.randint(3, (steps, batch), generator=generator), strict=True))
+
+
+def create(kind, comm, model):
+    """ "in place" is bucketed, with layers that write their gradients into the buckets."""
+    if kind == "in place":
+        assert write_in_place(model, 0)
+    return create_communicator("bucketed" if kind == "in place" else kind, comm)
 
 
 def part(comm, x):
@@ -55,7 +63,7 @@ def both(comm, kind, train, sgd=lambda p: torch.optim.SGD(p, 0.2, momentum=0.9))
     """How far what `train(model, optimizer, share, communicator)` leaves is from what it leaves in one process."""
     whole, model = mlp(), mlp()
     train(whole, sgd(whole.parameters()), lambda x: x, None)
-    communicator = create_communicator(kind, comm)
+    communicator = create(kind, comm, model)
     train(model, MultiNodeOptimizer(sgd(model.parameters()), communicator), lambda x: part(comm, x), communicator)
     return apart(state(model), state(whole))
 
@@ -156,7 +164,7 @@ def counts_an_unused_parameter_as_zero(comm, kind):
     used = [(0, 1), (0,), (1,)]
     model, whole = Chooses(), Chooses()
     optimizer = MultiNodeOptimizer(
-        torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.1), create_communicator(kind, comm)
+        torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.1), create(kind, comm, model)
     )
     plain = torch.optim.SGD(whole.parameters(), 0.1, weight_decay=0.1)
     for x, _ in data(batch=4 * comm.size, steps=3):
@@ -174,7 +182,7 @@ def counts_an_unused_parameter_as_zero(comm, kind):
 def keeps_gradients_in_their_bucket(comm, kind):
     """For those that sum rows, not each gradient alone."""
     model = mlp()
-    communicator = create_communicator(kind, comm)
+    communicator = create(kind, comm, model)
     optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
     for _ in range(2):
         optimizer.zero_grad()
@@ -193,7 +201,7 @@ def normalises_over_ranks(comm, kind):
     whole = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
     torch.manual_seed(6)
     model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
-    communicator = create_communicator(kind, comm)
+    communicator = create(kind, comm, model)
     convert_batch_norm(model, communicator)
     optimizer, plain = (torch.optim.SGD(m.parameters(), 0.1) for m in (model, whole))
     optimizer = MultiNodeOptimizer(optimizer, communicator)
@@ -210,7 +218,7 @@ def normalises_over_ranks(comm, kind):
 def averages_parameters_now_and_then(comm, kind):
     """Local SGD: the mean of what each rank would be alone."""
     trained = mlp()
-    optimizer = LocalOptimizer(torch.optim.SGD(trained.parameters(), 0.2), create_communicator(kind, comm), every=3)
+    optimizer = LocalOptimizer(torch.optim.SGD(trained.parameters(), 0.2), create(kind, comm, trained), every=3)
     wanted = []
     for rank in range(comm.size):
         model = mlp()
@@ -227,7 +235,7 @@ def averages_parameters_now_and_then(comm, kind):
 
 def shares_out_and_counts(comm, kind):
     """Shards that hold every example once; results weighed by their counts."""
-    communicator = create_communicator(kind, comm)
+    communicator = create(kind, comm, mlp())
     shards = comm.allgather(scatter_indices(comm, 10, shuffle=True, seed=4).tolist())
     assert sorted(sum(shards, [])) == list(range(10))
     assert {len(shard) for shard in shards} <= {10 // comm.size, 10 // comm.size + 1}

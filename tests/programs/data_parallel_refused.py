@@ -14,13 +14,15 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
-from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, evaluate, roll_call
+from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, evaluate, roll_call, write_in_place
 from mpcourse.data_parallel.nodes import RANKS_PER_NODE
 
 comm = MPI.COMM_WORLD
 odd = comm.rank == 1
 NOT_A_NUMBER = float("nan")
 MADE = []  # all optimizers
+# Of communicators: "double" is double buffering; "in place" is with layers that write their gradients into the buckets.
+NAMES = {"double": "flat", "in place": "bucketed"}
 
 
 def model(width=5):
@@ -35,9 +37,11 @@ def step(optimizer, net, x=None, examples=None):
 
 
 def made(kind, net=None):
-    """ "double" is double buffering. Every parameter has a bucket of its own, if there are buckets."""
+    """Every parameter has a bucket of its own, if there are buckets."""
     net = net or model()
-    communicator = create_communicator("flat" if kind == "double" else kind)
+    if kind == "in place":
+        write_in_place(net, 0)
+    communicator = create_communicator(NAMES.get(kind, kind))
     communicator.bucket_bytes = communicator.first_bucket_bytes = 1
     sgd = torch.optim.SGD(net.named_parameters(), 0.1)
     MADE.append(MultiNodeOptimizer(sgd, communicator, kind == "double"))
@@ -100,7 +104,7 @@ def kept(kind):
 
 
 def another_kind(kind):
-    create_communicator("two_dimensional" if odd else "flat" if kind == "double" else kind)
+    create_communicator("two_dimensional" if odd else NAMES.get(kind, kind))
 
 
 def another_call(kind):

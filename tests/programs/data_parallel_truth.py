@@ -11,7 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.data_parallel import COMMUNICATORS, MultiNodeOptimizer, convert_batch_norm, create_communicator
+from mpcourse.data_parallel import (
+    COMMUNICATORS,
+    MultiNodeOptimizer,
+    convert_batch_norm,
+    create_communicator,
+    write_in_place,
+)
 
 STEPS, BATCH, CLASSES = 5, 12, 5
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-4}
@@ -73,7 +79,7 @@ def train(model, optimizer, batches):
         optimizer.step()
 
 
-def distance(comm, communicator, name, dtype, make_optimizer):
+def distance(comm, communicator, name, dtype, make_optimizer, in_place):
     """How far this rank's model is from one process's, of which both began with rank 0's values."""
     make, shape = MODELS[name]
     generator = torch.Generator().manual_seed(11)
@@ -95,6 +101,8 @@ def distance(comm, communicator, name, dtype, make_optimizer):
     train(whole, make_optimizer(whole.parameters()), batches)
 
     convert_batch_norm(model, communicator)
+    if in_place:
+        assert write_in_place(model, 0)
     optimizer = MultiNodeOptimizer(make_optimizer(model.parameters()), communicator, model=model)
     edge = [BATCH * r // comm.size for r in range(comm.size + 1)]
     mine = slice(edge[comm.rank], edge[comm.rank + 1])
@@ -103,18 +111,22 @@ def distance(comm, communicator, name, dtype, make_optimizer):
     return max(float((own[key].double() - others[key].double()).abs().max()) for key in others)
 
 
-def check(comm, kinds=tuple(COMMUNICATORS)):
-    """The cases that were compared, with what exceeded its bound."""
+def check(comm, kinds=(*COMMUNICATORS, "in place")):
+    """The cases that were compared, with what exceeded its bound.
+
+    "in place" is bucketed, with layers that write their gradients into the buckets.
+    """
     found = {}
     for kind in kinds:
         nodes = 2 if comm.size % 2 == 0 else 1
-        communicator = create_communicator(kind, comm, ranks_per_node=nodes)
+        in_place = kind == "in place"
+        communicator = create_communicator("bucketed" if in_place else kind, comm, ranks_per_node=nodes)
         for name in MODELS:
             for dtype, bound in BOUNDS.items():
                 for optimizer, make in OPTIMIZERS.items():
-                    if optimizer != "momentum" and kind not in ("flat", "bucketed"):
+                    if optimizer != "momentum" and kind not in ("flat", "bucketed", "in place"):
                         continue  # they differ in how a sum is made, of which an optimizer knows nothing
-                    off = distance(comm, communicator, name, dtype, make)
+                    off = distance(comm, communicator, name, dtype, make, in_place)
                     found[f"{kind} {name} {dtype} {optimizer}"] = None if off <= bound else off
     return found
 

@@ -7,12 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.data_parallel import COMMUNICATORS, MultiNodeOptimizer, create_communicator
+from mpcourse.data_parallel import COMMUNICATORS, MultiNodeOptimizer, create_communicator, write_in_place
 from mpcourse.data_parallel.bucketed import BucketedCommunicator
 from mpcourse.data_parallel.nodes import nodes_of
 from mpcourse.virtual import MPI, compute, mpi_of
 
 BATCH, STEPS, SEEDS = 12, 5, 4
+KINDS = (*COMMUNICATORS, "in place")  # bucketed, with layers that write their gradients into the buckets
 DELAYS = (0, 0, 1e-6, 1e-4, 1e-2)  # seconds of a virtual clock; a tenth of them of a real one
 
 
@@ -68,9 +69,11 @@ def uneven(comm, kind, seed, double_buffering):
     short = {"bucket_bytes": 300, "first_bucket_bytes": 100}
     communicator = (
         BucketedCommunicator(comm, nodes_of(comm, 1 if seed % 2 else None), **short)
-        if kind == "bucketed"
+        if kind in ("bucketed", "in place")
         else create_communicator(kind, comm)
     )
+    if kind == "in place":
+        assert len(write_in_place(net, 0)) == 3
     sgd = torch.optim.SGD(net.parameters(), 0.2, momentum=0.9)
     optimizer = MultiNodeOptimizer(sgd, communicator, double_buffering)
 
@@ -101,7 +104,7 @@ def main():
     comm, off = MPI.COMM_WORLD, []
     torch.set_num_threads(1)
     for double_buffering in (False, True):
-        for kind in COMMUNICATORS:
+        for kind in KINDS:
             wanted = alone(double_buffering)
             for seed in range(SEEDS):
                 found = uneven(comm, kind, seed, double_buffering)
