@@ -21,8 +21,13 @@ import torch.nn.functional as F
 from mpcourse import plot
 from mpcourse.data import digits
 from mpcourse.data_parallel import (
-    COMMUNICATORS, MultiNodeOptimizer, create_communicator, evaluate, share_of, write_in_place,
-)  # fmt: skip
+    COMMUNICATORS,
+    MultiNodeOptimizer,
+    create_communicator,
+    evaluate,
+    share_of,
+    write_in_place,
+)
 from mpcourse.data_parallel.mirrored import mirrored_seconds
 from mpcourse.models import mlp
 from mpcourse.published import MIRRORED_STRATEGY

@@ -111,8 +111,8 @@ class BucketedCommunicator(Communicator):
 
     A bucket is closed as soon as it holds `bucket_bytes`, the first one `first_bucket_bytes`: many short sums cost
     latency, one long one begins too late. Gradients are views of their bucket, and not to be changed between backward
-    and their mean; those of layers of `write_in_place` are computed there. Without `attach`, or for gradients that no backward pass announced, nothing is hidden, and the
-    result is the same.
+    and their mean; those of layers of `write_in_place` are computed there. Without `attach`, or for gradients that no
+    backward pass announced, nothing is hidden, and the result is the same.
     """
 
     name = "bucketed"
