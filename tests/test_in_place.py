@@ -44,7 +44,7 @@ def pair(bias=True, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(7,), (0, 7), (4, 7), (2, 3, 7), (2, 1, 3, 7)])
-@pytest.mark.parametrize("which", ["as it comes", "transposed", "expanded"])
+@pytest.mark.parametrize("which", ["as it comes", "transposed", "expanded", "written over"])
 def test_numbers_are_those_of_torchs_layer_bit_by_bit(shape, bias, dtype, which):
     plain, layer = pair(bias, dtype)
     places = Places(layer.weight)
@@ -56,10 +56,13 @@ def test_numbers_are_those_of_torchs_layer_bit_by_bit(shape, bias, dtype, which)
             x = torch.randn(shape[::-1], dtype=dtype).permute(*reversed(range(len(shape))))
         x.requires_grad_()
         y = net(x)
+        if which == "written over":
+            y.relu_()
         y.backward(torch.ones((), dtype=dtype).expand(y.shape) if which == "expanded" else torch.randn_like(y))
         found.append([y, x.grad, *(p.grad for p in net.parameters())])
     assert all(map(torch.equal, *found))
-    assert layer.weight.grad in places and places.given == 1
+    placed = which != "transposed" or len(shape) < 3
+    assert (layer.weight.grad in places) == placed and places.given == placed
 
 
 def test_where_nobody_gives_a_place_the_layer_is_torchs():
@@ -68,8 +71,10 @@ def test_where_nobody_gives_a_place_the_layer_is_torchs():
     assert torch.equal(plain(x), layer(x)) and layer(x).grad_fn.name() == plain(x).grad_fn.name()
     places = Places(layer.weight)
     assert layer(x).grad_fn.name() != plain(x).grad_fn.name()
-    withdraw(layer.weight)
-    withdraw(layer.weight)  # it may be told twice
+    withdraw(layer.weight, Places(plain.weight).give)  # which it was not
+    assert layer(x).grad_fn.name() != plain(x).grad_fn.name()
+    withdraw(layer.weight, places.give)
+    withdraw(layer.weight, places.give)  # it may be told twice
     layer(x).sum().backward()
     assert places.given == 0 and layer.weight.grad not in places
 
@@ -148,6 +153,35 @@ def test_which_layers():
     assert write_in_place(model, 8 * 8 * 4) == ["0", "3.1"]  # once more
     assert write_in_place(nn.Conv2d(2, 2, 2), 0) == []
     assert write_in_place(nn.Sequential(nn.Linear(511, 512), nn.Linear(512, 512))) == ["1"]  # 1 MiB
+
+
+def test_complex_layers_stay_torchs():
+    assert write_in_place(nn.Linear(3, 3, dtype=torch.complex64), 0) == []
+
+
+def test_a_weight_that_is_computed_is_computed_once():
+    calls = []
+
+    class Doubled(nn.Module):
+        def forward(self, weight):
+            calls.append(1)
+            return 2 * weight
+
+    _, layer = pair()
+    places = Places(layer.weight)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Doubled())
+    calls.clear()
+    layer(torch.ones(4, 7)).sum().backward()
+    assert len(calls) == 1 and places.given == 0
+
+
+def test_torch_func_sees_torchs_layer():
+    plain, layer = pair()
+    Places(layer.weight)
+    x = torch.randn(4, 7)
+    for net in (plain, layer):
+        net.found = [torch.func.vmap(net)(x), torch.func.jacrev(net)(x)]
+    assert all(map(torch.equal, plain.found, layer.found))
 
 
 def test_copies_have_no_place():
@@ -298,18 +332,21 @@ def test_a_pass_that_breaks_off_leaves_nothing_behind():
             optimizer.zero_grad()
             plain.zero_grad()
             plain(X).square().sum().backward()
-            model(X).square().sum().backward()
+            with optimizer.no_sync():
+                model(X).square().sum().backward()
+            assert "2.weight" not in at_home() if times == 0 else at_home() == ["0.weight", "2.weight"]
             optimizer.mean_gradients()
             same_gradients(model, plain)
-            if times:
-                assert len(at_home()) == 4
 
     on_ranks(program)
 
 
 def test_a_pass_while_the_sum_is_under_way_does_not_touch_it():
     def program(model, plain, optimizer, at_home):
-        plain(X).square().sum().backward()
+        with optimizer.no_sync():
+            model(X).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)  # so that the next pass needs no places
         model(X).square().sum().backward()
         for p in model.parameters():
             p.grad = None  # as zero_grad does: the mean does not need it any more

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 BLOCK = 1 << 19  # numbers that are added up at once: few enough to stay in a cache, and to need few calls
+LINE = 64  # bytes of a cache line
 # What a rank tells the others: how often it was ready, and done; whether its row is not scaled; whose number is not
 # finite, and its place, for each of two steps in turns.
 READY, DONE, RAW, BAD = 0, 1, 2, 3
@@ -171,6 +172,7 @@ def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
     """A window of nbytes for each rank, and every rank's memory in it. All ranks of `comm`, of one machine, call it."""
     from mpi4py import MPI
 
-    window = MPI.Win.Allocate_shared(max(nbytes, 8), 8, comm=comm)
+    whole = max(LINE, nbytes + -nbytes % LINE)  # the next rank's begins where this one's ends
+    window = MPI.Win.Allocate_shared(whole, 8, comm=comm)
     window.Lock_all()  # what Sync needs: it keeps loads and stores in order
     return window, [memoryview(window.Shared_query(rank)[0]) for rank in range(comm.size)]  # type: ignore[arg-type]

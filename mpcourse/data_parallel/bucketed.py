@@ -152,7 +152,7 @@ class BucketedCommunicator(Communicator):
             handle.remove()
         self._handles = []
         for p in self._names:
-            withdraw(p)
+            withdraw(p, self.place)
 
     def place(self, p: torch.Tensor) -> torch.Tensor | None:
         """Where the gradient of p, which was attached, may be computed now; None: in memory of its own."""

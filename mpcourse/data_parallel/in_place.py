@@ -26,23 +26,31 @@ class LinearInPlace(nn.Linear):
     """`nn.Linear`, whose weight's gradient is written where a communicator will sum it, if one has a place for it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if id(self.weight) not in _givers or torch.is_autocast_enabled(x.device.type):
-            return super().forward(x)
-        return _Linear.apply(x, self.weight, self.bias)
+        weight = self.weight  # read once: it may be computed anew each time
+        flat = x.dim() == 2 or x.is_contiguous()  # others torch multiplies in another way, with other last bits
+        if id(weight) not in _givers or not flat or _otherwise(x):
+            return F.linear(x, weight, self.bias)
+        if x.dim() == 2:
+            return _Linear.apply(x, weight, self.bias)
+        y = _Linear.apply(x.reshape(-1, weight.shape[1]), weight, self.bias)
+        return y.view(*x.shape[:-1], weight.shape[0])
 
 
 def write_in_place(model: nn.Module, least_bytes: int = LEAST) -> list[str]:
     """Turn linear layers whose weight has `least_bytes` or more into `LinearInPlace`; their names.
 
-    Parameters, optimizers and results stay what they were, bit by bit. Only "bucketed" communicators have places; with
-    any other these layers are as before. Between backward and step such a gradient may not be looked at, for it is
-    being summed where it lies.
+    Parameters and optimizers stay what they were, and so do each rank's gradients, bit by bit. Only "bucketed"
+    communicators have places; with any other these layers are as before. Between backward and step such a gradient may
+    not be looked at, for it is being summed where it lies; and to keep one that a hook was told, or that lay in p.grad,
+    copy it: the next one is written there, within `no_sync`, too.
     """
     # Subclasses of nn.Linear stay: nobody knows what their forward does.
     found = {
         name: layer
         for name, layer in model.named_modules()
-        if type(layer) in (nn.Linear, LinearInPlace) and layer.weight.nbytes >= least_bytes
+        if type(layer) in (nn.Linear, LinearInPlace)
+        and layer.weight.nbytes >= least_bytes
+        and layer.weight.is_floating_point()
     }
     for layer in found.values():
         layer.__class__ = LinearInPlace
@@ -55,12 +63,19 @@ def offer(p: torch.Tensor, give: Give) -> None:
     _givers[key] = weakref.ref(p, lambda _: _givers.pop(key, None)), weakref.WeakMethod(give)
 
 
-def withdraw(p: torch.Tensor) -> None:
-    _givers.pop(id(p), None)
+def withdraw(p: torch.Tensor, give: Give) -> None:
+    """Have `give` not be asked any more, if it is the one that is."""
+    if id(p) in _givers and _givers[id(p)][1]() == give:
+        del _givers[id(p)]
+
+
+def _otherwise(x: torch.Tensor) -> bool:
+    """Whether torch is asked to compute in another way: in another dtype, or for torch.func."""
+    return torch.is_autocast_enabled(x.device.type) or torch._C._are_functorch_transforms_active()
 
 
 class _Linear(torch.autograd.Function):
-    """x (..., n), weight (m, n), bias (m) or None -> (..., m)."""
+    """x (b, n), weight (m, n), bias (m) or None -> (b, m)."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -72,11 +87,8 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
-        to_x = gradient.matmul(weight) if of_x else None
-        if x.dim() != 2:
-            x, gradient = x.reshape(-1, weight.shape[1]), gradient.reshape(-1, weight.shape[0])
         return (
-            to_x,
+            gradient.mm(weight) if of_x else None,
             torch.mm(gradient.t(), x, out=_place(ctx)) if of_weight else None,
             gradient.sum(0) if of_bias else None,
         )
@@ -92,7 +104,8 @@ def _only_adds(ctx: Any) -> bool:
     """Whether the backward pass that is running gives gradients to nobody but p.grad, as plain numbers.
 
     Who calls torch.autograd.grad may keep what it returns, and with create_graph=True there are gradients of gradients.
-    What holds for one parameter holds for all that are asked for in the pass, and asking takes long.
+    A pass is of one kind: if the first gradient that asks is only added to p.grad, no other one is handed out. It is
+    asked once a pass, for that takes long.
     """
     global _asked
     asked, number = _asked, torch._C._current_graph_task_id()

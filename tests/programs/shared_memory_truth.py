@@ -40,7 +40,7 @@ def flat(values):
 
 
 def sums(dtype):
-    row = shared.SharedRow(comm, LENGTHS, dtype)
+    row, found = shared.SharedRow(comm, LENGTHS, dtype), []
     for i in range(ROUNDS):
         wanted = sum(flat(values_of(r, i, dtype)) for r in range(p)) / p
         own = values_of(rank, i, dtype)
@@ -50,12 +50,16 @@ def sums(dtype):
         row.row[: sum(away)] = 7
         kept = [value.clone() for value in own[: len(away)]]
         row.begin(own, 1 / p)
+        if away != LENGTHS[:2]:  # what is in its place is not copied, and so not scaled yet
+            assert row._flags[rank][shared.RAW] == (not away)
         row.wait()
         torch.testing.assert_close(row.row, wanted)
-        bits = comm.allgather(row.row.view(torch.uint8).tolist())
-        assert bits == [bits[0]] * p
+        found += row.row.view(torch.uint8).tolist()
         assert row.bad is None
+        time.sleep(0.002 * ((i + rank) % p == 0))  # the others may begin the next sum
         assert all(map(torch.equal, own, kept))  # what is not in the row stays as it is
+    everybodys = comm.allgather(found)
+    assert everybodys == [found] * p
 
 
 def not_finite():
