@@ -23,7 +23,7 @@ def sgd(p):
 @pytest.mark.parametrize("size", [2, 3, 4, 6])
 def test_where_all_wait_servers_and_workers_equal_one_process(size):
     found = run(load_script(TRUTH).check, size).results
-    assert [len(each) for each in found] == [6 * (size - 1) + 2 * (size > 2)] * size
+    assert [len(each) for each in found] == [6 * (size - 1) + 4 * (size > 2)] * size
     assert {case: off for each in found for case, off in each.items() if off is not None} == {}
 
 
@@ -32,7 +32,7 @@ def test_real_ranks_do_too(mpirun, size):
     done = mpirun(size, "-m", "mpi4py", TRUTH, timeout=110)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert [len(each) for each in found] == [6 * (size - 1) + 2 * (size > 2)] * size
+    assert [len(each) for each in found] == [6 * (size - 1) + 4 * (size > 2)] * size
     assert {case: off for each in found for case, off in each.items() if off is not None} == {}
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synchronous, train_with_servers
-from mpcourse.virtual import mpi_of
+from mpcourse.virtual import MPI, compute, mpi_of
 
 STEPS, BATCH = 5, 12
 OPTIMIZERS = {
@@ -85,7 +85,40 @@ def check(comm):
             rows = comm.allgather(mine)
             applied = sum(push.applied for push in served.pushes[0])
             found[repr(policy)] = None if all(torch.equal(r, mine) for r in rows) and applied == 2 * STEPS else applied
+        found["nobody is further ahead than the bound"] = ahead(comm, bound=1)
+        found["who is slow is not waited for"] = left_out(comm)
     return found
+
+
+def with_a_slow_one(comm, policy):
+    """What a server saw where the last rank takes long for each step."""
+
+    def backward(step):
+        if comm.rank == comm.size - 1:
+            compute(comm, 0.02) if mpi_of(comm) is MPI else time.sleep(0.02)
+        model(torch.ones(2, 3)).sum().backward()
+        return 0.0
+
+    model = nn.Linear(3, 2)
+    return train_with_servers(comm, model, OPTIMIZERS["sgd"], backward, 4 * STEPS, policy).pushes[0]
+
+
+def ahead(comm, bound):
+    """None, or how far ahead of the slowest a worker was let begin a step."""
+    done = dict.fromkeys(range(1, comm.size), 0)
+    apart = []
+    for push in with_a_slow_one(comm, BoundedStaleness(bound)):
+        done[push.worker] += push.applied
+        apart.append(max(done.values()) - min(done.values()) - 1)  # but for the step that it was let begin
+    return None if len(apart) >= 4 * STEPS and max(apart) <= bound else max(apart, default=0)
+
+
+def left_out(comm):
+    """None, or how many gradients were used: all but one for each update. Those that came late were told so."""
+    pushes = with_a_slow_one(comm, Synchronous(backup=1))
+    applied = sum(push.applied for push in pushes)
+    late = all(push.staleness > 0 for push in pushes if not push.applied)
+    return None if applied == 4 * STEPS * (comm.size - 2) and late else applied
 
 
 def refused(comm, case):
