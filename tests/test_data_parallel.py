@@ -67,9 +67,8 @@ def test_what_is_wrong_on_one_rank_every_rank_says(mpirun, kind, by):
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout)
     assert said.keys() == SAID.keys()
-    phrases = SAID | (
-        {} if kind in ("bucketed", "in place") else {"clipped": "nothing"}
-    )  # only buckets are summed before `step`
+    # Only buckets are summed before `step`.
+    phrases = SAID | ({} if kind in ("bucketed", "in place") else {"clipped": "nothing"})
     for case, phrase in phrases.items():
         assert [rank.startswith(phrase) for rank in said[case]] == [True] * 3, (case, said[case])
 

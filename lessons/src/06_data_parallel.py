@@ -536,8 +536,8 @@ assert all(map(torch.equal, plain, placed)) and few_bytes < 0.01 * all_bytes
 #
 # `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run. On the two cores of the authors' machine
 # ours made 1.46 times the examples a second on an MLP, 1.17 times on a small conv net and 1.20 on a small transformer.
-# Two processes that never talk are the limit. Ours reached 0.89, 0.97 and 0.93 of it. In place it was 0.91, 0.97 and
-# 0.94.
+# Two processes that never talk are the limit. Ours reached 0.89, 0.97 and 0.93 of it. In place the MLP reached 0.91.
+# The other two have no layers that are large enough.
 
 # %% [markdown]
 # ## 68.0 s on one GPU, 90.6 s on two
