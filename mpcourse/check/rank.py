@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.logbook import Logbook
 from mpcourse.check.wrong import Wrong
@@ -72,9 +73,7 @@ def run(job: Job, world: Any) -> Report:
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
-    stacks = (folder / f"rank{number}.stack").open("w")
-    faulthandler.enable(stacks)  # a crash leaves its line
-    faulthandler.register(signal.SIGUSR1, stacks)  # answers even inside a blocked MPI call
+    stacks.answer(folder, number)
     logbook = Logbook(folder, number, number)
     comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
     # Whoever does not use the communicator that is given is watched too.

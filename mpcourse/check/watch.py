@@ -2,13 +2,11 @@
 
 import json
 import os
-import re
-import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpcourse.check import logbook
+from mpcourse.check import logbook, stacks
 from mpcourse.check.logbook import Entry
 from mpcourse.check.rank import Report
 
@@ -16,7 +14,6 @@ BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator cal
 STILL = 4.5  # seconds without any progress, some rank in its own code: an endless loop, or very slow
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
-_TURNS = os.path.join("cluster", "turns.py")  # where a virtual rank waits for its turn
 FLOOD = 1 << 20  # bytes that one rank may print
 
 
@@ -108,33 +105,10 @@ class Watch:
 
     def _ending(self, kind: str, entries: dict[int, Entry], flooding: int | None = None) -> Ending:
         unfinished = {i: e for i, e in entries.items() if i not in self.reports}
-        stacks = self._stacks(unfinished, signalled=kind not in ("reported", "died"))
-        lines = {i: line for i, e in unfinished.items() if (line := stacks.get(i, e.line))}
-        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(stacks))
-
-    def _stacks(self, entries: dict[int, Entry], signalled: bool) -> dict[int, int]:
-        """The line at which each rank is in the learner's file, of those that are in it.
-
-        SIGUSR1 makes a rank write its stack, even a blocked one.
-        """
-        paths = {i: self.folder / f"rank{i}.stack" for i in entries}
-        known = {i: path.stat().st_size if signalled and path.exists() else 0 for i, path in paths.items()}
-        if signalled:
-            for entry in entries.values():
-                try:
-                    os.kill(entry.pid, signal.SIGUSR1)
-                except OSError:
-                    pass  # it ended just now
-            time.sleep(0.2)
-        found = {}
-        for i, path in paths.items():
-            stack = path.read_bytes()[known[i] :].decode(errors="replace") if path.exists() else ""
-            threads = re.split(r"^(?:Current t|T)hread ", stack, flags=re.MULTILINE)
-            threads.sort(key=lambda text: _TURNS in text)  # of virtual ranks the one that runs, not those that wait
-            matches = (re.search(rf'File "{re.escape(self.file)}", line (\d+)', text) for text in threads)
-            if match := next(filter(None, matches), None):
-                found[i] = int(match[1])
-        return found
+        pids = {i: e.pid for i, e in unfinished.items()}
+        told = stacks.lines(self.folder, pids, self.file, ask=kind not in ("reported", "died"))
+        lines = {i: line for i, e in unfinished.items() if (line := told.get(i, e.line))}
+        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(told))
 
 
 def _lives(pid: int) -> bool:
