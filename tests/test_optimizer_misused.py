@@ -176,6 +176,20 @@ def test_local_steps_are_averaged_even_where_more_were_made_than_asked():
     assert run(program, 2).results == [[-1.5]] * 2
 
 
+def test_parameters_that_are_added_leave_what_ranks_have_become():
+    def program(comm):
+        weight, added = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.full((3,), comm.rank + 7.0))
+        optimizer = LocalOptimizer(sgd([weight]), create_communicator("flat", comm), every=2)
+        backward(comm, [weight])
+        optimizer.step()
+        optimizer.add_param_group({"params": [added]})
+        alone = weight.unique().tolist()
+        optimizer.finish()
+        return alone, added.unique().tolist(), weight.unique().tolist()
+
+    assert run(program, 2).results == [([-1.0], [7.0], [-1.5]), ([-2.0], [7.0], [-1.5])]
+
+
 def test_a_batch_that_is_refused_where_ranks_part_leaves_them_parted():
     def program(comm):
         weight = nn.Parameter(torch.zeros(2))

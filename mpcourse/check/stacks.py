@@ -6,12 +6,12 @@ asks once more: its handler needs no lock. The signal is not sent first, for it 
 stacks of those that run on: of a busy virtual rank one such reading in twenty was a segmentation fault.
 """
 
-import errno
+import _thread
+import contextlib
 import faulthandler
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,21 +26,25 @@ def answer(folder: Path, number: int) -> None:
     crashed = (folder / f"rank{number}.stack").open("w")
     faulthandler.enable(crashed)
     faulthandler.register(signal.SIGUSR1, crashed)
-    question = folder / f"rank{number}.ask"
-    os.mkfifo(question)
-    asked = os.open(question, os.O_RDWR)  # open for writing, too: a read waits even if nobody else has it open
+    part, where = folder / f"rank{number}.where-part", folder / f"rank{number}.where"
+    try:
+        os.mkfifo(folder / f"rank{number}.ask")
+        asked = os.open(folder / f"rank{number}.ask", os.O_RDWR)  # for writing, too: else a read ends with its writer
+    except OSError:
+        return  # not on this file system: then the signal asks alone
 
     def tell() -> None:
-        part = folder / f"rank{number}.where-part"
-        while os.read(asked, 1):
-            try:
-                with part.open("w") as file:
-                    faulthandler.dump_traceback(file)
-                part.replace(folder / f"rank{number}.where")
-            except OSError:
-                return  # the folder is gone: nobody asks any more
+        with contextlib.suppress(OSError):  # the folder is gone; or the learner has closed all files
+            while True:
+                file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)  # now: each call later lets others run
+                os.read(asked, 1)
+                faulthandler.dump_traceback(file)
+                part.replace(where)
+                os.close(file)
+        with contextlib.suppress(OSError):
+            os.close(asked)  # so that nobody waits for an answer
 
-    threading.Thread(target=tell, name="tells where this rank is", daemon=True).start()
+    _thread.start_new_thread(tell, ())  # not threading's, which the learner's code can list, and wait for
 
 
 def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -> dict[int, int]:
@@ -63,14 +67,10 @@ def _ask(folder: Path, number: int) -> bool:
     (folder / f"rank{number}.where").unlink(missing_ok=True)
     try:
         question = os.open(folder / f"rank{number}.ask", os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOENT):
-            return False
-        raise
-    try:
-        os.write(question, b"?")
-    finally:
-        os.close(question)
+        with open(question, "wb", buffering=0) as pipe:
+            pipe.write(b"?")
+    except OSError:
+        return False
     return True
 
 

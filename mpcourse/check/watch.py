@@ -83,8 +83,8 @@ class Watch:
             if now - self.changed > BLOCKED:
                 return self._ending("deadlock", entries)
         elif now - self.changed > STILL and now - self.asked > 1.0:
-            self.asked = now
             ending = self._ending("still", entries)
+            self.asked = time.monotonic()
             if ending.inside:  # else it is the check's own code that takes long, on a machine that is busy
                 return ending
         if now - self.begun > self.seconds:

@@ -9,6 +9,7 @@ import torch
 
 from mpcourse.collectives.shared import SharedRow, on_one_machine
 from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, same, trained
+from mpcourse.data_parallel.hooks import when_accumulated
 from mpcourse.data_parallel.in_place import offer, withdraw
 from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.packing import Packing, fill, looks_finite
@@ -143,7 +144,7 @@ class BucketedCommunicator(Communicator):
         self.buckets = [Bucket(each, shared) for each in self._divided(list(self._names))]
         self._first_tag = self._tag = self.reserve_tags(sum(len(bucket.packing.rows) for bucket in self.buckets))
         self._bucket_of = {p: b for b in self.buckets for p in b.parameters}
-        self._handles = [p.register_post_accumulate_grad_hook(self._arrived) for p in self._names]
+        self._handles = [when_accumulated(p, self._arrived) for p in self._names]
         for p in self._names:
             offer(p, self.place)
 

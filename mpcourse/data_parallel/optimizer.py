@@ -9,6 +9,7 @@ from torch import nn
 
 from mpcourse.data_parallel.agreement import check_equal
 from mpcourse.data_parallel.communicator import Communicator, trained
+from mpcourse.data_parallel.hooks import when_accumulated
 from mpcourse.data_parallel.packing import Packing
 from mpcourse.data_parallel.pending import PendingMean
 
@@ -113,8 +114,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """
         self._check_idle("parameters are added")
         self.communicator.check_idle()
+        known = set(self.held().values())
         self.optimizer.add_param_group(param_group)
-        self.communicator.broadcast_parameters(self.held())
+        self.communicator.broadcast_parameters({name: p for name, p in self.held().items() if p not in known})
         self._ready()
 
     def finish(self) -> None:
@@ -149,7 +151,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         for handle in self._handles:
             handle.remove()
         held = trained(self.held()).values()
-        self._handles = [p.register_post_accumulate_grad_hook(self._go_on) for p in held]
+        self._handles = [when_accumulated(p, self._go_on) for p in held]
 
     def _mean(self, examples: int | None) -> None:
         """Average this step's gradients, or begin to."""

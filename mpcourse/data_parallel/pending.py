@@ -10,18 +10,24 @@ from mpcourse.data_parallel.memory import reads, to_host
 from mpcourse.data_parallel.packing import Packing
 from mpcourse.virtual import mpi_of
 
+_under_way: set["PendingByMpi"] = set()  # MPI writes into their rows, even if nobody waits for them any more
+
 
 class PendingByMpi:
     """The sum of a row on a GPU, which MPI reads, and adds up by an algorithm of its own."""
 
     def __init__(self, comm: Any, row: torch.Tensor) -> None:
         self._request = comm.Iallreduce(mpi_of(comm).IN_PLACE, row)
+        _under_way.add(self)
 
     def poll(self) -> bool:
-        return self._request.Test()
+        if done := self._request.Test():
+            _under_way.discard(self)
+        return done
 
     def wait(self) -> None:
         self._request.Wait()
+        _under_way.discard(self)
 
 
 class PendingRows:

@@ -4,7 +4,9 @@
 and communicator, how far each rank ended from one process.
 """
 
+import gc
 import json
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ from mpcourse.data_parallel import (
     weighted_mean,
     write_in_place,
 )
+from mpcourse.virtual import mpi_of
 
 KINDS = ("flat", "bucketed", "in place")  # that real ranks go through: the others differ in how a sum is made
 
@@ -198,9 +201,9 @@ def keeps_gradients_in_their_bucket(comm, kind):
     return 0.0
 
 
-def normalises_over_ranks(comm, kind):
-    """Where batches differ in length: rank r has r + 2 examples."""
-    edge = [sum(range(2, r + 2)) for r in range(comm.size + 1)]
+def normalises_over_ranks(comm, kind, first=2):
+    """Where batches differ in length: rank r has r + `first` examples."""
+    edge = [sum(range(first, r + first)) for r in range(comm.size + 1)]
     torch.manual_seed(6)
     whole = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
     torch.manual_seed(6)
@@ -211,12 +214,49 @@ def normalises_over_ranks(comm, kind):
     optimizer = MultiNodeOptimizer(optimizer, communicator)
     own = slice(edge[comm.rank], edge[comm.rank + 1])
     for x, y in data(batch=edge[-1], steps=3):
-        for m, o, mine in ((whole, plain, slice(None)), (model, optimizer, own)):
+        for m, o, mine, ranks in ((whole, plain, slice(None), 1), (model, optimizer, own, comm.size)):
             o.zero_grad()
-            weight = communicator.share(comm.rank + 2) if m is model else 1
-            (F.cross_entropy(m(x[mine]), y[mine]) * weight).backward()
+            loss = F.cross_entropy(m(x[mine]), y[mine], reduction="sum")  # the mean of no example is NaN
+            (loss * ranks / len(x)).backward()
             o.step()
     return most(apart(model.state_dict()[key].double(), value.double()) for key, value in whole.state_dict().items())
+
+
+def normalises_beside_an_empty_batch(comm, kind):
+    return normalises_over_ranks(comm, kind, 0) if comm.size > 2 else 0.0  # two ranks would have one example in all
+
+
+def knows_its_node(comm, kind):
+    """By the names of hosts; and where each two ranks pretend to be one. The same for every kind."""
+    hosts = comm.allgather(mpi_of(comm).Get_processor_name())
+    for pretended, nodes in ((None, hosts), (2, [rank // 2 for rank in range(comm.size)])):
+        c, own = create_communicator("flat", comm, pretended), nodes[comm.rank]
+        assert (c.rank, c.size, c.inter_size) == (comm.rank, comm.size, len(set(nodes)))
+        assert (c.intra_rank, c.intra_size) == (nodes[: comm.rank].count(own), nodes.count(own))
+        assert c.inter_rank == list(dict.fromkeys(nodes)).index(own)
+    return 0.0
+
+
+def leaves_nothing_behind(comm, kind):
+    """Whoever lets go of model and optimizer has their memory back."""
+
+    def train(double_buffering):
+        model = mlp()
+        sgd = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer = MultiNodeOptimizer(sgd, create(kind, comm, model), double_buffering)
+        for x, y in data(steps=2):
+            optimizer.zero_grad()
+            F.cross_entropy(model(part(comm, x)), part(comm, y)).backward()
+            optimizer.mean_gradients()  # from then on it listens to backward, too
+            optimizer.step()
+        optimizer.finish()
+        return [weakref.ref(p) for p in model.parameters()]
+
+    for double_buffering in (False, True):
+        left = train(double_buffering)
+        gc.collect()
+        assert not any(p() is not None for p in left)
+    return 0.0
 
 
 def averages_parameters_now_and_then(comm, kind):
@@ -260,6 +300,9 @@ FEATURES = {
         leaves_a_batch_out,
         counts_an_unused_parameter_as_zero,
         normalises_over_ranks,
+        normalises_beside_an_empty_batch,
+        knows_its_node,
+        leaves_nothing_behind,
         averages_parameters_now_and_then,
         shares_out_and_counts,
     )
