@@ -31,7 +31,7 @@ def serve(comm, weights, learning_rate, steps):
     learning_rate: a float. steps: how many gradients each worker sends, 0 or more.
     First every worker gets the weights as they are, also where steps is 0. How is up to you: it concerns all ranks, so
     a Bcast may do it. Then for each gradient: weights -= learning_rate * gradient, and the new weights go back to the
-    worker that sent it, before the next gradient is waited for. The last gradient of a worker is answered, too.
+    worker that sent it, before the next gradient is applied. The last gradient of a worker is answered, too.
     Returns the ranks whose gradients were applied, in that order: a list of (comm.size - 1) * steps ints.
     """
     # solution: give all workers the weights; then take gradients from any source, apply each, answer who sent it

@@ -177,6 +177,26 @@ def test_any_source_takes_what_was_sent_first_in_time():
     assert run(program, 5).results[0] == [4, 3, 2, 1]
 
 
+@pytest.mark.parametrize("late, order", [(0.0, [3, 3, 2, 2, 1, 1]), (5.0, [3, 2, 1, 3, 2, 1])])
+def test_a_probe_finds_what_was_sent_first_in_time_also_among_sendrecvs(late, order):
+    # A Sendrecv does not wait for its turn: rank 1's is known before earlier ones of others.
+    def program(comm):
+        x, found = np.zeros(1), []
+        for _ in range(2 if comm.rank else 0):
+            comm.compute(1.0 / comm.rank**2)
+            comm.Sendrecv(x, 0, 0, np.zeros(1), source=0)
+        comm.compute(0.0 if comm.rank else late)
+        for _ in range(0 if comm.rank else 6):
+            status = MPI.Status()
+            comm.Probe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+            found.append(status.source)
+            comm.Recv(x, status.source)
+            comm.Send(x, status.source)
+        return found
+
+    assert run(program, 4, LINK).results[0] == order
+
+
 def test_any_source_does_not_take_what_a_rank_that_ran_ahead_will_send_later():
     # Ranks 1 and 2 exchange without waiting for others' turns; what they send rank 0 is later than rank 3's message.
     def program(comm):

@@ -10,12 +10,13 @@ from typing import Any
 from mpcourse.check.answer import Answer
 from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong
-from mpcourse.virtual import ClusterError, Run, run
+from mpcourse.virtual import ClusterError, Run, Topology, run
 from mpcourse.virtual.cluster.mpi import as_mpi4py
 
 SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
 LIMIT = 1.5  # seconds that one rank may compute; right answers take milliseconds
 PRINTED = 20_000  # characters that are kept of what a rank prints
+LINK = "10 GbE"
 
 
 class OnVirtualRank(Exception):
@@ -65,12 +66,13 @@ def virtually(
     arguments: Callable[[int], tuple],
     changes: Callable[[tuple], tuple],
     late: Sequence[float] | None = None,
+    link: str | Topology = LINK,
 ) -> Ran:
     """Call `function(comm, *arguments(rank))` of the learner's file on each of `size` virtual ranks.
 
     function: its name, or the name by rank, where ranks have different parts to play. changes: of a rank's arguments,
-    those that may change. late: by how many seconds each rank begins late. Else as on_each, which raises for what goes
-    wrong.
+    those that may change. late: by how many seconds each rank begins late. link: as `run` takes it. Else as on_each,
+    which raises for what goes wrong.
     """
     given = [arguments(rank) for rank in range(size)]
 
@@ -80,7 +82,7 @@ def virtually(
         name = function if isinstance(function, str) else function(rank)
         return own.call(name, comm, *given[rank], changes=changes(given[rank]))
 
-    return on_each(answer, comm, program, size, given)
+    return on_each(answer, comm, program, size, given, link)
 
 
 def on_each(
@@ -89,12 +91,13 @@ def on_each(
     program: Callable[[Answer, Any], Any],
     size: int,
     given: Sequence[tuple] = (),
+    link: str | Topology = LINK,
 ) -> Ran:
     """Run `program(own, comm)` on each of `size` virtual ranks: any calls of the learner's file, which is `own`.
 
     Each rank loads the file for itself, as a process does, so that ranks share no variables. comm: the real one, on
-    which each such run counts as progress. given: what `Ran.given` is to tell. Raises OnVirtualRank for what goes
-    wrong, on a rank or between them.
+    which each such run counts as progress. given: what `Ran.given` is to tell. link: as `run` takes it. Raises
+    OnVirtualRank for what goes wrong, on a rank or between them.
     """
     comm.logbook.write("running", comm.rank)
     answers = [answer] * size
@@ -113,7 +116,7 @@ def on_each(
 
     with _Pages(size) as pages, as_mpi4py():
         try:
-            done = run(on_rank, size)
+            done = run(on_rank, size, link)
         except BaseException as error:
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)

@@ -1,13 +1,14 @@
 """What e07_parameter_server is asked: on virtual ranks values, who waits for whom, and bytes; on real ones, values."""
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import first, pickles
-from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed
+from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
 from mpcourse.check.verdict import count
 from mpcourse.check.watched import WatchedComm
@@ -32,6 +33,10 @@ CASES = (
     (7, 3, 3, (1, 4)),
     (7, 1, 2, (6,)),
 )
+# Answers so slow that gradients of all others come while the server sends one. All of it takes milliseconds, and so
+# nothing is asked of how long a worker waits, but who is next.
+ANSWER = 200e-6  # seconds; a gradient is computed in 50e-6 at most, and under way for 30e-6
+WAITING = ((4, 5, 4), (6, 4, 3))  # ranks, steps, length
 
 
 def check(answer: Answer, comm: WatchedComm) -> None:
@@ -39,7 +44,9 @@ def check(answer: Answer, comm: WatchedComm) -> None:
 
     def on_virtual_ranks() -> None:
         for size, steps, length, slow in CASES:
-            _virtually(answer, comm, size, steps, length, slow)
+            _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
+        for size, steps, length in WAITING:  # the highest rank comes first, and the lowest last
+            _virtually(answer, comm, size, steps, length, {r: 1e-5 * (size - r) for r in range(1, size)}, ANSWER)
 
     first(comm, on_virtual_ranks)
     if comm.size == 1:
@@ -65,14 +72,21 @@ def _seconds(rank: int, slow: tuple[int, ...] | None) -> float:
 
 
 def _virtually(
-    answer: Answer, comm: WatchedComm, size: int, steps: int, length: int, slow: tuple[int, ...] | None
+    answer: Answer,
+    comm: WatchedComm,
+    size: int,
+    steps: int,
+    length: int,
+    seconds: dict[int, float],
+    answers: float | None = None,
 ) -> None:
+    """seconds: what a gradient takes each worker. answers: what an answer takes at least; None: as long as others."""
     from mpcourse.check.cases.on_updates_waits import LATE, held_up, retold
-    from mpcourse.check.virtually import OnVirtualRank, virtually
-    from mpcourse.virtual import ClusterError, mpi
+    from mpcourse.check.virtually import LINK, OnVirtualRank, virtually
+    from mpcourse.virtual import LINKS, ClusterError, Topology, mpi
 
     workers = range(1, size)
-    seconds = {rank: _seconds(rank, slow) for rank in workers}
+    slower = {} if answers is None else {(0, rank): replace(LINKS[LINK], latency=answers) for rank in workers}
     weights = [_weights(rank, length) for rank in range(size)]
     gradients = {
         rank: Gradient(rank, length, mpi.Wtime, lambda rank=rank: mpi.COMM_WORLD.compute(seconds[rank]))  # type: ignore[misc]
@@ -87,6 +101,7 @@ def _virtually(
             size,
             lambda rank: arguments[rank],
             changes=lambda given: given[:1],
+            link=Topology(between=LINK, links=slower),
         )
     except OnVirtualRank as told:
         if isinstance(told.error, ClusterError):
@@ -109,6 +124,7 @@ def _virtually(
         or held_up(ran.run, gradients, seconds)
         or listed(played, LATE)
         or valued(played)
+        or out_of_turn(played)
         or _bytes(ran, steps, 8 * length)
     )
     if found:

@@ -16,6 +16,12 @@ OLD = (
 )
 
 
+STARVES = (
+    "Gradients are applied in the order in which they arrive. Does the server begin at the same rank again after each "
+    "one, or with the newest? Then others starve. A receive from MPI.ANY_SOURCE takes whoever came first."
+)
+
+
 def near(a: np.ndarray, b: np.ndarray) -> bool:
     return np.allclose(a, b, rtol=1e-9, atol=1e-9)
 
@@ -133,6 +139,25 @@ def in_order(played: Played, order: list[int] | tuple[int, ...]) -> Iterator[tup
     for rank in order:
         yield rank, before[rank]
         before[rank] += 1
+
+
+def out_of_turn(played: Played) -> Found | None:
+    """Who was passed over: while its gradient was there, another worker's were applied twice that came later.
+
+    Once is in order: a server that asks each rank in turn cannot know who came first, and nobody starves by it. Only
+    where what `serve` returned is a right list, and right by `valued`, too.
+    """
+    told = list(in_order(played, played.order))  # type: ignore[arg-type]
+    for at, (rank, k) in enumerate(told):
+        there = played.taken[rank][k].ended
+        for other in played.taken:
+            later = [j for r, j in told[:at] if r == other != rank and played.taken[r][j].ended > there]
+            if len(later) > 1:
+                first, last = later[0] + 1, later[-1] + 1
+                asked = f"rank {rank}'s gradient number {k + 1} first, for it came before rank {other}'s number {first}"
+                got = f"rank {other}'s numbers {first} to {last} were applied before it"
+                return 0, asked, got, STARVES
+    return None
 
 
 def _not_by_time(played: Played, order: list[int] | tuple[int, ...], late: float) -> str | None:

@@ -9,6 +9,12 @@ from mpcourse.check.cases.on_updates import OLD, Found, Played, Step, in_order, 
 FIRST = "The answer is sent before the gradient is applied: apply it, and then send the new weights."
 
 
+LATER = (
+    "The server applied more before it answered. Iprobe and Waitsome may find several gradients at once: even then it "
+    "applies one, answers that worker, and only then applies the next."
+)
+
+
 def repeated(played: Played) -> Found | None:
     """Who computed a gradient at the same weights twice, though the server has changed them."""
     if near(played.final, played.start):
@@ -50,9 +56,24 @@ def valued(played: Played) -> Found | None:
         return _by_rule(played, versions) or found
     if not near(played.final, versions[-1]):
         return 0, *_end(played, versions)
+    if found := _answered_later(played, versions):
+        return found
     for rank, weights in played.left.items():
         if not near(weights, versions[-1]) and _version(weights, versions, _own(played, rank)[-1], None) is None:
             return rank, *_kept(played, rank, versions)
+    return None
+
+
+def _answered_later(played: Played, versions: list[np.ndarray]) -> Found | None:
+    """The first answer in which there are gradients that were applied after the one that it answers."""
+    order: list[int] = played.order  # type: ignore[assignment]
+    for at, (rank, k) in enumerate(in_order(played, order), 1):
+        steps = played.taken[rank]
+        answer = steps[k + 1].weights if k + 1 < len(steps) else played.left[rank]
+        if (version := _version(answer, versions, at, None)) is not None and version > at:
+            others = " and ".join(f"rank {r}'s" for r in order[at:version])
+            asked = f"the answer to rank {rank}'s gradient number {k + 1} before another gradient is applied"
+            return 0, asked, f"{others} applied before the answer", LATER
     return None
 
 

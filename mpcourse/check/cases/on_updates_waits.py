@@ -21,10 +21,15 @@ TOGETHER = (
     "The server took the gradient at once, and the answer came late: does it collect gradients of others first? That "
     "is synchronous. Apply each and answer it before the next receive."
 )
+ANNOUNCED = (
+    "The gradient was there, and the server took it only then. Before, it took a message that rank {} sent ahead of "
+    "its gradient, and waited until that was computed. Send when the gradient is there, and nothing before."
+)
 COLLECTIVE = (
     "No message carried the gradient. In a collective call (Reduce, Gather, Bcast, Barrier) everybody waits for the "
     "slowest: a send and a receive concern two ranks only."
 )
+ALONE = "An answer concerns one worker alone: Send it to the one whose gradient was applied, for others are busy."
 END = "It had its last answer and did not return: after that a worker waits for nobody, in no Barrier and no Bcast."
 BEGIN = "The first weights go to all workers before any gradient is taken, so that all compute at the same time."
 
@@ -52,22 +57,34 @@ def held_up(run: Run, gradients: dict[int, Gradient], seconds: dict[int, float])
     if k == 0:
         asked = f"rank {rank} to get its first weights at once"
     got = f"it waited {ended - begun:.1f} s; its own gradients take {seconds[rank]:g} s"
-    last = k == len(gradients[rank].steps)
-    return rank, asked, got, BEGIN if k == 0 else _why(run.events, rank, begun, ended, last)
+    return rank, asked, got, BEGIN if k == 0 else _why(run.events, gradients, rank, begun, ended)
 
 
-def _why(events: list[Event], rank: int, begun: float, ended: float, last: bool) -> str:
-    """Why a worker waited from `begun` to `ended`. last: whether after its last gradient."""
+def _why(events: list[Event], gradients: dict[int, Gradient], rank: int, begun: float, ended: float) -> str:
+    """Why a worker waited from `begun` to `ended`."""
+    last = begun >= gradients[rank].steps[-1].ended
     between = [e for e in events if e.kind == "copy" and e.start <= ended and e.end >= begun]
     up = [e for e in between if e.lane == f"rank {rank} -> rank 0" and e.issued > begun - PATIENCE]
     down = [e for e in between if e.lane == f"rank 0 -> rank {rank}"]
     if not up:
         return END if last and not down else COLLECTIVE
     if any(e.start - e.issued > PATIENCE for e in up):
-        return next((OTHERS.format(r) for r in _served_late(between, rank)), IN_TURN)
+        early = (ANNOUNCED.format(r) for r, g in gradients.items() if r != rank and _announced(events, r, g, ended))
+        return next((OTHERS.format(r) for r in _served_late(between, rank)), None) or next(early, IN_TURN)
     if last and any(e.end < begun + PATIENCE for e in down):
         return END
     return next((OTHERS.format(r) for r in _served_late(between, rank)), TOGETHER)
+
+
+def _announced(events: list[Event], rank: int, gradient: Gradient, at: float) -> bool:
+    """Whether what the server took from `rank` before time `at` had been sent before its gradient was computed.
+
+    A request for weights is no such message, for the answer to it came in between.
+    """
+    begun = max((step.begun for step in gradient.steps if step.begun < at), default=0.0)
+    up = [e.issued for e in events if e.lane == f"rank {rank} -> rank 0" and e.issued <= begun]
+    down = [e.issued for e in events if e.lane == f"rank 0 -> rank {rank}" and e.end <= begun]
+    return bool(up) and max(up) > max(down, default=-1.0)
 
 
 def _served_late(between: list[Event], rank: int) -> list[int]:
@@ -83,13 +100,22 @@ def retold(error: ClusterError, gradients: dict[int, Gradient], kept: dict[int, 
 
     kept: by worker, whether its weights are still those of its last gradient.
     """
-    if error.kind != "deadlock" or re.search(r"own tag only|collective call|itself|ask again", error.text):
+    if error.kind != "deadlock" or re.search(r"own tag only|itself|ask again", error.text):
         return error
-    why = _why_stuck(error, gradients, kept, steps)
-    if not why:
+    *lines, why = error.text.splitlines()
+    if "collective call" in why:
+        if not _answers_all(error, [len(gradient.steps) for gradient in gradients.values()], steps):
+            return error
+        why = f"{why} {ALONE}"
+    elif not (why := _why_stuck(error, gradients, kept, steps)):
         return error
-    text = "\n".join([*error.text.splitlines()[:-1], why])
+    text = "\n".join([*lines, why])
     return type(error)(error.kind, text, error.waits, error.cycle)
+
+
+def _answers_all(error: ClusterError, done: list[int], steps: int) -> bool:
+    """Whether the server is in a Bcast between two gradients: neither in the beginning nor in the end."""
+    return max(done) > 0 and min(done) < steps and any(w.rank == 0 and "bcast()" in w.call.lower() for w in error.waits)
 
 
 def _why_stuck(error: ClusterError, gradients: dict[int, Gradient], kept: dict[int, bool], steps: int) -> str:

@@ -128,12 +128,14 @@ class Mail:
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""
-        for m in self.sends[context, rank]:
-            if _fits(m, source, tag) and self._there(m, rank) <= self.world.clock[rank]:
-                if status is not None:
-                    status.source, status.tag, status.nbytes = m.source, m.tag, m.nbytes
-                return True
-        return False
+        now = self.world.clock[rank]
+        there = [m for m in self.sends[context, rank] if _fits(m, source, tag) and self._there(m, rank) <= now]
+        if not there:
+            return False
+        if status is not None:
+            m = min(there, key=lambda m: m.posted)  # as a receive from any source chooses
+            status.source, status.tag, status.nbytes = m.source, m.tag, m.nbytes
+        return True
 
     def soonest(self, context: int, rank: int, source: int, tag: int) -> float | None:
         """When the first of such messages can be found; None while none was sent."""

@@ -300,11 +300,10 @@ class World:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
         soonest = self.mail.soonest(message[0], rank, *message[1:])
         waiter = self.waiters[rank]
-        if soonest is None:
-            waiter.call, waiter.message = call, message
-            self._suspend(rank, sys._getframe(2))
-        else:
-            self.clock[rank] = max(self.clock[rank], soonest)
+        waiter.call, waiter.message = call, message
+        if soonest is not None:  # a Sendrecv, which does not wait for its turn: somebody may still send earlier
+            self.push(soonest, rank)
+        self._suspend(rank, sys._getframe(2))
 
     def missing(self, q: Request) -> list[int]:
         """The ranks of the world that have not reached the collective call `q`."""
