@@ -16,8 +16,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-PATIENCE = 1.0  # seconds for the thread's answer: on a busy machine it waits for a core
-SIGNALLED = 0.2  # seconds for the signal's
+PATIENCE = 1.0  # seconds for an answer: on a busy machine whoever writes it waits for a core
+QUIET = 0.05  # seconds in which a handler that has begun writes more
 _TURNS = os.path.join("cluster", "turns.py")  # where a virtual rank waits for its turn
 
 
@@ -84,17 +84,20 @@ def _told(folder: Path, asked: list[int]) -> dict[int, str]:
 
 
 def _signalled(folder: Path, ranks: Mapping[int, int]) -> dict[int, str]:
-    """What the signal's handler wrote, which appends."""
+    """What the signal's handler wrote, which appends; of those that write in time."""
     paths = {i: folder / f"rank{i}.stack" for i in ranks}
     known = {i: len(_read(path)) for i, path in paths.items()}
-    for pid in ranks.values():
+    for i, pid in ranks.items():
         try:
             os.kill(pid, signal.SIGUSR1)
         except OSError:
-            pass  # it ended just now
-    if ranks:
-        time.sleep(SIGNALLED)
-    return {i: _read(path)[known[i] :] for i, path in paths.items()}
+            del paths[i]  # it ended just now
+    found = before = dict.fromkeys(paths, "")
+    deadline = time.monotonic() + PATIENCE
+    while (found != before or not all(found.values())) and time.monotonic() < deadline:  # till nobody writes any more
+        time.sleep(QUIET)
+        before, found = found, {i: _read(path)[known[i] :] for i, path in paths.items()}
+    return found
 
 
 def _line(stack: str, file: str) -> int | None:
