@@ -1,5 +1,6 @@
 """What stands around the mean of gradients: shards, evaluation, batch norm over ranks, snapshots."""
 
+import copy
 import io
 import random
 import subprocess
@@ -99,6 +100,24 @@ def test_a_sampler_gives_each_epoch_another_order_of_all_examples():
     assert list(sampler) == whole[4:] and len(sampler) == 6
 
 
+def test_a_sampler_goes_on_where_its_state_says():
+    sampler, other = (ShardSampler(range(11), 1, 2, seed=4) for _ in range(2))
+    sampler.set_epoch(3)
+    order = list(sampler)
+    sampler.used += 4
+    other.load_state_dict(sampler.state_dict())
+    assert other.epoch == 3
+    other.set_epoch(3)
+    assert list(other) == order[4:] and len(other) == 2 and other.used == 4
+    other.set_epoch(3)  # once more, from its beginning
+    assert list(other) == order and other.used == 0
+    other.load_state_dict(sampler.state_dict())
+    other.set_epoch(4)
+    assert len(other) == 6 and other.used == 0
+    with pytest.raises(ValueError, match=r"a sampler with n=11, seed=4, and this one has \[12, 0\]"):
+        ShardSampler(range(12), 1, 2).load_state_dict(sampler.state_dict())
+
+
 def test_evaluation_weighs_by_counts():
     def program(comm):
         communicator = create_communicator("flat", comm)
@@ -153,6 +172,32 @@ def test_batch_norm_over_ranks_is_that_of_the_whole_batch(edge, momentum):
     found = run(program, 2).results
     torch.testing.assert_close(found[0][0] + found[1][0], whole.weight.grad, rtol=0, atol=1e-9)
     torch.testing.assert_close(found[0][1] + found[1][1], whole.bias.grad, rtol=0, atol=1e-9)
+
+
+def test_batch_norm_in_evaluation_is_torchs_own_even_without_statistics_of_the_past():
+    def program(comm):
+        torch.manual_seed(comm.rank)
+        norm, x = nn.BatchNorm1d(3, track_running_stats=False).eval(), torch.randn(4 + comm.rank, 3)
+        model = convert_batch_norm(nn.Sequential(norm), create_communicator("flat", comm)).eval()
+        for _ in range(1 + comm.rank):  # nobody waits for anybody
+            assert torch.equal(model(x), norm(x))
+
+    run(program, 2)
+
+
+def test_batch_norm_with_two_names_keeps_both_and_a_copy_talks_to_the_same_ranks():
+    def program(comm):
+        model = nn.Module()
+        model.a = model.b = nn.BatchNorm1d(3)
+        model.c = nn.ModuleDict({"d": model.a})
+        convert_batch_norm(model, create_communicator("flat", comm))
+        assert type(model.a) is SyncBatchNorm and model.a is model.b is model.c["d"]
+        twin = copy.deepcopy(model)
+        assert twin.a is not model.a and twin.a.communicator is model.a.communicator
+        x = torch.full((2, 3), float(comm.rank))
+        assert torch.equal(twin.a(x), model.a(x)) and twin.a(x)[0, 0].abs() > 0.9
+
+    run(program, 2)
 
 
 def test_batch_norm_of_one_value_is_refused():
@@ -277,7 +322,10 @@ def test_what_goes_wrong_with_a_snapshot_on_one_rank_is_told_on_all(tmp_path, do
 
 @pytest.mark.timeout(400)
 def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
-    """Twenty times: a random rank at a random step, by SIGKILL; then on to the end, or to the next kill."""
+    """Twenty times: a random rank at a random step, by SIGKILL; then on to the end, or to the next kill.
+
+    As a step begins, within it, and within a snapshot.
+    """
 
     def go(folder, *kill):
         command = mpirun_command(2, [sys.executable, str(KILLED), str(folder), *map(str, kill)])
@@ -289,8 +337,9 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
     draw = random.Random(seed)
     for chain in range(2):  # each goes on from where the one before was killed
         folder = tmp_path / f"run{chain}"
-        for at in sorted(draw.sample(range(steps), 10)):
-            assert go(folder, draw.randrange(2), at).returncode != 0, (seed, chain, at)
+        for i, at in enumerate(sorted(draw.sample(range(steps - 2), 10))):
+            where = ("step", "backward", "writing", "written")[i % 4]
+            assert go(folder, draw.randrange(2), at, where).returncode != 0, (seed, chain, at, where)
         done = go(folder)
         assert done.stdout.split() == wanted, (seed, chain, done.stderr[-2000:])
 

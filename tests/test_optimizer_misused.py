@@ -10,7 +10,7 @@ from torch import nn
 from mpcourse.collectives.pending import PendingRing
 from mpcourse.data_parallel import LocalOptimizer, MultiNodeOptimizer, create_communicator
 from mpcourse.data_parallel.pending import PendingRows
-from mpcourse.virtual import compute, run
+from mpcourse.virtual import RankFailed, compute, run
 
 FAREWELL = Path(__file__).parent / "programs" / "farewell_twice.py"
 BOTH = pytest.mark.parametrize("kind", ["flat", "bucketed"])
@@ -209,3 +209,133 @@ def test_a_batch_that_is_refused_where_ranks_part_leaves_them_parted():
 def test_who_has_ended_is_told_again(mpirun):
     done = mpirun(2, FAREWELL)
     assert done.stdout.split("; ") == ["rank 1 has ended after 1 calls"] * 2, done.stderr
+
+
+def test_with_double_buffering_who_is_frozen_meanwhile_is_left_alone():
+    def program(comm):
+        a, b = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+        optimizer = MultiNodeOptimizer(sgd([a, b]), create_communicator("flat", comm), double_buffering=True)
+        seen = []
+        for step in range(6):
+            b.requires_grad_(step not in (0, 3))
+            optimizer.zero_grad()
+            backward(comm, [p for p in (a, b) if p.requires_grad])
+            optimizer.step()
+            seen.append((a[0].item(), b[0].item()))
+        optimizer.finish()
+        return [*seen, (a[0].item(), b[0].item())]
+
+    # A mean comes a step late: b's of steps 1, 4 and 5 are applied; that of 2 when it is frozen, so it is not.
+    wanted = [(0, 0), (-1.5, 0), (-3, -1.5), (-4.5, -1.5), (-6, -1.5), (-7.5, -3), (-9, -4.5)]
+    assert run(program, 2).results == [wanted] * 2
+
+
+@BOTH
+def test_a_gradient_of_a_parameter_that_was_frozen_since_is_not_applied(kind):
+    def program(comm):
+        a, b = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+        optimizer = MultiNodeOptimizer(sgd([a, b]), create_communicator(kind, comm))
+        backward(comm, [a, b])
+        b.requires_grad_(False)
+        optimizer.step()
+        return a.tolist(), b.tolist(), b.grad
+
+    assert run(program, 2).results == [([-1.5, -1.5], [0, 0], None)] * 2
+
+
+def test_gradients_are_dropped_where_ranks_have_begun_to_sum_different_ones():
+    def program(comm):
+        a, b = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+        communicator = create_communicator("bucketed", comm)
+        communicator.bucket_bytes = communicator.first_bucket_bytes = 1
+        optimizer = MultiNodeOptimizer(sgd([a, b]), communicator)
+        backward(comm, [b] if comm.rank else [a, b])
+        optimizer.zero_grad(set_to_none=False)
+        told = [None if p.grad is None else p.grad.tolist() for p in (a, b)]
+        backward(comm, [a, b])
+        optimizer.step()
+        return told, a.tolist(), b.tolist()
+
+    after = [-1.5, -1.5], [-1.5, -1.5]
+    assert run(program, 2).results == [([[0, 0], [0, 0]], *after), ([None, [0, 0]], *after)]
+
+
+def test_who_is_trained_anew_and_has_no_gradient_is_left_alone():
+    def program(comm):
+        a, b = (nn.Parameter(torch.ones(2)) for _ in range(2))
+        b.requires_grad_(False)
+        optimizer = MultiNodeOptimizer(
+            torch.optim.SGD([a, b], 1.0, weight_decay=0.5), create_communicator("bucketed", comm)
+        )
+        b.requires_grad_(True)
+        backward(comm, [a])
+        optimizer.step()
+        return a.tolist(), b.tolist(), b.grad
+
+    assert run(program, 2).results == [([-1, -1], [1, 1], None)] * 2
+
+
+def test_who_alone_drops_gradients_is_told():
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator("bucketed", comm))
+        backward(comm, [weight])
+        optimizer.zero_grad() if comm.rank else optimizer.step()
+
+    with pytest.raises(RankFailed, match="rank 0 averages gradients, rank 1 drops gradients"):
+        run(program, 2)
+
+
+def test_frozen_parameters_are_compared_too_if_the_model_is_given():
+    def program(comm):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        model[0].requires_grad_(False)
+        communicator = create_communicator("flat", comm)
+        optimizer = MultiNodeOptimizer(sgd(model[1].parameters()), communicator, model=model)
+        model[0].bias.add_(comm.rank)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    with pytest.raises(ValueError, match=r"parameter '0.bias' is not the same on rank 1 as on rank 0"):
+        run(program, 2)
+
+
+def test_what_cannot_be_written_to_is_named():
+    def program(comm):
+        model = nn.Linear(2, 2)
+        model.register_buffer("mask", torch.ones(1, 2).expand(3, 2))
+        create_communicator("flat", comm).broadcast_parameters(model)
+
+    with pytest.raises(ValueError, match=r"'mask' is expanded.*clone\(\) it"):
+        run(program, 2)
+
+
+@pytest.mark.parametrize("kind", ["naive", "flat", "bucketed"])
+def test_a_complex_gradient_that_is_not_finite_is_told(kind):
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator(kind, comm))
+        weight.grad = torch.full_like(weight, complex(1, float("nan") if comm.rank else 1))
+        optimizer.step()
+
+    with pytest.raises(FloatingPointError, match="rank 1: the gradient of 'parameter 0' is not finite"):
+        run(program, 2)
+
+
+def test_before_ranks_part_local_sgd_has_what_synchronous_training_has():
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = LocalOptimizer(sgd([weight]), create_communicator("bucketed", comm), every=2, begin=1)
+        seen = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            with optimizer.no_sync():
+                backward(comm, [weight])
+            backward(comm, [weight])
+            optimizer.mean_gradients(examples=3)
+            seen.append(weight.grad[0].item())  # the mean; then, alone, one's own
+            optimizer.step(examples=3)
+        optimizer.finish()
+        return seen, weight[0].item()
+
+    assert run(program, 2).results == [([3.0, 2.0], -6.0), ([3.0, 4.0], -6.0)]

@@ -4,8 +4,8 @@ A message between ranks of one machine is copied at least once before it is adde
 each rank adds up its part of all rows where they lie, and writes the sum into all of them.
 """
 
+import cmath
 import itertools
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -139,7 +139,7 @@ class SharedRow:
                     piece.place.add_(theirs, alpha=scales[0])
             for block, scale in zip(others[1:], scales[1:], strict=True):
                 total.add_(block, alpha=scale)
-            if total.is_floating_point() and not math.isfinite(total.sum().item()):
+            if not cmath.isfinite(total.sum().item()):
                 self._look(total, others, part.start)
             for block in others:
                 block.copy_(total)

@@ -30,12 +30,12 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(x)
-        if not self.training and self.running_mean is not None:
+        if not self.training:
             return super().forward(x)
         count, mean, variance = _statistics(self.communicator, x.detach())
         if count < 2:
             raise ValueError("batch norm needs more than one value a channel, on all ranks together")
-        if self.training and self.running_mean is not None:
+        if self.running_mean is not None:
             self._track(mean, variance * count / (count - 1))
         weight = torch.ones_like(mean) if self.weight is None else self.weight
         bias = torch.zeros_like(mean) if self.bias is None else self.bias
@@ -52,10 +52,12 @@ class SyncBatchNorm(_BatchNorm):
 
 def convert_batch_norm(model: nn.Module, communicator: Communicator) -> nn.Module:
     """`model` with each batch norm replaced by a SyncBatchNorm with the same parameters and statistics; the model."""
+    synced: dict[nn.Module, SyncBatchNorm] = {}  # who has two names has them afterwards
     for module in list(model.modules()):
-        for name, child in module.named_children():
+        for name, child in module._modules.items():  # named_children leaves out a child's second name
             if isinstance(child, _BatchNorm) and not isinstance(child, SyncBatchNorm):
-                setattr(module, name, _synced(child, communicator))
+                made = synced.setdefault(child, _synced(child, communicator))
+                setattr(module, name, made)
     return _synced(model, communicator) if isinstance(model, _BatchNorm) else model
 
 

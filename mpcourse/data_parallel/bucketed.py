@@ -12,7 +12,7 @@ from mpcourse.data_parallel.communicator import Communicator, Trained, not_finit
 from mpcourse.data_parallel.hooks import when_accumulated
 from mpcourse.data_parallel.in_place import offer, withdraw
 from mpcourse.data_parallel.nodes import Nodes
-from mpcourse.data_parallel.packing import Packing, fill, looks_finite
+from mpcourse.data_parallel.packing import Packing, fill, gradients, looks_finite
 from mpcourse.data_parallel.pending import PendingRows
 from mpcourse.virtual import MPI, mpi_of
 
@@ -159,6 +159,18 @@ class BucketedCommunicator(Communicator):
         """Where the gradient of p, which was attached, may be computed now; None: in memory of its own."""
         return self._bucket_of[p].place(p)
 
+    def drop(self) -> None:
+        """As of every communicator. What is being summed is waited for, and means nothing afterwards: zero it."""
+        if not any(bucket.arrived for bucket in self.buckets):
+            return
+        most = max(begun for (begun,) in self.roll_call.meet("drops gradients", self._begun, meanwhile=self._poll))
+        for bucket in self.buckets[:most]:
+            bucket.arrived.update(bucket.parameters)  # so that it is begun, as on some other rank
+        without = [p for p in self._names if p.grad is None]
+        self._finish()
+        for p in without:
+            p.grad = None
+
     def check_idle(self) -> None:
         if any(bucket.arrived for bucket in self.buckets):
             raise RuntimeError(
@@ -166,24 +178,37 @@ class BucketedCommunicator(Communicator):
             )
 
     def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
-        """As of every communicator. What backward has announced is being summed already."""
+        """As of every communicator. What backward has announced is being summed already.
+
+        That may be of parameters which are not those of `model` any more: some were frozen since, or are trained now.
+        """
         held = trained(model)
+        new: dict[str, torch.Tensor] = {}
         if not same(held.values(), self._names) and set(held.values()) != set(self._names):
-            super().mean_gradients(held, examples)
-            return
+            if not any(bucket.arrived for bucket in self.buckets) or not set(held.values()) & set(self._names):
+                super().mean_gradients(held, examples)
+                return
+            new = {name: p for name, p in held.items() if p not in self._bucket_of}
+        packing = Packing(list(new.values()))
+        bad = packing.fill(gradients(new), 1 / self.size)
         done = self._begun == len(self.buckets)  # the usual case: backward has announced all
-        rest = {} if done else {name: p for name, p in held.items() if p not in self._bucket_of[p].arrived}
-        without = {name for name, p in rest.items() if p.grad is None}
-        for p in rest.values():
+        late = [] if done else [p for p in self._names if p not in self._bucket_of[p].arrived]
+        for p in late:
             self._bucket_of[p].arrived.add(p)
-        self._look(rest.values())
+        self._look(late)
+        without = {name for name, p in held.items() if p.grad is None} if late or new else set()
         try:
-            missing = self._agree("averages gradients", held, examples, self._bad, without, changed=self._changed())
+            missing = self._agree(
+                "averages gradients", held, examples, self._bad or bad, without, changed=self._changed()
+            )
         except FloatingPointError:  # which all ranks are told of: they may leave this batch out, and go on
             self._finish()
             raise
         self._finish()
         self._tell_bad()
+        for row in packing.rows:
+            self.sum_row(row)
+        packing.hand_over(new, missing)
         for name in missing:
             held[name].grad = None
 

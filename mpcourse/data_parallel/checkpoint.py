@@ -24,8 +24,8 @@ class Checkpointer:
     """Saves and restores what a run consists of. All ranks make one together, and call the same.
 
     folder: one that all ranks see, or one of each machine's own. keep: so many snapshots stay; older ones go once all
-    ranks have a newer one. what: whatever has state_dict and load_state_dict, by name: model, optimizer, scheduler. The
-    random numbers of Python, numpy and torch are saved with them.
+    ranks have a newer one. what: whatever has state_dict and load_state_dict, by name: model, optimizer, scheduler,
+    sampler. The random numbers of Python, numpy and torch are saved with them.
     """
 
     def __init__(self, communicator: Communicator, folder: str | Path, keep: int = 2, **what: Stateful) -> None:

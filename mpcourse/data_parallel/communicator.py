@@ -42,19 +42,25 @@ class Communicator:
         self._packed: tuple[list[torch.Tensor], Packing] = ([], Packing([]))
         self._signed: tuple[list[str], list[torch.Tensor], int] = ([], [], signature({}))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Communicator":
+        return self  # the ranks are the same ones: a copied model's batch norms talk to them, too
+
     def __repr__(self) -> str:
         return f"<{self.name} communicator, rank {self.rank} of {self.size}>"
 
     def broadcast_parameters(self, model: Trained, root: int = 0) -> None:
         """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
 
-        Raises ValueError, on every rank, where ranks hold different models.
+        Raises ValueError, on every rank, where ranks hold different models, or what cannot be written to.
         """
         if not 0 <= root < self.size:
             raise ValueError(f"root={root}, but there are ranks 0 to {self.size - 1}")
         held = everything(model)
         self.roll_call.meet("broadcasts parameters")
         check_alike(self.comm, held)
+        for name, t in held.items():
+            if any(stride == 0 and n > 1 for n, stride in zip(t.shape, t.stride(), strict=True)):
+                raise ValueError(f"{name!r} is expanded, so that numbers of it share one place in memory: clone() it")
         with torch.no_grad():
             for tensor in held.values():
                 if reads(self.comm, tensor):
@@ -164,6 +170,9 @@ class Communicator:
         """Move on what was begun, and may be waited for by others: also while this rank waits in the roll call."""
         for pending in self._pending:
             pending.poll()
+
+    def drop(self) -> None:
+        """Forget the gradients of this step. All ranks call it; nothing waits where none is being averaged."""
 
     def reserve_tags(self, count: int) -> int:
         """The first of `count` tags that nothing else on `under_way` has. All ranks call it, in the same order."""

@@ -63,6 +63,9 @@ class ShardSampler(Sampler[int]):
 
     rank, size: a communicator's. shards: as of `scatter_indices`; "repeat" by default, so that all ranks make equally
     many steps. Call `set_epoch` before each epoch, on all ranks, or every epoch is the first.
+    used: of this epoch's examples, so many were trained on. Count them there before each snapshot that holds the
+    sampler: a DataLoader fetches ahead, so the sampler cannot know. And give the DataLoader a `generator` of its own:
+    else each new one draws from torch's random numbers, and a run that is resumed within an epoch makes one more.
     """
 
     def __init__(
@@ -73,11 +76,33 @@ class ShardSampler(Sampler[int]):
             raise ValueError(f"rank {rank} of {size}: there are ranks 0 to {size - 1}")
         self.n, self.rank, self.size = len(dataset), rank, size  # type: ignore[arg-type]
         self.shuffle, self.seed, self.shards = shuffle, seed, shards
-        self.epoch = self.skipped = 0
+        self.epoch = self.skipped = self.used = 0
+        self._resumes = False
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """skip: of this epoch's examples, so many were used before, in a run that is resumed."""
-        self.epoch, self.skipped = epoch, skip
+        """skip: of this epoch's examples, so many were used before, in a run that is resumed.
+
+        Of the epoch that a loaded state is in, those that it says are skipped.
+        """
+        if not (self._resumes and epoch == self.epoch):
+            self.epoch, self.skipped = epoch, skip
+        self.used, self._resumes = self.skipped, False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "used": self.used, "of": self._of()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the other sampler was. Raises ValueError if that one has other examples, or another order."""
+        theirs, own = state_dict["of"], self._of()
+        if other := [name for name in own if own[name] != theirs[name]]:
+            told = ", ".join(f"{name}={theirs[name]!r}" for name in other)
+            raise ValueError(f"the state is of a sampler with {told}, and this one has {[own[name] for name in other]}")
+        self.epoch, self.skipped = state_dict["epoch"], state_dict["used"]
+        self.used, self._resumes = self.skipped, True
+
+    def _of(self) -> dict[str, Any]:
+        names = ("n", "rank", "size", "shuffle", "seed", "shards")
+        return {name: getattr(self, name) for name in names}
 
     def __iter__(self) -> Iterator[int]:
         # Seeds that follow each other must not make epochs of one run another run's.

@@ -1,5 +1,6 @@
 """Local SGD: ranks train alone for some steps, then average what they have become."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -47,7 +48,16 @@ class LocalOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"LocalOptimizer({self.optimizer!r}, {self.communicator!r}, every={self.every}, begin={self.begin})"
 
-    def step(self, closure: Closure | None = None) -> Any:
+    def mean_gradients(self, examples: int | None = None) -> None:
+        """Average now what `step` would average: nothing, where ranks are alone. All ranks call it."""
+        if self.steps < self.begin:
+            self.together.mean_gradients(examples)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """As of MultiNodeOptimizer: for all but the last of several backward passes before a step."""
+        return self.together.no_sync()
+
+    def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
         """Update; average where it is time to. All ranks call it equally often.
 
         Raises what `Communicator.mean_parameters` does, and before `begin` what MultiNodeOptimizer's step does.
@@ -55,7 +65,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         self.steps += 1
         if self.steps <= self.begin:
             try:
-                return self.together.step(closure)
+                return self.together.step(closure, examples=examples)
             finally:  # also where a batch was refused, which all ranks are told of
                 self._part()
         found = self.optimizer.step(closure)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mpcourse.data_parallel.agreement import check_equal
-from mpcourse.data_parallel.communicator import Communicator, trained
+from mpcourse.data_parallel.communicator import Communicator, same, trained
 from mpcourse.data_parallel.hooks import when_accumulated
 from mpcourse.data_parallel.packing import Packing
 from mpcourse.data_parallel.pending import PendingMean
@@ -88,7 +88,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         return self.optimizer.step(averaged)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the optimizer's. A batch is left out by calling it between backward and step: then all ranks do."""
         self._averaged = False
+        self.communicator.drop()
         self.optimizer.zero_grad(set_to_none)
 
     @contextlib.contextmanager
@@ -136,7 +138,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
     def _ready(self) -> None:
         """Prepare for the gradients of the parameters as they are now."""
-        held = list(trained(self.held()).values())
+        held = self._trained = list(trained(self.held()).values())
         if self._handles or self.double_buffering:
             self._listen()
         if not self.double_buffering:
@@ -157,12 +159,20 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """Average this step's gradients, or begin to."""
         if not self._checked:
             self.communicator.roll_call.meet("averages gradients")
-            check_equal(self.communicator.comm, self.held())
+            check_equal(self.communicator.comm, self._checkable())
             self._checked = True
+        held = self.held()
+        changed = not same(trained(held).values(), self._trained)  # some were frozen, or are trained now
         if self.double_buffering:
+            if changed:
+                self._ready()
             self._exchange(examples)
         else:
-            self.communicator.mean_gradients(self.held(), examples)
+            self.communicator.mean_gradients(held, examples)
+            if changed:
+                for p in self._trained:
+                    p.grad = p.grad if p.requires_grad else None  # this rank's own would be applied
+                self._ready()
 
     def _go_on(self, _: torch.Tensor) -> None:
         """A gradient of a new batch is there. Between parts of backward, move on the sum of the step before."""
@@ -176,10 +186,16 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         packing, tag = self._packings[1]
         self._pending = self.communicator.begin_mean_gradients(self.held(), packing, examples, tag)
         self._packings.reverse()  # not before: a batch that is refused leaves everything as it is
+        self.optimizer.zero_grad(set_to_none=True)
         if before is not None:
             before.finish()
-        else:
-            self.optimizer.zero_grad(set_to_none=True)
+
+    def _checkable(self) -> dict[str, torch.Tensor]:
+        """All parameters that are known here: with `model` those, too, which the optimizer was not given."""
+        held = self.held()
+        known = set(held.values())
+        others = {} if self.model is None else dict(self.model.named_parameters())
+        return held | {name: p for name, p in others.items() if p not in known}
 
     def held(self) -> dict[str, torch.Tensor]:
         """The parameters of all groups, by name."""

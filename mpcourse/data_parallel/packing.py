@@ -1,6 +1,6 @@
 """Many gradients as one row of numbers, so that one sum serves them all."""
 
-import math
+import cmath
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -40,9 +40,12 @@ class Packing:
         return bad
 
     def hand_over(self, held: Mapping[str, torch.Tensor], missing: set[str]) -> None:
-        """Each parameter's gradient is its place here from now on, but for those in `missing`, which have none."""
+        """Each parameter's gradient is its place here from now on, but for those in `missing`, which have none.
+
+        Nor has one that was frozen meanwhile: an optimizer would change it.
+        """
         for (name, p), view in zip(held.items(), self.views, strict=True):
-            p.grad = None if name in missing else view
+            p.grad = None if name in missing or not p.requires_grad else view
 
 
 def fill(view: torch.Tensor, value: torch.Tensor | None, scale: float) -> None:
@@ -60,4 +63,4 @@ def gradients(held: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor | None
 
 def looks_finite(t: torch.Tensor) -> bool:
     """Whether no number is NaN or infinite: one pass over t, where its sum is finite."""
-    return not t.is_floating_point() or math.isfinite(t.sum().item()) or bool(t.isfinite().all())
+    return cmath.isfinite(t.sum().item()) or bool(t.isfinite().all())

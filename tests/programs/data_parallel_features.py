@@ -237,6 +237,60 @@ def knows_its_node(comm, kind):
     return 0.0
 
 
+def drops_a_batch(comm, kind):
+    """After backward, on all ranks: without a step, `zero_grad` begins the next one."""
+
+    def train(model, optimizer, share, communicator):
+        for step, (x, y) in enumerate(data()):
+            optimizer.zero_grad(set_to_none=step != 3)
+            F.cross_entropy(model(share(x)), share(y)).backward()
+            if step != 2:
+                optimizer.step()
+
+    return both(comm, kind, train)
+
+
+def freezes_and_thaws(comm, kind):
+    """Parameters stop to be trained, and go on later, while those of the same bucket are trained all the time."""
+
+    def train(model, optimizer, share, communicator):
+        for step, (x, y) in enumerate(data(steps=7)):
+            model[2].requires_grad_(step not in (2, 3))
+            model[4].bias.requires_grad_(step in (2, 5))
+            optimizer.zero_grad()
+            F.cross_entropy(model(share(x)), share(y)).backward()
+            optimizer.step()
+            if communicator and kind in ("bucketed", "in place"):
+                assert set(communicator._bucket_of) == {p for p in model.parameters() if p.requires_grad}
+
+    return both(comm, kind, train)
+
+
+def trains_two_models_against_each_other(comm, kind):
+    """The generator's backward pass reaches the discriminator's parameters, too, whose gradients are left out."""
+
+    def pair():
+        torch.manual_seed(5)
+        return nn.Linear(6, 6).double(), nn.Linear(6, 1).double()
+
+    ours, plain = pair(), pair()
+    sgd = [[torch.optim.SGD(model.parameters(), 0.1) for model in models] for models in (ours, plain)]
+    optimizers = [MultiNodeOptimizer(o, create(kind, comm, model)) for o, model in zip(sgd[0], ours, strict=True)]
+    for x, _ in data():
+        for (makes, judges), (of_makes, of_judges), own in (
+            (ours, optimizers, part(comm, x)),
+            (plain, sgd[1], x),
+        ):
+            of_judges.zero_grad()
+            (judges(own).tanh() - judges(makes(own).detach()).tanh()).mean().backward()
+            of_judges.step()
+            of_makes.zero_grad()
+            judges(makes(own)).tanh().mean().backward()
+            of_makes.step()
+    optimizers[1].zero_grad()  # what the last pass began to sum there
+    return max(apart(state(a), state(b)) for a, b in zip(ours, plain, strict=True))
+
+
 def leaves_nothing_behind(comm, kind):
     """Whoever lets go of model and optimizer has their memory back."""
 
@@ -302,6 +356,9 @@ FEATURES = {
         normalises_over_ranks,
         normalises_beside_an_empty_batch,
         knows_its_node,
+        drops_a_batch,
+        freezes_and_thaws,
+        trains_two_models_against_each_other,
         leaves_nothing_behind,
         averages_parameters_now_and_then,
         shares_out_and_counts,

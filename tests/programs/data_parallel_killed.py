@@ -1,9 +1,12 @@
-"""A training run over ranks that saves a snapshot after every few steps: `... FOLDER [RANK STEP]` kills RANK at STEP.
+"""A training run over ranks that saves a snapshot after every few steps: `... FOLDER [RANK STEP WHERE]` kills RANK.
 
-Resumes where the folder says. Rank 0 prints, at the end, a digest of all ranks' parameters and random numbers.
+WHERE: "step", as STEP begins, or the next one; "backward", in it, where sums are under way; "writing", half through the
+next file; "written", before the others know that it is done. Resumes where the folder says. Rank 0 prints, at the end,
+a digest of all ranks' parameters and random numbers.
 """
 
 import hashlib
+import io
 import os
 import signal
 import sys
@@ -14,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from mpcourse.data_parallel import Checkpointer, MultiNodeOptimizer, ShardSampler, create_communicator
 
@@ -23,7 +27,31 @@ sys.modules["torch._dynamo"] = SimpleNamespace(disable=lambda f, *_, **__: f, gr
 comm = MPI.COMM_WORLD
 
 
-def main(folder, victim=-1, at=-1):
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at_the_next_snapshot(where):
+    save, write = torch.save, Checkpointer._write
+
+    def half(state, file):
+        whole = io.BytesIO()
+        save(state, whole)
+        file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
+        file.flush()
+        die()
+
+    def then_dies(self, state, path):
+        write(self, state, path)
+        die()
+
+    if where == "writing":
+        torch.save = half
+    if where == "written":
+        Checkpointer._write = then_dies
+
+
+def main(folder, victim="-1", at="-1", where=""):
     torch.set_num_threads(1)
     torch.manual_seed(comm.rank)
     np.random.seed(comm.rank)
@@ -34,27 +62,30 @@ def main(folder, victim=-1, at=-1):
     communicator = create_communicator("bucketed", comm)
     optimizer = MultiNodeOptimizer(torch.optim.Adam(model.parameters(), 0.01), communicator)
     sampler = ShardSampler(x, comm.rank, comm.size, seed=3)
-    checkpointer = Checkpointer(communicator, folder, model=model, optimizer=optimizer)
-    position = checkpointer.resume() or {"step": 0, "epoch": 0, "used": 0}
-    step, used = position["step"], position["used"]
-    for epoch in range(position["epoch"], EPOCHS):
-        sampler.set_epoch(epoch, skip=used)
-        order = list(sampler)
-        for begin in range(0, len(order), BATCH):
-            if (comm.rank, step) == (victim, at):
-                os.kill(os.getpid(), signal.SIGKILL)
-            chosen = order[begin : begin + BATCH]
+    batches = DataLoader(TensorDataset(x, y), BATCH, sampler=sampler, generator=torch.Generator())
+    checkpointer = Checkpointer(communicator, folder, model=model, optimizer=optimizer, sampler=sampler)
+    position = checkpointer.resume()
+    step = position["step"] if position else 0
+    for epoch in range(sampler.epoch, EPOCHS):
+        sampler.set_epoch(epoch)
+        for images, labels in batches:
+            dies = comm.rank == int(victim) and step >= int(at)
+            if dies and where == "step":
+                die()
+            if dies:
+                die_at_the_next_snapshot(where)
             optimizer.zero_grad()
-            F.cross_entropy(model(x[chosen] + 0.1 * float(np.random.rand())), y[chosen]).backward()
+            F.cross_entropy(model(images + 0.1 * float(np.random.rand())), labels).backward()
+            if dies and where == "backward":
+                die()
             optimizer.step()
-            step, used = step + 1, used + len(chosen)
+            step, sampler.used = step + 1, sampler.used + len(labels)
             if step % 2 == 0:
-                checkpointer.save(step, epoch=epoch, used=used)
-        used = 0
+                checkpointer.save(step)
     row = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy().tobytes()
     told = comm.gather(row + torch.rand(3).numpy().tobytes() + np.random.rand(3).tobytes())
     if comm.rank == 0:
         print(step, hashlib.sha256(b"".join(told)).hexdigest(), flush=True)
 
 
-main(sys.argv[1], *map(int, sys.argv[2:]))
+main(*sys.argv[1:])
