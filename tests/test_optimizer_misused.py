@@ -260,6 +260,101 @@ def test_gradients_are_dropped_where_ranks_have_begun_to_sum_different_ones():
     assert run(program, 2).results == [([[0, 0], [0, 0]], *after), ([None, [0, 0]], *after)]
 
 
+class TwoHeads(nn.Module):
+    """Each in a bucket of its own; the last one is summed first."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk, self.b, self.a = (nn.Linear(2, 2, bias=False) for _ in range(3))
+
+
+def small_buckets(comm):
+    communicator = create_communicator("bucketed", comm)
+    communicator.bucket_bytes = communicator.first_bucket_bytes = 1
+    return communicator
+
+
+def everyones(comm, model):
+    rows = comm.allgather(torch.cat([p.detach().flatten() for p in model.parameters()]).tolist())
+    assert rows == [rows[0]] * comm.size
+    return rows[0]
+
+
+def test_gradients_are_dropped_where_a_bucket_is_full_behind_one_that_is_not():
+    """Rank 0 uses head b, rank 1 head a: only rank 1 has begun to sum."""
+
+    def program(comm, kind):
+        model = TwoHeads()
+        optimizer = MultiNodeOptimizer(
+            sgd(model.parameters(), 0.1), small_buckets(comm) if kind else create_communicator("flat", comm)
+        )
+        for step in range(4):
+            optimizer.zero_grad()
+            (model.a if comm.rank else model.b)(model.trunk(torch.ones(1, 2))).sum().backward()
+            if step != 1:
+                optimizer.step()
+        return everyones(comm, model)
+
+    flat, bucketed = (run(lambda comm, kind=kind: program(comm, kind), 2).results[0] for kind in (0, 1))
+    assert bucketed == pytest.approx(flat, abs=1e-6)
+
+
+def test_a_rank_without_a_backward_pass_and_a_layer_that_is_frozen_meanwhile():
+    def program(comm, kind):
+        model = TwoHeads()
+        optimizer = MultiNodeOptimizer(
+            sgd(model.parameters(), 0.1), small_buckets(comm) if kind else create_communicator("flat", comm)
+        )
+        for step in range(4):
+            model.b.requires_grad_(step != 1)
+            optimizer.zero_grad()
+            if not (comm.rank and step in (1, 2)):
+                model.a(model.b(model.trunk(torch.ones(1, 2)))).sum().backward()
+            optimizer.step()
+        return everyones(comm, model)
+
+    flat, bucketed = (run(lambda comm, kind=kind: program(comm, kind), 2).results[0] for kind in (0, 1))
+    assert bucketed == pytest.approx(flat, abs=1e-6)
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+def test_two_optimizers_share_a_communicator(freezes):
+    """The second one's sums go on while the first steps, drops its gradients, and freezes."""
+
+    def program(comm, kind):
+        first, model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(2))), TwoHeads()
+        for i, p in enumerate(first.parameters()):
+            nn.init.constant_(p, 0.5 + i)
+        communicator = small_buckets(comm) if kind else create_communicator("flat", comm)
+        optimizers = [MultiNodeOptimizer(sgd(m.parameters(), 0.1), communicator) for m in (first, model)]
+        optimizers[1].zero_grad()
+        for step in range(4):
+            first[0].requires_grad_(not freezes or step % 2 == 0)
+            h = model.trunk(first(torch.full((1, 2), comm.rank + step + 1.0)))
+            (model.a if (comm.rank + step) % 2 else model.b)(h).sum().backward()
+            optimizers[0].step()
+            optimizers[0].zero_grad()
+            optimizers[1].step()
+            optimizers[1].zero_grad()
+        return everyones(comm, first) + everyones(comm, model)
+
+    flat, bucketed = (run(lambda comm, kind=kind: program(comm, kind), 2).results[0] for kind in (0, 1))
+    assert bucketed == pytest.approx(flat, rel=1e-5)
+
+
+def test_without_an_optimizer_a_frozen_parameters_gradient_is_left_as_it_is():
+    def program(comm):
+        model, communicator = TwoHeads(), small_buckets(comm)
+        communicator.attach(model)
+        model.b.requires_grad_(False)
+        model.a(model.b(model.trunk(torch.ones(1, 2)))).sum().backward()
+        communicator.mean_gradients(model)
+        return model.b.weight.grad, model.a.weight.grad is None
+
+    assert run(program, 2).results == [(None, False)] * 2
+
+
 def test_who_is_trained_anew_and_has_no_gradient_is_left_alone():
     def program(comm):
         a, b = (nn.Parameter(torch.ones(2)) for _ in range(2))
@@ -270,9 +365,13 @@ def test_who_is_trained_anew_and_has_no_gradient_is_left_alone():
         b.requires_grad_(True)
         backward(comm, [a])
         optimizer.step()
-        return a.tolist(), b.tolist(), b.grad
+        left = b.tolist(), b.grad
+        optimizer.zero_grad()
+        backward(comm, [a, b])
+        optimizer.step()
+        return *left, b.tolist()
 
-    assert run(program, 2).results == [([-1, -1], [1, 1], None)] * 2
+    assert run(program, 2).results == [([1, 1], None, [-1, -1])] * 2
 
 
 def test_who_alone_drops_gradients_is_told():
@@ -306,7 +405,7 @@ def test_what_cannot_be_written_to_is_named():
         model.register_buffer("mask", torch.ones(1, 2).expand(3, 2))
         create_communicator("flat", comm).broadcast_parameters(model)
 
-    with pytest.raises(ValueError, match=r"'mask' is expanded.*clone\(\) it"):
+    with pytest.raises(ValueError, match=r"rank 0: 'mask' is expanded.*clone\(\) it"):
         run(program, 2)
 
 
@@ -339,3 +438,21 @@ def test_before_ranks_part_local_sgd_has_what_synchronous_training_has():
         return seen, weight[0].item()
 
     assert run(program, 2).results == [([3.0, 2.0], -6.0), ([3.0, 4.0], -6.0)]
+
+
+def test_who_says_all_it_had_to_say_and_then_leaves_is_not_missed():
+    """A farewell may come between the look for a message and the look for farewells."""
+
+    def program(comm):
+        roll_call, there = create_communicator("flat", comm).roll_call, []
+
+        def listen(doing):
+            there.append(doing)
+            raise RankFailed("rank 1 has ended")
+
+        roll_call._listen = listen
+        roll_call._wait(lambda: bool(there), "averages gradients")
+        with pytest.raises(RankFailed):
+            roll_call._wait(lambda: False, "averages gradients")
+
+    run(program, 2)

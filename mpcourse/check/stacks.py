@@ -33,18 +33,22 @@ def answer(folder: Path, number: int) -> None:
     except OSError:
         return  # not on this file system: then the signal asks alone
 
-    def tell() -> None:
+    def begun() -> int:
+        return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def tell(file: int) -> None:
         with contextlib.suppress(OSError):  # the folder is gone; or the learner has closed all files
             while True:
-                file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)  # now: each call later lets others run
                 os.read(asked, 1)
                 faulthandler.dump_traceback(file)
                 part.replace(where)
                 os.close(file)
+                file = begun()  # not when it is asked: each call lets others run
         with contextlib.suppress(OSError):
             os.close(asked)  # so that nobody waits for an answer
 
-    _thread.start_new_thread(tell, ())  # not threading's, which the learner's code can list, and wait for
+    # The first file is made now: who is never asked, and done at once, makes none while its folder is removed.
+    _thread.start_new_thread(tell, (begun(),))  # not threading's, which the learner's code can list, and wait for
 
 
 def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -> dict[int, int]:

@@ -159,17 +159,16 @@ class BucketedCommunicator(Communicator):
         """Where the gradient of p, which was attached, may be computed now; None: in memory of its own."""
         return self._bucket_of[p].place(p)
 
-    def drop(self) -> None:
+    def drop(self, model: Trained) -> None:
         """As of every communicator. What is being summed is waited for, and means nothing afterwards: zero it."""
-        if not any(bucket.arrived for bucket in self.buckets):
+        if not any(bucket.arrived for bucket in self.buckets) or not set(trained(model).values()) & set(self._names):
             return
         most = max(begun for (begun,) in self.roll_call.meet("drops gradients", self._begun, meanwhile=self._poll))
         for bucket in self.buckets[:most]:
             bucket.arrived.update(bucket.parameters)  # so that it is begun, as on some other rank
-        without = [p for p in self._names if p.grad is None]
-        self._finish()
-        for p in without:
-            p.grad = None
+        for bucket in self.buckets[most:]:
+            bucket.arrived.clear()  # full perhaps, behind one that is not
+        self._finish({p: None for p in self._names if p.grad is None})
 
     def check_idle(self) -> None:
         if any(bucket.arrived for bucket in self.buckets):
@@ -180,15 +179,18 @@ class BucketedCommunicator(Communicator):
     def mean_gradients(self, model: Trained, examples: int | None = None) -> None:
         """As of every communicator. What backward has announced is being summed already.
 
-        That may be of parameters which are not those of `model` any more: some were frozen since, or are trained now.
+        Of `model` some parameters may have been frozen since they were attached, or be trained only now. Nothing is
+        hidden then where a bucket holds a frozen one, nor of new ones, until they are attached anew.
         """
         held = trained(model)
         new: dict[str, torch.Tensor] = {}
-        if not same(held.values(), self._names) and set(held.values()) != set(self._names):
-            if not any(bucket.arrived for bucket in self.buckets) or not set(held.values()) & set(self._names):
+        others: dict[torch.Tensor, torch.Tensor | None] = {}  # what those that are not asked for hold, and keep
+        if not same(held.values(), self._names) and (asked := set(held.values())) != set(self._names):
+            if asked.isdisjoint(self._names):
                 super().mean_gradients(held, examples)
                 return
             new = {name: p for name, p in held.items() if p not in self._bucket_of}
+            others = {p: p.grad for p in self._names if p not in asked}
         packing = Packing(list(new.values()))
         bad = packing.fill(gradients(new), 1 / self.size)
         done = self._begun == len(self.buckets)  # the usual case: backward has announced all
@@ -202,9 +204,9 @@ class BucketedCommunicator(Communicator):
                 "averages gradients", held, examples, self._bad or bad, without, changed=self._changed()
             )
         except FloatingPointError:  # which all ranks are told of: they may leave this batch out, and go on
-            self._finish()
+            self._finish(others)
             raise
-        self._finish()
+        self._finish(others)
         self._tell_bad()
         for row in packing.rows:
             self.sum_row(row)
@@ -283,11 +285,13 @@ class BucketedCommunicator(Communicator):
             self._begun += 1
         self._poll()
 
-    def _finish(self) -> None:
-        """Begin what is left, wait for all sums, and be ready for the next step."""
+    def _finish(self, others: dict[torch.Tensor, torch.Tensor | None]) -> None:
+        """Begin what is left, wait for all sums, and be ready for the next step. others: who gets another gradient."""
         self._go_on()
         for bucket in self.buckets:
             bucket.finish()
+        for p, gradient in others.items():
+            p.grad = gradient
         self._begun, self._tag, self._bad = 0, self._first_tag, None
 
     def _poll(self) -> None:

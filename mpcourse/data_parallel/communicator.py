@@ -58,9 +58,10 @@ class Communicator:
         held = everything(model)
         self.roll_call.meet("broadcasts parameters")
         check_alike(self.comm, held)
-        for name, t in held.items():
-            if any(stride == 0 and n > 1 for n, stride in zip(t.shape, t.stride(), strict=True)):
-                raise ValueError(f"{name!r} is expanded, so that numbers of it share one place in memory: clone() it")
+        for rank, name in enumerate(self.comm.allgather(next((name for name in held if expanded(held[name])), None))):
+            if name is not None:
+                told = f"rank {rank}: {name!r} is expanded, so that numbers of it share one place in memory: clone() it"
+                raise ValueError(told)
         with torch.no_grad():
             for tensor in held.values():
                 if reads(self.comm, tensor):
@@ -171,7 +172,7 @@ class Communicator:
         for pending in self._pending:
             pending.poll()
 
-    def drop(self) -> None:
+    def drop(self, model: Trained) -> None:
         """Forget the gradients of this step. All ranks call it; nothing waits where none is being averaged."""
 
     def reserve_tags(self, count: int) -> int:
@@ -244,6 +245,11 @@ class Communicator:
 def same(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
     """Whether these are the same tensors, not only equal ones."""
     return list(map(id, some)) == list(map(id, others))
+
+
+def expanded(t: torch.Tensor) -> bool:
+    """Whether several numbers of t lie in one place, so that none can be written alone."""
+    return any(stride == 0 and n > 1 for n, stride in zip(t.shape, t.stride(), strict=True))
 
 
 def not_finite(rank: int, name: str, more: int = 0, what: str = "the gradient of") -> FloatingPointError:

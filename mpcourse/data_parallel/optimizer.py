@@ -90,7 +90,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the optimizer's. A batch is left out by calling it between backward and step: then all ranks do."""
         self._averaged = False
-        self.communicator.drop()
+        self.communicator.drop(self._trained)
         self.optimizer.zero_grad(set_to_none)
 
     @contextlib.contextmanager
@@ -172,7 +172,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             if changed:
                 for p in self._trained:
                     p.grad = p.grad if p.requires_grad else None  # this rank's own would be applied
-                self._ready()
+                self._trained = list(trained(held).values())
+                if self._handles:
+                    self._listen()
 
     def _go_on(self, _: torch.Tensor) -> None:
         """A gradient of a new batch is there. Between parts of backward, move on the sum of the step before."""

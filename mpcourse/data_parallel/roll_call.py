@@ -110,7 +110,12 @@ class RollCall:
                 continue
             now = time.perf_counter()
             begun = begun or now
-            self._listen(doing if now - begun > PATIENCE else None)
+            try:
+                self._listen(doing if now - begun > PATIENCE else None)
+            except RankFailed:
+                if done():  # it said all it had to say, and left just now
+                    return
+                raise
             if now - begun > PATIENCE:
                 time.sleep(0.001)
             else:

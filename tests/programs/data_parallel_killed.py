@@ -66,10 +66,12 @@ def main(folder, victim="-1", at="-1", where=""):
     checkpointer = Checkpointer(communicator, folder, model=model, optimizer=optimizer, sampler=sampler)
     position = checkpointer.resume()
     step = position["step"] if position else 0
+    doomed = comm.rank == int(victim)
     for epoch in range(sampler.epoch, EPOCHS):
         sampler.set_epoch(epoch)
         for images, labels in batches:
-            dies = comm.rank == int(victim) and step >= int(at)
+            dies = doomed and step >= int(at)
+            doomed = doomed and not dies  # only once
             if dies and where == "step":
                 die()
             if dies:
