@@ -56,8 +56,9 @@ def convert_batch_norm(model: nn.Module, communicator: Communicator) -> nn.Modul
     for module in list(model.modules()):
         for name, child in module._modules.items():  # named_children leaves out a child's second name
             if isinstance(child, _BatchNorm) and not isinstance(child, SyncBatchNorm):
-                made = synced.setdefault(child, _synced(child, communicator))
-                setattr(module, name, made)
+                if child not in synced:
+                    synced[child] = _synced(child, communicator)
+                setattr(module, name, synced[child])
     return _synced(model, communicator) if isinstance(model, _BatchNorm) else model
 
 
