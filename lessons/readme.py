@@ -5,6 +5,8 @@ Run by `make lessons`.
 
 import io
 import re
+import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +18,11 @@ from mpcourse.check.show import print_verdict
 from mpcourse.check.supervisor import check
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tests.answers import answers_to, head_of  # noqa: E402  no part of the package
+
 PICTURE = ROOT / "lessons" / "figures" / "verdict.svg"
-SHOWN = ROOT / "tests" / "wrong_answers" / "e00_hello" / "receive_before_send_on_both_sides.py"
+SHOWN = "receive_before_send_on_both_sides"  # a wrong answer to e00_hello
 BEGIN, END = "<!-- lessons: made by `make lessons` -->", "<!-- end of lessons -->"
 DARK = TerminalTheme(
     (32, 36, 44),
@@ -51,7 +56,11 @@ def with_table(readme: str, course: Course) -> str:
 def draw_verdict(course: Course) -> str:
     """An SVG of a terminal in which a wrong answer is checked. The verdict is a real one."""
     e00 = course.find("e00")
-    verdict = check(e00, SHOWN, [2])
+    answer = next(answer for answer in answers_to(e00, right=False) if answer.name == SHOWN)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{e00.name}.py"
+        file.write_text(answer.text(head_of(course, e00)))
+        verdict = check(e00, file, [2])
     verdict.file = course.exercise_file(e00).relative_to(ROOT).as_posix()  # as if it had been written there
     out = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, highlight=False)
     out.print(Text.assemble(("$ ", "green"), "mpcourse check e00"))

@@ -33,6 +33,8 @@ def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
 
 def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
     """Remove what is abandoned; how many bytes that were. Waits a moment first, for what was made a moment ago."""
+    if not any(_made(path) >= since for name in NAMES for path in folder.glob(name)):
+        return 0
     time.sleep(SETTLED)
     gone = 0
     for path, size in abandoned(since, folder).items():
@@ -42,6 +44,13 @@ def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
         except OSError:  # somebody else was first
             continue
     return gone
+
+
+def _made(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it went meanwhile
+        return 0.0
 
 
 def _mapped(folder: str) -> set[str]:

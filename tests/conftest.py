@@ -1,26 +1,40 @@
 """What all tests share: the command line in a subprocess with a deadline, and the proof that nothing is left behind."""
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import psutil
 import pytest
 
+from mpcourse.bench.over_ranks import FORKED
+from mpcourse.forkserver import ADDRESS, ForkServer, offered
+from mpcourse.forkserver.server import children, subreaper
 from mpcourse.shared_memory import tidy
 
 ROOT = Path(__file__).resolve().parents[1]
 collect_ignore = ["browser"]  # only who names that folder runs it, as `make test-browser` does
 BEGAN = time.time()
-MARK = uuid.uuid4().hex
-os.environ["MPCOURSE_TEST_RUN"] = MARK  # every process that a test starts inherits it
+# What most processes of tests import, but never MPI, which no fork survives.
+PRELOADED = (
+    *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "sklearn.datasets", "rich.console", "tqdm"),
+    *("mpcourse.cli", "mpcourse.commands.check", "mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.data"),
+    *("mpcourse.check.virtually", "mpcourse.data_parallel", "mpcourse.pipeline", "mpcourse.plot", "mpcourse.predict"),
+)
+
+if offered():
+    subreaper()  # what a test leaves behind becomes this process's child, wherever it hides
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of `make test &`, whose processes would never hear of Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def load_script(path):
@@ -43,28 +57,66 @@ def pytest_sessionfinish():
     tidy(BEGAN)
 
 
+@functools.cache
+def forks():
+    """The fork server of this run, from which processes start that have imported all that most of them need."""
+    cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
+    modules = [*PRELOADED, *(f"mpcourse.check.cases.{case.stem}" for case in cases if case.stem != "__init__")]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
+    server = ForkServer(modules, environment)
+    atexit.register(server.close)
+    os.environ |= {ADDRESS: server.listening(), FORKED: "1"}  # what a test starts may use it, too
+    return server
+
+
+def python(*arguments):
+    """A command that runs Python with these arguments, as sys.executable does, but begins at once."""
+    return forks().command(*map(str, arguments)) if offered() else [sys.executable, *map(str, arguments)]
+
+
 def started_here():
     """The processes alive that tests of this run started, and those that these started."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and process.environ().get("MPCOURSE_TEST_RUN") == MARK:
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
+    servers = {forks().pid} if forks.cache_info().currsize else set()
+    found, asked = [], [os.getpid(), *servers]
+    while asked:
+        for child in children(asked.pop()):
+            if child not in servers:
+                asked.append(child)
+                found.append(child)
+    return [process for pid in found if (process := _alive(pid))]
+
+
+def _alive(pid):
+    """The process, unless it has ended; an orphan that came to this process, and has, is let go."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return process
+        if process.ppid() == os.getpid():
+            os.waitpid(pid, os.WNOHANG)
+    except (psutil.Error, OSError):
+        pass
+    return None
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """After each test no process that it started is alive."""
     yield
-    left = started_here()
+    deadline = time.monotonic() + 2  # what was forked ends a moment after whoever asked for it
+    while (left := started_here()) and all(was_forked(p) for p in left) and time.monotonic() < deadline:
+        time.sleep(0.005)
     told = [f"{p.pid} {' '.join(p.cmdline()[:6])}" for p in left]
     for process in left:
         process.kill()
     assert not told, f"left behind: {told}"
+
+
+def was_forked(process):
+    """Whether a fork server has made it, and ends it when nobody wants it any more."""
+    with contextlib.suppress(psutil.Error):
+        return "mpcourse.forkserver.server" in process.cmdline()
+    return True
 
 
 @pytest.fixture
@@ -74,7 +126,7 @@ def cli(tmp_path):
     def run(*args, env=None, cwd=ROOT, timeout=60):
         environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home"), **(env or {})}
         return subprocess.run(
-            [sys.executable, "-m", "mpcourse.cli", *map(str, args)],
+            python("-m", "mpcourse.cli", *args),
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -104,7 +156,7 @@ def mpirun(tmp_path):
 
     def run(size, *command, timeout=60):
         done = subprocess.run(
-            mpirun_command(size, [sys.executable, *map(str, command)]),
+            mpirun_command(size, python(*command)),
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -18,7 +18,7 @@ from mpcourse.check.vanished import vanished
 from mpcourse.check.watch import Ending
 from mpcourse.launch import mpirun
 
-SECONDS = 10  # the promise: a verdict within this time, whatever the answer does
+SECONDS = 30  # ten are promised, whatever the answer does (`mpcourse bench course`); a busy machine takes longer
 
 
 @pytest.fixture

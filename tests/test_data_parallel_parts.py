@@ -4,7 +4,6 @@ import copy
 import io
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from mpcourse.data_parallel import (
 )
 from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.virtual import RankFailed, run
+from tests.conftest import python
 
 KILLED = Path(__file__).parent / "programs" / "data_parallel_killed.py"
 
@@ -328,7 +328,7 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
     """
 
     def go(folder, *kill):
-        command = mpirun_command(2, [sys.executable, str(KILLED), str(folder), *map(str, kill)])
+        command = mpirun_command(2, python(KILLED, folder, *kill))
         return subprocess.run(command, env=rank_environment(), capture_output=True, text=True, timeout=60)
 
     wanted = go(tmp_path / "whole").stdout.split()

@@ -11,9 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from mpcourse import launch
 from mpcourse.doctor import examine, start, strays, subprocesses
+from mpcourse.forkserver.server import subreaper
 
 # Its child keeps nothing of the environment by which the doctor knows its own processes.
 HANGS = 'env -i sleep 1000 & echo $$ $! >> "$0.pids"; wait'
@@ -33,6 +35,14 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.fixture(autouse=True)
+def orphans_are_adopted_by_the_system():
+    """As anywhere but under this test run, to which what a test leaves behind comes."""
+    subreaper(False)
+    yield
+    subreaper()
 
 
 def wait_until(true, seconds: float = 10) -> bool:

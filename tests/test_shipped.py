@@ -3,7 +3,6 @@
 import json
 import math
 import subprocess
-import sys
 import tomllib
 from dataclasses import asdict
 from statistics import mean
@@ -19,7 +18,7 @@ from mpcourse.large_batch.grid import read_study
 from mpcourse.large_batch.noise_along import COLUMNS, measure
 from mpcourse.large_batch.shipped import FOLDER, names, shipped, shipped_noise
 from mpcourse.large_batch.tables import as_csv, read_curves, read_rows
-from tests.conftest import ROOT
+from tests.conftest import ROOT, python
 
 SIZES = [32 * 2**i for i in range(10)]
 STUDIES = [
@@ -118,7 +117,7 @@ def test_the_measured_noise_is_that_of_all_examples():
 def test_a_noise_study_writes_a_row_for_each_record(tmp_path):
     study = tmp_path / "s.toml"
     study.write_text("batch = 256\nrate = [0.1, 0.2]\nseed = 2\nsteps = 4\nrecord_every = 2\n")
-    command = [sys.executable, "-m", "mpcourse.large_batch.noise_along", str(study), str(tmp_path / "out")]
+    command = python("-m", "mpcourse.large_batch.noise_along", study, tmp_path / "out")
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     rows = read_rows(tmp_path / "out" / "noise.csv")
     assert list(rows[0]) == list(COLUMNS)

@@ -24,6 +24,7 @@ from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.models import mlp
 from mpcourse.training import train
 from mpcourse.virtual import compute, run
+from tests.conftest import python
 
 SMALL = {"batch": [64, 256], "rate": [0.05, 0.1], "rule": ["none", "linear"], "seed": 2, "epochs": 3, "together": 3}
 
@@ -256,7 +257,7 @@ LONG = {"batch": [16, 32], "rate": [0.01, 0.02], "seed": 5, "epochs": 25, "toget
 
 
 def command(size, *args):
-    own = [sys.executable, "-m", "mpcourse.large_batch.study", *map(str, args)]
+    own = python("-m", "mpcourse.large_batch.study", *args)
     return mpirun_command(size, own) if size else own
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse.errors import UserError
+from mpcourse.forkserver import Plain, Starter, python
 from mpcourse.launch import mpirun_command, rank_environment
 
 CASES = "MPCOURSE_BENCH_CASES"
 SECONDS = 900.0
+FORKED = "MPCOURSE_BENCH_FORKED"  # set where it is tested that this works, and not how long it takes
 AWAKE = 0.05  # seconds
 
 
@@ -40,7 +42,7 @@ def measured(
     # Left alone, gloo looks the host's name up, which fails where no server knows it.
     if sys.platform.startswith("linux"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = mpirun_command(np, [*before, sys.executable, "-m", "mpi4py", "-m", module])
+    command = mpirun_command(np, [*before, *_starter().command("-m", "mpi4py", "-m", module)])
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
@@ -51,6 +53,11 @@ def measured(
         lines = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines()
         raise UserError(f"the ranks failed: {lines[-1] if lines else f'status {done.returncode}'}")
     return json.loads(done.stdout)
+
+
+def _starter() -> Starter:
+    """Ranks that are measured start from nothing, as a user's do."""
+    return python() if FORKED in os.environ else Plain()
 
 
 def rank_main(measure: Callable[[Any], Any]) -> None:

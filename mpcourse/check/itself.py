@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mpcourse.errors import UserError
+from mpcourse.forkserver import CALL, python
+from mpcourse.forkserver.client import take_leave
 from mpcourse.launch import launched_rank, launched_size, rank_environment
 from mpcourse.shared_memory import tidy
 
@@ -46,8 +48,8 @@ def check_this_file(file: str) -> NoReturn:
 
 def _check(file: Path) -> int:
     from mpcourse.check.manifest import load_course
-    from mpcourse.check.processes import MARK, end_all
     from mpcourse.check.rank import Job
+    from mpcourse.processes import MARK, end_all
 
     exercise = load_course().find(file.name)
     if "mpi4py.MPI" in sys.modules:
@@ -57,7 +59,7 @@ def _check(file: Path) -> int:
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     rank = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mpcourse.check.rank", json.dumps(asdict(job)), str(writing)],
+        python().command("-P", CALL, "mpcourse.check.rank:main", json.dumps(asdict(job)), str(writing)),
         stdin=subprocess.DEVNULL,
         env={**rank_environment(), MARK: mark},
         close_fds=False,  # the launcher's connection is among them
@@ -73,7 +75,7 @@ def _check(file: Path) -> int:
     finally:
         end_all(mark)
         rank.wait()
-        _take_leave()
+        take_leave()  # whatever became of the rank, this process ends in order
         if folder and number == 0:
             _wait(lambda: len(list(folder.glob("left*"))) == size - 1)
             tidy(since)
@@ -81,21 +83,6 @@ def _check(file: Path) -> int:
         elif folder:
             (folder / f"left{number}").touch()
             _wait(lambda: not folder.exists())  # the first process to leave with a failure makes the launcher kill all
-
-
-def _take_leave() -> None:
-    """Tell MPICH's launcher, in the name of the rank that was ended, that it is done with MPI.
-
-    Else the launcher takes this process's end for a crash, kills those that have not left yet, and mpirun returns 9, as
-    of a killed process, in place of 1. The words are those of PMI's wire protocol, version 1.
-    """
-    try:
-        connection = int(os.environ["PMI_FD"])
-        os.write(connection, b"cmd=finalize\n")
-        if select.select([connection], [], [], PATIENCE)[0]:
-            os.read(connection, 4096)
-    except (KeyError, ValueError, OSError):
-        pass  # another launcher, or the rank has said so itself
 
 
 def _introduced(reading: int) -> tuple[int, int, Path]:

@@ -5,6 +5,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 _LAYOUT = struct.Struct("<QiiiB235s")  # calls, process id, rank, line, stage, text
 WAIT = "the wait for "  # in a text, what comes before the call that began a request
@@ -50,6 +51,18 @@ class Logbook:
         self._line, self._text = call or (self._line, self._text)
         encoded = self._text.encode(errors="replace")[:235]
         self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, self._line, STAGES.index(stage), encoded)
+
+
+class HasLogbook(Protocol):
+    """What a check is given that sends nothing itself: a communicator, or what stands in for one (see alone.py)."""
+
+    logbook: Logbook
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
 
 
 def read(folder: Path, number: int) -> Entry | None:

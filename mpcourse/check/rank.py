@@ -14,19 +14,25 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
+from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.logbook import Logbook
 from mpcourse.check.wrong import Wrong
+from mpcourse.forkserver import LAUNCHED
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a rank is to check. file: the learner's; module: holds `check(answer, comm)`; seconds: the time limit."""
+    """What a rank is to check. file: the learner's; module: holds `check(answer, comm)`; seconds: the time limit.
+
+    virtually: whether the module's `check_virtually(answer, comm)`, if it has one, comes before that, on rank 0.
+    """
 
     name: str
     file: str
@@ -34,6 +40,7 @@ class Job:
     module: str
     folder: str
     seconds: float
+    virtually: bool = True
 
 
 @dataclass
@@ -69,7 +76,7 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.watched import WatchedComm, WatchedRequest, note_exit
+    from mpcourse.check.watched import WatchedComm, WatchedRequest
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
@@ -95,6 +102,8 @@ def run(job: Job, world: Any) -> Report:
         if absent := answer.missing(job.functions):
             return Report("missing", number, message=absent)
         logbook.write("running", number)
+        if job.virtually and hasattr(cases, "check_virtually"):
+            _first(comm, lambda: cases.check_virtually(answer, comm))
         cases.check(answer, comm)
         report = Report("passed", number)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
@@ -105,10 +114,17 @@ def run(job: Job, world: Any) -> Report:
     return report
 
 
+def _first(comm: Any, check: Callable[[], None]) -> None:
+    """Let rank 0 run `check`; the others wait, and leave the cores to it."""
+    if comm.rank == 0:
+        check()
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
+
+
 def told(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
     """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
-    from mpcourse.check.watched import Aborted, meant
-
     line = _line(error, file)
     world = ""
     if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
@@ -130,7 +146,9 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
         return Report("exit", rank, line, message=message)
     trace = traceback.format_exception(error)
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
-    report.got, report.why = answer.doing if answer else "", world or meant(error)
+    watched = sys.modules.get("mpcourse.check.watched")  # where it was not imported, there is no MPI
+    report.got = answer.doing if answer else ""
+    report.why = world or (watched.meant(error) if watched else "")
     return report
 
 
@@ -192,15 +210,17 @@ def main() -> None:
             return
     folder = Path(job.folder)
     (folder / f"size{number}").write_text(str(world.size))
+    (folder / f"rank{number}.launched").write_text(os.environ.get(LAUNCHED, str(os.getpid())))
     redirect(sys.stdout, folder / f"rank{number}.out")
     redirect(sys.stderr, folder / f"rank{number}.out")
+    leave = os._exit  # before the learner's code is loaded
     report = run(job, world)
     sys.stdout.flush()
     report.write(folder, number)
     if report.kind != "passed":
         # Whoever watches ends this rank. If it left sooner, the launcher would kill ranks that have yet to report.
         time.sleep(2)
-        os._exit(1)
+        leave(1)
     world.Barrier()
 
 

@@ -4,46 +4,69 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from mpcourse.check.manifest import Exercise
-from mpcourse.check.processes import MARK, end_all
 from mpcourse.check.rank import Job
 from mpcourse.check.source import read_source, shown_path
 from mpcourse.check.verdict import Verdict, clean, judge
 from mpcourse.check.watch import Ending, Watch
 from mpcourse.errors import UserError
+from mpcourse.forkserver import CALL, ForkServer, Plain, Starter, offered, python
 from mpcourse.launch import check_ranks, mpirun_command, rank_environment
+from mpcourse.processes import MARK, end_all
 from mpcourse.shared_memory import tidy
 
 POLL = 0.02  # seconds
 
 
-def check(exercise: Exercise, file: Path, sizes: Sequence[int] | None = None) -> Verdict:
+def check(
+    exercise: Exercise, file: Path, sizes: Sequence[int] | None = None, starter: Starter | None = None
+) -> Verdict:
     """Check the answer in `file` at each number of ranks in `sizes`, and stop at the first that fails.
 
-    Starts mpirun; leaves no process behind, not even when it is interrupted. Raises UserError for what is not the
-    answer's fault: no file, no mpirun, an impossible number of ranks.
+    What needs no MPI, virtual ranks above all, comes first, in one process; then ranks under mpirun. Leaves no process
+    behind, not even when it is interrupted. starter: what starts these processes; None: the fork server that the
+    environment names, else one for this check. Raises UserError for what is not the answer's fault: no file, no mpirun,
+    an impossible number of ranks.
     """
+    alone = exercise.virtual or exercise.sizes == [1]
     sizes = [check_ranks(size) for size in (sizes or exercise.sizes)]
     start = time.monotonic()
     verdict = read_verdict(exercise, file, sizes[0])
     passed: list[int] = []
     if verdict is None:
-        for size in sizes:
-            verdict = _run(exercise, file.resolve(), size)
-            if not verdict.passed:
-                break
-            passed.append(size)
+        with _starter(exercise, starter) as starter:
+            if alone:
+                verdict = _run_alone(exercise, file.resolve(), starter)
+            if alone and not exercise.virtual and sizes == [1]:
+                passed = sizes if verdict and verdict.passed else []
+            elif verdict is None or verdict.passed:
+                for size in sizes:
+                    verdict = _run(exercise, file.resolve(), size, starter)
+                    if not verdict.passed:
+                        break
+                    passed.append(size)
     assert verdict is not None
     verdict.sizes, verdict.seconds = passed, time.monotonic() - start
     return verdict
+
+
+@contextlib.contextmanager
+def _starter(exercise: Exercise, given: Starter | None) -> Iterator[Starter]:
+    """What starts the processes of a check; a server of its own ends with it."""
+    given = given or python()
+    if not isinstance(given, Plain) or not offered():
+        yield given
+        return
+    modules = ["mpcourse.check.alone", "mpcourse.check.rank", exercise.check]
+    with ForkServer(modules, rank_environment()) as server:
+        yield server
 
 
 def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
@@ -65,13 +88,39 @@ def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
     return None
 
 
-def _run(exercise: Exercise, file: Path, size: int) -> Verdict:
+def _run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
+    """What needs no MPI, in one process."""
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)
         job = Job(exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds)
+        arguments = ["-P", CALL, "mpcourse.check.alone:main", json.dumps(asdict(job))]
+        environment = {**rank_environment(), MARK: mark}
+        with (folder / "rank0.out").open("wb") as output:
+            process = starter.start(arguments, environment, file.parent, output.fileno())
+        try:
+            watch = Watch(folder, 1, str(file), exercise.seconds)
+            while not (ending := watch.look(process.poll(POLL) is None)):
+                pass
+            if ending.kind == "died" and (status := process.poll(1.0)) is not None:
+                ending.statuses[0] = status
+        finally:
+            process.close()
+            starter.end(mark)
+            tidy(since)
+        if ending.kind == "died" and not ending.entries:
+            raise UserError(f"the check could not start ({_said(folder)[-1]}): run `mpcourse doctor`")
+        return judge(exercise.name, exercise.functions, file, ending, folder)
+
+
+def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict:
+    """Ranks under mpirun; virtual ones came before."""
+    mark, since = uuid.uuid4().hex, time.time()
+    with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
+        folder = Path(name)
+        job = Job(exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, virtually=False)
         # -P: a file of the learner's called random.py must not stand in for Python's.
-        command = [sys.executable, "-P", "-m", "mpcourse.check.rank", json.dumps(asdict(job))]
+        command = starter.command("-P", CALL, "mpcourse.check.rank:main", json.dumps(asdict(job)))
         with (folder / "mpirun.out").open("wb") as output:
             # Without standard input and in a session of its own, a rank cannot reach the terminal.
             launcher = subprocess.Popen(
@@ -92,6 +141,7 @@ def _run(exercise: Exercise, file: Path, size: int) -> Verdict:
             finally:
                 end_all(mark)
                 launcher.wait()
+                starter.end(mark)
                 tidy(since)
         _check_start(folder, size, ending)
         return judge(exercise.name, exercise.functions, file, ending, folder)
@@ -114,7 +164,11 @@ def _check_start(folder: Path, size: int, ending: Ending) -> None:
             "different MPIs; `mpcourse doctor` names them and the cure"
         )
     if ending.kind == "died" and not ending.entries:
-        outputs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.out"))]
-        lines = [line.strip() for line in clean("\n".join(outputs)).splitlines() if re.search(r"\w", line)]
-        said = [line for line in lines if "rror" in line] or lines or ["no message"]
-        raise UserError(f"mpirun could not start the ranks ({said[-1]}): run `mpcourse doctor`")
+        raise UserError(f"mpirun could not start the ranks ({_said(folder)[-1]}): run `mpcourse doctor`")
+
+
+def _said(folder: Path) -> list[str]:
+    """What processes that did not start have printed: lines that speak of an error, else all of them."""
+    outputs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.out"))]
+    lines = [line.strip() for line in clean("\n".join(outputs)).splitlines() if re.search(r"\w", line)]
+    return [line for line in lines if "rror" in line] or lines or ["no message"]

@@ -1,6 +1,7 @@
 """A rank that ended without a report: which one it was, and how it ended, from the traces that it left."""
 
 import re
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,8 +39,13 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
             return Vanished(i, f"crashed ({crash[1].strip()})", CRASHED, there=True)
         if abort := re.search(r"application called MPI_Abort\(.*?, (-?\d+)\)", _text(folder / f"rank{i}.out")):  # MPICH
             return Vanished(i, f"called Abort({abort[1]})", LEFT)
+    for i in absent:
+        if (status := ending.statuses.get(i)) is not None:  # told by what has forked it
+            if status < 0:
+                return Vanished(i, f"was ended by signal {-status} ({signal.strsignal(-status)})", KILLED)
+            return Vanished(i, f"ended with status {status}", LEFT)
     said = _text(folder / "mpirun.out")
-    told = _aborted(said) or _ended(said, ending)
+    told = _aborted(said) or _ended(said, ending, folder)
     running = [i for i in ending.gone if i in ending.entries and ending.entries[i].stage == "running"]
     if told and told.rank in (running or ending.gone or absent):
         if len(running) > 1 and re.search(MPICHS_OWN, said):
@@ -55,9 +61,12 @@ def _aborted(said: str) -> Vanished | None:
     return None
 
 
-def _ended(said: str, ending: Ending) -> Vanished | None:
+def _ended(said: str, ending: Ending, folder: Path) -> Vanished | None:
     """The launcher's message of a process that ended out of order."""
     ranks = {e.pid: i for i, e in ending.entries.items()}
+    for i in ranks.copy().values():
+        if (launched := _text(folder / f"rank{i}.launched")).isdigit():  # the process that stood in for a forked rank
+            ranks[int(launched)] = i
     process = re.search(r"PID (\d+)", said)
     name = re.search(r"Process name: \[.*?,(\d+)\]", said)  # Open MPI, of an exit status
     rank = int(name[1]) if name else ranks.get(int(process[1])) if process else None

@@ -3,18 +3,19 @@
 import io
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong
-from mpcourse.virtual import ClusterError, Run, Topology, run
+from mpcourse.virtual.cluster import ClusterError, Run, Topology, run
 from mpcourse.virtual.cluster.mpi import as_mpi4py
 
 SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
-LIMIT = 1.5  # seconds that one rank may compute; right answers take milliseconds
+LIMIT = 1.5  # seconds that all ranks of a run may compute; right answers take milliseconds
 PRINTED = 20_000  # characters that are kept of what a rank prints
 LINK = "10 GbE"
 
@@ -60,7 +61,7 @@ class Ran:
 
 def virtually(
     answer: Answer,
-    comm: WatchedComm,
+    comm: HasLogbook,
     function: str | Callable[[int], str],
     size: int,
     arguments: Callable[[int], tuple],
@@ -87,7 +88,7 @@ def virtually(
 
 def on_each(
     answer: Answer,
-    comm: WatchedComm,
+    comm: HasLogbook,
     program: Callable[[Answer, Any], Any],
     size: int,
     given: Sequence[tuple] = (),
@@ -102,13 +103,14 @@ def on_each(
     comm.logbook.write("running", comm.rank)
     answers = [answer] * size
     failed: dict[int, BaseException] = {}
+    until = time.process_time() + LIMIT
 
     def on_rank(comm: Any) -> Any:
         rank = comm.rank
         try:
             pages.mine.rank = rank  # of this thread
             own = answers[rank] = Answer.load(answer.path)
-            own.limit = LIMIT
+            own.until = until
             return program(own, comm)
         except BaseException as error:
             failed[rank] = error

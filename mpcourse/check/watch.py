@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,38 @@ STILL = 4.5  # seconds without any progress, some rank in its own code: an endle
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
 FLOOD = 1 << 20  # bytes that one rank may print
+
+
+class Had:
+    """How long all ranks have had since this was made, on a machine that may be busy with something else.
+
+    A rank that is ready to run, and waits for a core, does not have that time. The kernel tells how long that was.
+    """
+
+    MOST = 2.0  # times as long is waited for ranks that have to wait for cores
+
+    def __init__(self, entries: Mapping[int, Entry]) -> None:
+        self.since = time.monotonic()
+        self.before = {e.pid: waited(e.pid) for e in entries.values()}
+
+    def seconds(self) -> float:
+        """Of the rank that had least."""
+        passed = time.monotonic() - self.since
+        if passed < min(BLOCKED, STILL):
+            return passed  # too short for any conclusion; to look costs more than it tells
+        longest = max((waited(pid) - before for pid, before in self.before.items()), default=0.0)
+        return max(passed - longest, passed / self.MOST)
+
+
+def waited(pid: int) -> float:
+    """Seconds that the threads of a process were ready to run, and had no core; 0 where the kernel does not say."""
+    seconds = 0.0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            seconds += int(path.read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            continue
+    return seconds
 
 
 @dataclass
@@ -33,6 +66,7 @@ class Ending:
     flooding: int | None = None
     gone: list[int] = field(default_factory=list)  # the ranks that were first seen to have ended without a report
     inside: bool = True  # whether, at the end, an unfinished rank was inside the learner's code
+    statuses: dict[int, int] = field(default_factory=dict)  # of ranks whose end is known from what started them
 
 
 class Watch:
@@ -40,8 +74,9 @@ class Watch:
 
     def __init__(self, folder: Path, size: int, file: str, seconds: float) -> None:
         self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
-        self.start = self.changed = time.monotonic()
-        self.begun: float | None = None  # when the last rank began
+        self.start = time.monotonic()
+        self.begun: Had | None = None  # since the last rank began
+        self.still = Had({})  # since a rank last got on
         self.seen: dict[int, int] = {}
         self.reports: dict[int, Report] = {}
         self.failed: float | None = None
@@ -55,9 +90,9 @@ class Watch:
         self._read_reports()
         calls = {i: e.calls for i, e in entries.items()}
         if calls != self.seen:
-            self.seen, self.changed = calls, now
+            self.seen, self.still = calls, Had(entries)
         if self.begun is None and len(entries) == self.size:
-            self.begun = now
+            self.begun = Had(entries)
         if any(r.kind != "passed" for r in self.reports.values()):
             self.failed = self.failed or now
             if now - self.failed > GRACE or not alive or len(self.reports) == self.size:
@@ -80,14 +115,14 @@ class Watch:
             return self._ending("not started", entries) if now - self.start > STARTUP else None
         stages = {e.stage for i, e in entries.items() if i not in self.reports}
         if "waiting" in stages and stages <= {"waiting", "returned"}:
-            if now - self.changed > BLOCKED:
+            if self.still.seconds() > BLOCKED:
                 return self._ending("deadlock", entries)
-        elif now - self.changed > STILL and now - self.asked > 1.0:
+        elif self.still.seconds() > STILL and now - self.asked > 1.0:
             ending = self._ending("still", entries)
             self.asked = time.monotonic()
             if ending.inside:  # else it is the check's own code that takes long, on a machine that is busy
                 return ending
-        if now - self.begun > self.seconds:
+        if self.begun.seconds() > self.seconds:
             return self._ending("slow", entries)
         return None
 

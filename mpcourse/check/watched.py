@@ -2,13 +2,12 @@
 
 import difflib
 import functools
-import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mpi4py import MPI
 
+from mpcourse.check.exits import Aborted, line_in
 from mpcourse.check.logbook import WAIT, Logbook
 
 # The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
@@ -45,10 +44,6 @@ _DEFAULTS = {"source": MPI.ANY_SOURCE, "root": 0}
 COLLECTIVES = frozenset(
     name for name, arguments in _BLOCKING.items() if not {"dest", "source"} & set(arguments)
 ) | frozenset(_MAKES_COMM)
-
-
-class Aborted(SystemExit):
-    """The learner's code called Abort. A real Abort makes the launcher kill every rank, the check's too."""
 
 
 class WatchedRequest(_Request):
@@ -98,20 +93,13 @@ def _told(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: 
     return f"{name}({', '.join(parts)})"
 
 
-def _line_in(file: str) -> int:
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename != file:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_lineno if frame is not None else 0
-
-
 def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., Any]:
     original = getattr(MPI.Intracomm, name)
 
     @functools.wraps(original)
     def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
         self.begun, self.last = self.begun + 1, _told(name, arguments, args, kwargs)
-        self.logbook.write(stage, self.rank, (_line_in(self.file), self.last))
+        self.logbook.write(stage, self.rank, (line_in(self.file), self.last))
         try:
             result = original(self, *args, **kwargs)
         finally:
@@ -135,7 +123,7 @@ def _watch_wait(name: str) -> Callable[..., Any]:
             return None
         comm = first.comm
         comm.begun, comm.last = comm.begun + 1, f"{WAIT}{first.begun}"
-        comm.logbook.write("waiting", comm.rank, (_line_in(comm.file), comm.last))
+        comm.logbook.write("waiting", comm.rank, (line_in(comm.file), comm.last))
         return comm
 
     def run(comm: "WatchedComm | None", call: Callable[[], Any]) -> Any:
@@ -158,21 +146,6 @@ def _watch_wait(name: str) -> Callable[..., Any]:
         return run(note(requests), lambda: original(requests, *args, **kwargs))
 
     return classmethod(several)  # type: ignore[return-value]
-
-
-_exit = os._exit
-
-
-def note_exit(logbook: Logbook, file: str) -> None:
-    """From now on os._exit in `file` leaves its line in the logbook: it raises nothing, and ends a rank at once."""
-    own = os.getpid()
-
-    def noted(status: int) -> NoReturn:
-        if (line := _line_in(file)) and os.getpid() == own:  # not in a process that the answer forked
-            logbook.write("running", logbook.rank, (line, f"os._exit({status!r})"))
-        _exit(status)
-
-    os._exit = noted
 
 
 def meant(error: BaseException) -> str:

@@ -1,12 +1,29 @@
-"""Virtual hardware: GPUs in one process that behave, refuse and cost like real ones."""
+"""Virtual hardware: GPUs in one process that behave, refuse and cost like real ones.
 
-from mpcourse.virtual import vgpu  # noqa: F401  names the backend
-from mpcourse.virtual.box import Box, active_box, devices, virtual_gpus
+`run` and all that is of virtual ranks imports numpy alone; the first name of virtual GPUs imports torch, too: a second.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from mpcourse.virtual.cluster import ClusterError, Deadlock, RankFailed, Run, Topology, compute, mpi, mpi_of, run
 from mpcourse.virtual.specs import GPU, GPUS, LINKS, Link
 from mpcourse.virtual.timeline import Event, busy, chrome_trace, span, write_chrome_trace
 
+if TYPE_CHECKING:
+    from mpcourse.virtual.box import Box, active_box, devices, virtual_gpus
+
 MPI = mpi  # as in `from mpi4py import MPI`
+_OF_GPUS = ("Box", "active_box", "devices", "virtual_gpus")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_GPUS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module("mpcourse.virtual.vgpu")  # names the backend
+    globals().update({each: getattr(importlib.import_module("mpcourse.virtual.box"), each) for each in _OF_GPUS})
+    return globals()[name]
+
 
 __all__ = [
     "MPI",

@@ -1,6 +1,5 @@
 """Whose line was it? The first frame outside of torch and of this package."""
 
-import functools
 import os
 import sys
 import threading
@@ -10,14 +9,14 @@ from typing import Any
 
 import torch
 
+from mpcourse.virtual.line import Line
+
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _COPY = os.path.join(os.path.dirname(os.path.dirname(_OURS)), "split", "copy.py")  # asks on behalf of its caller
 _FUNCTION_APPLY = torch.autograd.Function.apply.__code__
 _MODULE_APPLY = torch.nn.Module._apply.__code__
 _library: dict[CodeType, bool] = {}  # code object -> whether it is torch's or ours
-
-Line = tuple[str, int]
 
 
 class _Backward(threading.local):
@@ -79,13 +78,3 @@ def inside_function() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-@functools.cache
-def told(line: Line | None) -> str:
-    """`file.py:12`; of a notebook's cell, whose file has a name of chance, `cell:12`."""
-    if line is None:
-        return ""
-    file, number = line
-    name = os.path.basename(file)
-    return f"{'cell' if 'ipykernel' in file or name.startswith('<ipython') else name}:{number}"

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.asked import Line, told
 from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.memory import Allocation, Ledger
 from mpcourse.virtual.specs import GPU, Host, Link, find_gpu, find_link
 from mpcourse.virtual.timeline import Event

@@ -8,10 +8,11 @@ import torch
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mpcourse.virtual.asked import Line, asking_line, inside_function, told
+from mpcourse.virtual.asked import asking_line, inside_function
 from mpcourse.virtual.box import HOST, TAG, Block, Box
 from mpcourse.virtual.cost import Operation, describe, flops_of, traffic
 from mpcourse.virtual.dry import SHAPES
+from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.refuse import may_mix, mixed, no_data, refusal, tensors_in
 
 Tensor = torch.Tensor

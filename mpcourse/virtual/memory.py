@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from mpcourse.virtual.allocator import CachingAllocator, Chunk
-from mpcourse.virtual.asked import Line, told
+from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.specs import GPU
 
 # In the order in which figures stack them: what stays first.

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from mpcourse.virtual.asked import Line, asking_line, in_backward, told
+from mpcourse.virtual.asked import asking_line, in_backward
 from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dry import attention
+from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.refuse import no_data
 
 Tensor = torch.Tensor

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.asked import asking_line, told
+from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import HOST, Block, Box
 from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.line import told
 
 Tensor = torch.Tensor
 

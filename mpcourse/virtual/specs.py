@@ -8,11 +8,12 @@ replaces them by what was measured on one.
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from mpcourse.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 MiB, GiB = 2**20, 2**30
 
@@ -42,8 +43,10 @@ class GPU:
     context: int = 450 * MiB
     workspace: int = 8 * MiB + 128 * 1024
 
-    def rate(self, dtype: torch.dtype, convolution: bool = False) -> float:
+    def rate(self, dtype: "torch.dtype", convolution: bool = False) -> float:
         """FLOP/s that an operation on `dtype` is taken to reach."""
+        import torch  # whoever asks has it; virtual ranks, which take links from here, start without
+
         if dtype == torch.float64:
             peak = self.float64
         elif dtype in (torch.float16, torch.bfloat16):
@@ -59,6 +62,8 @@ class GPU:
         least three that differ in kind. Least squares on seconds = FLOPs / (a peak) + bytes / (b peak) + operations c,
         relative to each run's seconds. Raises UserError where the runs do not determine a, b and c.
         """
+        import torch
+
         rows = [(f / self.flops / s, b / self.bandwidth / s, n / s) for f, b, n, s in runs]
         matrix = torch.tensor(rows, dtype=torch.float64).reshape(-1, 3)
         scale = matrix.norm(dim=0).clamp_min(1e-300)

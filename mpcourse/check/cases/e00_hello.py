@@ -2,24 +2,26 @@
 
 import re
 import time
+from typing import TYPE_CHECKING, cast
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong, same, short
 
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+
+def check(answer: Answer, comm: "WatchedComm") -> None:
     """Every rank must call this."""
     _greet(answer, comm)
     # Once more with the ranks renumbered, so that only a greeting through `comm` itself comes out right, and with the
     # higher ranks early: a rank 0 that takes messages as they come gets them in the wrong order.
-    turned = comm.Split(0, -comm.rank)
-    assert isinstance(turned, WatchedComm)
+    turned = cast("WatchedComm", comm.Split(0, -comm.rank))
     time.sleep(0.05 * (turned.size - turned.rank - 1))
     _greet(answer, turned)
 
 
-def _greet(answer: Answer, comm: WatchedComm) -> None:
+def _greet(answer: Answer, comm: "WatchedComm") -> None:
     rank, size = comm.rank, comm.size
     before = comm.begun
     got = answer.call("greet", comm)

@@ -4,7 +4,7 @@ import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
 
@@ -14,7 +14,7 @@ WAY_BACK = (
 )
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
         _moves(answer, box, torch.randn(3, 5), "vgpu:0", "vgpu:1")

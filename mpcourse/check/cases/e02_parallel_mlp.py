@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_devices import backward, close, equal, is_on, lanes, told
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.split import ParallelMLP
 from mpcourse.virtual import Box, virtual_gpus
@@ -16,7 +16,7 @@ from mpcourse.virtual import Box, virtual_gpus
 Tensor = torch.Tensor
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
         _compare(answer, box, "vgpu:0", "vgpu:1", 12, 34, 3)  # narrower ones are now and then dead on all 7 rows

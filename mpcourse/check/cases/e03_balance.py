@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.patience import patience
-from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.split import balance
 
@@ -38,7 +38,7 @@ PROBES: list[tuple[Costs, int]] = [
 MANY, SECONDS = 40, 3.0
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = random.SystemRandom()
     for costs, stages in FIXED:

@@ -8,7 +8,7 @@ from torch import nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
 
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 CUT = "Each crossing is copy(x, device): without detach, .data, torch.no_grad or a new tensor."
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(4) as box:
         _train(answer, box, _mlp(), [2, 3], ["vgpu:0", "vgpu:1"])

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import SIZES, fast, holds, legal, told, warmups
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, naive, replay
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
     for stages, microbatches in sorted(SIZES, key=lambda size: size != (3, 6)):

@@ -14,8 +14,8 @@ from mpcourse.check.cases.on_steps_memory import memory
 from mpcourse.check.cases.on_steps_raised import explained
 from mpcourse.check.cases.on_steps_watched import Seen
 from mpcourse.check.cases.on_steps_why import weighted, wrong_input, wrong_order, wrong_tensors
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.patience import patience
-from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, Event, virtual_gpus
@@ -44,7 +44,7 @@ CASES: Sequence[tuple[Sequence[Sequence[tuple]], int]] = [
 ]
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     why = "Is there a stage whose next input never arrives, or a loop that ends only when all do at once?"
     with patience(answer, SECONDS, "pipeline_step to return", why), virtual_gpus(4, SLOW, overlap=True) as box:

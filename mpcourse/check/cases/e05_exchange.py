@@ -1,25 +1,29 @@
 """What e05_exchange is asked: on virtual ranks values, bytes and messages; on real ones, long arrays."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_ranks import first, pickles, turned
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.cases.on_ranks import pickles, turned
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import first_difference, same
+
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
 WHERE = "Rank r sends to (r + 1) % p and receives from (r - 1) % p, where p is comm.size."
 COPY = "Nothing was written into recv: a name on the left of = makes a new variable and leaves the array as it is."
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: _on_virtual_ranks(answer, comm))
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks, length in ((comm, 5), (comm, 300_000), (others, 7)):  # MPI keeps copies of short arrays only
         _really(answer, ranks, length, int(ranks is others and comm.rank == comm.size - 1))
 
 
-def _really(answer: Answer, comm: WatchedComm, length: int, seed: int) -> None:
+def _really(answer: Answer, comm: "WatchedComm", length: int, seed: int) -> None:
     send = np.random.default_rng([comm.rank, seed]).standard_normal(length + comm.rank)
     left = (comm.rank - 1) % comm.size
     want = np.random.default_rng([left, seed]).standard_normal(length + left)
@@ -28,7 +32,8 @@ def _really(answer: Answer, comm: WatchedComm, length: int, seed: int) -> None:
     same(recv, want, f"recv on rank {comm.rank}", COPY if np.isnan(recv).all() else WHERE)
 
 
-def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
     from mpcourse.check.virtually import SIZES
 
     for size in SIZES:
@@ -40,7 +45,7 @@ def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
             _exchange(answer, comm, size, lengths, np.dtype(dtype))
 
 
-def _exchange(answer: Answer, comm: WatchedComm, size: int, lengths: list[int], dtype: np.dtype) -> None:
+def _exchange(answer: Answer, comm: HasLogbook, size: int, lengths: list[int], dtype: np.dtype) -> None:
     from mpcourse.check.virtually import virtually
 
     def send(rank: int) -> np.ndarray:

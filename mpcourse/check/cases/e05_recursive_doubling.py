@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_ranks import COLLECTIVE, first, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.verdict import count
-from mpcourse.check.watched import WatchedComm
 
 if TYPE_CHECKING:
     from mpcourse.check.virtually import Ran
+    from mpcourse.check.watched import WatchedComm
 
 NAME = "recursive_doubling_allreduce"
 MISSING = (
@@ -24,9 +25,13 @@ TWICE = (
 )
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, (2, 3, 4, 7, 8, 1)))
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
+    on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, (2, 3, 4, 7, 8, 1))
+
+
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     on_real_ranks(answer, comm, NAME)
 
 

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_ranks import COLLECTIVE, first, on_real_ranks, on_virtual_ranks, pickles
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.check.logbook import HasLogbook
 
 if TYPE_CHECKING:
     from mpcourse.check.virtually import Ran
+    from mpcourse.check.watched import WatchedComm
 
 NAME = "ring_allreduce"
 SIZES = (3, 2, 4, 7, 1)  # two ranks show little
@@ -18,9 +19,13 @@ MISSING = "Some ranks are missing: draw which chunk each rank sends in each step
 TWICE = "A part that was in the sum came in again: what has been summed up is copied (=), and not added (+=)."
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, SIZES))
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
+    on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, SIZES)
+
+
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     on_real_ranks(answer, comm, NAME)
 
 

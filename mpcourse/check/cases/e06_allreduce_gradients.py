@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,8 +11,11 @@ from mpcourse.check.cases import on_gradients as kinds
 from mpcourse.check.cases.on_gradients import EVERY, Kind, Seen, mean, program
 from mpcourse.check.cases.on_gradients_why import why
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
-from mpcourse.check.cases.on_ranks import counts, first, members, turned
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.cases.on_ranks import counts, members, turned
+from mpcourse.check.logbook import HasLogbook
+
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,16 @@ CASES = (
 )
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: _on_virtual_ranks(answer, comm))
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks, case in ((comm, CASES[0]), (comm, CASES[-1]), (others, CASES[-1])):
         alone = ranks is others and comm.rank == comm.size - 1
         on_real(answer, ranks, program(case.parameters, case.drawn, int(alone)), _judge(case))
 
 
-def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
             asked = f"the mean over {size} rank{'s' * (size > 1)}, of {case.what}"

@@ -4,15 +4,18 @@ import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
-from mpcourse.check.cases.on_ranks import first, turned
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.cases.on_ranks import turned
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import short
+
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
 NAME = "evaluate"
 Pairs = Sequence[tuple[int, int]]  # correct and count, by rank
@@ -32,9 +35,8 @@ _EXAMPLES = {  # what a case is about, and its pairs for any number of ranks
 }
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: _on_virtual_ranks(answer, comm))
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks in (comm, others):
         for case in ("plain", "empty", "float32", "sums above int32"):
@@ -45,7 +47,8 @@ def check(answer: Answer, comm: WatchedComm) -> None:
         on_real(answer, ranks, _program([(0, 0)] * ranks.size), _judge_nothing)
 
 
-def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
     for case, make in _EXAMPLES.items():
         for size in SIZES:
             if "empty" in case and size == 1:

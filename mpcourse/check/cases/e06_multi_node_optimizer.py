@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from mpcourse.check.cases.on_optimizers import (
     zeroing_alone,
 )
 from mpcourse.check.cases.on_optimizers_why import after_making, why
-from mpcourse.check.cases.on_ranks import first, turned
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.cases.on_ranks import turned
+from mpcourse.check.logbook import HasLogbook
+
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
 _MISSING = (
     "A parameter may have a gradient on one rank and None on another, or on none at all. All ranks must sum the same "
@@ -42,9 +46,8 @@ TRAININGS = (  # why an answer that was right until then stumbles over it; numbe
 _MADE = Training("making one", groups=True)
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: _on_virtual_ranks(answer, comm))
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks in (comm, others):
         for training in (TRAININGS[0][0], TRAININGS[-1][0]):
@@ -53,7 +56,8 @@ def check(answer: Answer, comm: WatchedComm) -> None:
             on_real(answer, ranks, program(own), _judge(own, ranks.size))
 
 
-def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
     for size in SIZES:
         on_virtual(answer, comm, size, program(_MADE, steps=0), after_making)
     for training, hint, sizes in TRAININGS:

@@ -3,16 +3,19 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, Program, named, on_real, on_virtual
-from mpcourse.check.cases.on_ranks import first, turned
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.cases.on_ranks import turned
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import short
+
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
 NAME = "scatter_indices"
 LENGTHS = (12, 10, 7, 3, 2, 1, 0)
@@ -41,15 +44,15 @@ class Shares:
     changed: str
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
-    first(comm, lambda: _on_virtual_ranks(answer, comm))
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for n, shuffle in ((11, False), (50, True), (1, True)):
             on_real(answer, ranks, _program(n, shuffle, 3), _judge(n, shuffle, 3))
 
 
-def _on_virtual_ranks(answer: Answer, comm: WatchedComm) -> None:
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
     few = "Fewer examples than ranks: some shares are empty. " + _CUT
     for shuffle, lengths in ((False, LENGTHS), (True, SHUFFLED)):
         for n in lengths:

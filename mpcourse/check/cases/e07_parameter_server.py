@@ -2,20 +2,21 @@
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_ranks import first, pickles
+from mpcourse.check.cases.on_ranks import pickles
 from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.verdict import count
-from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong
 
 if TYPE_CHECKING:
     from mpcourse.check.virtually import Ran
+    from mpcourse.check.watched import WatchedComm
 
 RATE = 0.1
 SLOW = 5.3  # seconds for a gradient of a slow worker; others take 1 and a bit, no two alike
@@ -39,20 +40,20 @@ ANSWER = 200e-6  # seconds; a gradient is computed in 50e-6 at most, and under w
 WAITING = ((4, 5, 4), (6, 4, 3))  # ranks, steps, length
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
-    """Every rank must call this."""
+def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+    """On virtual ranks; one process calls this."""
+    for size, steps, length, slow in CASES:
+        _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
+    for size, steps, length in WAITING:  # the highest rank comes first, and the lowest last
+        _virtually(answer, comm, size, steps, length, {r: 1e-5 * (size - r) for r in range(1, size)}, ANSWER)
 
-    def on_virtual_ranks() -> None:
-        for size, steps, length, slow in CASES:
-            _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
-        for size, steps, length in WAITING:  # the highest rank comes first, and the lowest last
-            _virtually(answer, comm, size, steps, length, {r: 1e-5 * (size - r) for r in range(1, size)}, ANSWER)
 
-    first(comm, on_virtual_ranks)
+def check(answer: Answer, comm: "WatchedComm") -> None:
+    """On real ranks, every one of which must call this."""
     if comm.size == 1:
         return  # a server without a worker is not asked for
-    backwards = comm.Split(0, -comm.rank)  # what goes through another communicator than this goes wrong here
-    assert isinstance(backwards, WatchedComm)
+    # What goes through another communicator than this goes wrong here.
+    backwards = cast("WatchedComm", comm.Split(0, -comm.rank))
     for ranks, steps, length in ((comm, 5, 7), (comm, 3, 20_003), (backwards, 4, 5), (backwards, 0, 3)):
         if not _really(answer, ranks, steps, length):
             return
@@ -73,7 +74,7 @@ def _seconds(rank: int, slow: tuple[int, ...] | None) -> float:
 
 def _virtually(
     answer: Answer,
-    comm: WatchedComm,
+    comm: HasLogbook,
     size: int,
     steps: int,
     length: int,
@@ -149,7 +150,7 @@ def _bytes(ran: "Ran", steps: int, nbytes: int) -> Found | None:
     return None
 
 
-def _really(answer: Answer, comm: WatchedComm, steps: int, length: int) -> bool:
+def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> bool:
     """On real ranks; whether all is well. Every rank must call this."""
     from mpi4py import MPI  # this makes a process a rank
 

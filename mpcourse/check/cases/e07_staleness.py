@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.verdict import count
-from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong, short
 
 History = list[tuple[str, int]]
@@ -50,7 +50,7 @@ def right(history: History) -> list[int]:
     return found
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = random.SystemRandom()
     for history in FIXED:

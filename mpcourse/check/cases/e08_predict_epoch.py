@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
 Link = tuple[float, float]
@@ -185,7 +185,7 @@ FIXED = [
 ]
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = random.SystemRandom()
     cases = [*FIXED, *(_drawn(draw) for _ in range(20))]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "noise_scale"
@@ -57,7 +57,7 @@ def _rows(*steps: list[list[float]]) -> list[torch.Tensor]:
     return [torch.tensor(rows, dtype=torch.float64) for rows in steps]
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = random.SystemRandom()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "learning_rate"
@@ -56,7 +56,7 @@ def right(s: Setting, step: int) -> float:
     return s.decayed(step)
 
 
-def check(answer: Answer, comm: WatchedComm) -> None:
+def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     for s in FIXED:
         for step in _steps(s):

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.virtually import OnVirtualRank, on_each
-from mpcourse.check.watched import WatchedComm
 from mpcourse.check.wrong import Wrong
-from mpcourse.virtual import ClusterError
+from mpcourse.virtual.cluster import ClusterError
+
+if TYPE_CHECKING:
+    from mpcourse.check.watched import WatchedComm
 
 SIZES = (3, 2, 4, 1)  # two ranks show less than three; alone a rank makes mistakes that tell less
 
@@ -37,7 +39,7 @@ Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts
 
 def on_virtual(
     answer: Answer,
-    comm: WatchedComm,
+    comm: HasLogbook,
     size: int,
     program: Program,
     judge: Judge,
@@ -60,8 +62,10 @@ def on_virtual(
         raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
 
 
-def on_real(answer: Answer, comm: WatchedComm, program: Program, judge: Judge) -> None:
+def on_real(answer: Answer, comm: "WatchedComm", program: Program, judge: Judge) -> None:
     """The same on the ranks of `comm`, all of which must call this. Raises Wrong on those that are told something."""
+    from mpi4py import MPI  # this makes a process a rank
+
     facts = MPI.Intracomm(comm).allgather(program(answer, comm))
     finding = judge(facts)
     if finding and finding.rank in (None, comm.rank):

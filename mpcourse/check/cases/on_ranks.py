@@ -1,45 +1,34 @@
 """What checks of exercises between ranks share: virtual ranks first, then real ones; sums told by who is in them."""
 
 import re
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.watched import WatchedComm
+from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference
 
 if TYPE_CHECKING:
     from mpcourse.check.virtually import Ran
+    from mpcourse.check.watched import WatchedComm
 
 COLLECTIVE = "comm.Allreduce and its like do it for you. Here it is done by hand: Send, Recv, Sendrecv, Isend, Irecv."
 BASE = 16  # rank r's numbers are BASE ** r: the digits of a sum tell how often each rank is in it
 
 
-def first(comm: WatchedComm, check: Callable[[], None]) -> None:
-    """Let rank 0 run `check`, on virtual ranks; the others wait, and leave the cores to it."""
-    if comm.rank == 0:
-        check()
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.01)
-
-
-def turned(comm: WatchedComm) -> WatchedComm:
+def turned(comm: "WatchedComm") -> "WatchedComm":
     """All ranks but the last, in the opposite order; the last one alone. All ranks must call this.
 
     There, only what goes through the `comm` that is given comes out right.
     """
-    made = comm.Split(int(comm.rank == comm.size - 1), -comm.rank)
-    assert isinstance(made, WatchedComm)
-    return made
+    return cast("WatchedComm", comm.Split(int(comm.rank == comm.size - 1), -comm.rank))
 
 
 def on_virtual_ranks(
     answer: Answer,
-    comm: WatchedComm,
+    comm: HasLogbook,
     function: str,
     judge: Callable[["Ran"], None],
     missing: str,
@@ -63,7 +52,7 @@ def pickles(ran: "Ran") -> bool:
     return re.search(r"\.(i?s?send|sendrecv)\(", ran.source) is not None
 
 
-def _who(answer: Answer, comm: WatchedComm, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
+def _who(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
     """Every rank's numbers are a power of BASE."""
     from mpcourse.check.virtually import virtually
 
@@ -140,7 +129,7 @@ def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
     return missing
 
 
-def _values(answer: Answer, comm: WatchedComm, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
+def _values(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
     """Every number its own; the same bits on all ranks."""
     from mpcourse.check.virtually import virtually
 
@@ -170,7 +159,7 @@ def _values(answer: Answer, comm: WatchedComm, function: str, size: int, n: int,
     return ran
 
 
-def on_real_ranks(answer: Answer, comm: WatchedComm, function: str) -> None:
+def on_real_ranks(answer: Answer, comm: "WatchedComm", function: str) -> None:
     """Sums of long arrays and of short ones; every rank must call this."""
     for ranks, n, dtype in ((comm, 7, "f8"), (comm, 7, "i8"), (comm, 200_003, "f8"), (turned(comm), 9, "f8")):
         everyone = [(9 * np.random.default_rng(rank).standard_normal(n)).astype(dtype) for rank in range(ranks.size)]

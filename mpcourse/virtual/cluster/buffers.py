@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.turns import loaded_torch
 
 NONE = np.empty(0, np.uint8)
 PLAIN = frozenset("?bBhHiIlLqQefdgFDG")  # dtypes that MPI has
@@ -65,8 +65,8 @@ def counted(spec: Any, writable: bool = False) -> Counted:
 def _memory(data: Any, writable: bool) -> np.ndarray:
     if data is None or is_named(data, "BOTTOM"):
         return NONE
-    if isinstance(data, torch.Tensor):
-        data = _of_tensor(data)
+    if (torch := loaded_torch()) and isinstance(data, torch.Tensor):
+        data = _of_tensor(data, torch.uint8, torch.bfloat16)
     elif not isinstance(data, np.ndarray):
         try:
             data = np.asarray(memoryview(data))
@@ -89,7 +89,7 @@ def _memory(data: Any, writable: bool) -> np.ndarray:
     return data.ravel(order="K")
 
 
-def _of_tensor(x: torch.Tensor) -> np.ndarray:
+def _of_tensor(x: Any, uint8: Any, bfloat16: Any) -> np.ndarray:
     if x.requires_grad:
         raise ClusterError("buffer", "this tensor requires a gradient: send x.detach()")
     if x.device.type != "cpu":
@@ -101,7 +101,7 @@ def _of_tensor(x: torch.Tensor) -> np.ndarray:
             "buffer", f"this tensor is not contiguous (shape {tuple(x.shape)}, stride {x.stride()}): x.contiguous() is"
         )
     # numpy has no bfloat16: its bytes.
-    return x.reshape(-1).view(torch.uint8).numpy() if x.dtype == torch.bfloat16 else x.numpy()
+    return x.reshape(-1).view(uint8).numpy() if x.dtype == bfloat16 else x.numpy()
 
 
 def blocks(buffer: Counted, size: int, what: str) -> list[np.ndarray]:

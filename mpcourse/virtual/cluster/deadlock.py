@@ -4,10 +4,10 @@ import os
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from mpcourse.virtual.asked import told
 from mpcourse.virtual.cluster.errors import Deadlock, Wait
 from mpcourse.virtual.cluster.mail import ANY
 from mpcourse.virtual.cluster.request import Request
+from mpcourse.virtual.line import told
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import Waiter, World

@@ -95,6 +95,23 @@ class Datatype(_Named):
         self.dtype = np.dtype(dtype)
         self.typestr, self.typechar, self.size, self.extent = dtype, self.dtype.char, *[self.dtype.itemsize] * 2
 
+    @classmethod
+    def fromcode(cls, code: str) -> "Datatype":
+        """The type that numpy calls by this character or string."""
+        try:
+            return datatype_of(np.dtype(code))
+        except TypeError:
+            raise ValueError(f"cannot map type code {code!r} to an MPI type") from None
+
+    def Dup(self) -> "Datatype":
+        return Datatype(self.name, self.typestr)
+
+    def Commit(self) -> "Datatype":
+        return self
+
+    def Free(self) -> None:
+        """Nothing is kept."""
+
     def Get_size(self) -> int:
         return self.size
 

@@ -5,13 +5,14 @@ rank has its own as a process has, and may wait for a message in the middle of a
 """
 
 import _thread
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
+DEFAULT_SEED = 67280421310721  # of torch's generator in a process in which nobody has chosen one
 HUB = -1  # who starts the ranks, and goes on when all have ended
 
 
@@ -29,11 +30,13 @@ class Turns:
         self.locks = [_thread.allocate_lock() for _ in range(size + 1)]  # the last is the hub's
         for lock in self.locks:
             lock.acquire()
-        grad = torch.is_grad_enabled()
+        torch = loaded_torch()
+        grad = torch is not None and torch.is_grad_enabled()
 
         def main(rank: int) -> None:
             self.locks[rank].acquire()
-            torch.set_grad_enabled(grad)
+            if torch is not None:
+                torch.set_grad_enabled(grad)
             self.locks[body(rank)].release()
 
         threads = [threading.Thread(target=main, args=(r,), daemon=True, name=f"rank {r}") for r in range(size)]
@@ -54,18 +57,33 @@ class Turns:
         self.locks[me].acquire()
 
 
+def loaded_torch() -> Any:
+    """The module torch where somebody has imported it, else None: ranks that send arrays start without it."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "default_generator") else None
+
+
 class Numbers:
     """Random numbers of torch and numpy, which each rank has for itself as a process has."""
 
     def __init__(self, size: int) -> None:
-        self.torch = torch.default_generator
-        self.states = [self.torch.get_state()] * size  # torch's begin alike in all processes, numpy's do not
-        seeds = np.random.SeedSequence(self.torch.initial_seed()).spawn(size)
+        torch = loaded_torch()
+        self.states = [torch and torch.default_generator.get_state()] * size  # torch's begin alike, numpy's do not
+        seeds = np.random.SeedSequence(torch.initial_seed() if torch else DEFAULT_SEED).spawn(size)
         self.numpy: list[Any] = [np.random.MT19937(seed) for seed in seeds]
 
     def leave(self, rank: int) -> None:
-        self.states[rank] = self.torch.get_state()
+        if torch := loaded_torch():
+            self.states[rank] = torch.default_generator.get_state()
 
     def enter(self, rank: int) -> None:
-        self.torch.set_state(self.states[rank])
+        self.give_back(rank)
         np.random.mtrand.set_bit_generator(self.numpy[rank])
+
+    def give_back(self, rank: int) -> None:
+        """Torch's state alone."""
+        if torch := loaded_torch():
+            state = self.states[rank]
+            if state is None:  # another rank imported torch: here, too, it begins as in a new process
+                state = torch.Generator().manual_seed(DEFAULT_SEED).get_state()
+            torch.default_generator.set_state(state)

@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mpcourse.virtual.asked import told as told_line
 from mpcourse.virtual.cluster.errors import ClusterError, RankFailed
 from mpcourse.virtual.cluster.mail import Mail, Message
 from mpcourse.virtual.cluster.request import Line, Request, told_call
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.turns import HUB, Numbers, Turns
+from mpcourse.virtual.line import told as told_line
 
 ASKING = 1e-7  # seconds of one Test or Iprobe
 MOST_VAIN = 2000  # how often a rank may ask while nobody says anything, before that counts as waiting
@@ -103,7 +103,7 @@ class World:
         finally:
             _running = None
             np.random.mtrand.set_bit_generator(before)
-            outside.torch.set_state(outside.states[0])
+            outside.give_back(0)
 
     def _interrupted(self, error: BaseException) -> None:
         """Ranks end in their next call, and the caller is told what it was."""

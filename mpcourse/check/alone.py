@@ -1,0 +1,86 @@
+"""A check, or the part of one, that needs one process and no MPI: of functions without ranks, and on virtual ranks."""
+
+import faulthandler
+import functools
+import importlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpcourse.check import stacks
+from mpcourse.check.answer import Answer
+from mpcourse.check.exits import note_exit
+from mpcourse.check.logbook import Logbook
+from mpcourse.check.rank import Job, Report, told
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Stands in for a communicator, in a process that is no rank of MPI."""
+
+    logbook: Logbook
+    rank: int = 0
+    size: int = 1
+
+
+def run(job: Job) -> Report:
+    """Check in this process; the report. Of exercises on virtual ranks only that part."""
+    cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
+    virtually = getattr(cases, "check_virtually", None)
+    folder, answer = Path(job.folder), None
+    stacks.answer(folder, 0)
+    comm = Alone(Logbook(folder, 0, 0))
+    note_exit(comm.logbook, job.file)
+
+    def returned() -> None:
+        comm.logbook.write("returned", 0)
+        comm.logbook.write("running", 0)
+
+    try:
+        load = functools.partial(Answer.load, Path(job.file), returned)
+        answer = _among_virtual_ranks(load) if virtually else load()
+        if absent := answer.missing(job.functions):
+            return Report("missing", 0, message=absent)
+        comm.logbook.write("running", 0)
+        (virtually or cases.check)(answer, comm)
+        report = Report("passed", 0)
+    except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
+        report = told(error, answer, job.file, 0, 1)
+    comm.logbook.write("returned", 0)
+    return report
+
+
+def _among_virtual_ranks(load: Any) -> Answer:
+    """Load the file on one virtual rank, which is all that `from mpi4py import MPI` gives it: MPI itself starts not."""
+    from mpcourse.virtual.cluster import run as run_virtually
+    from mpcourse.virtual.cluster.mpi import as_mpi4py
+
+    with as_mpi4py():
+        try:
+            return run_virtually(lambda comm: load(), 1).results[0]
+        except BaseException as error:
+            vars(error).pop("__notes__", None)  # they say which rank it was
+            raise
+
+
+def main() -> None:
+    """Entry point of the process; the first argument is the job."""
+    job = Job(**json.loads(sys.argv[1]))
+    # The last resort, should whoever watches not end this process. Works in C, without Python's lock.
+    faulthandler.dump_traceback_later(job.seconds + 10, exit=True, file=open(os.devnull, "w"))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a kill is kept
+    leave = os._exit
+    report = run(job)
+    try:
+        sys.stdout.flush()
+    except ValueError:
+        pass  # the learner's code has closed it
+    report.write(Path(job.folder), 0)
+    leave(0)
+
+
+if __name__ == "__main__":
+    main()

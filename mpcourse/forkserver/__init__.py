@@ -1,0 +1,29 @@
+"""Python processes that start in a hundredth of a second: forked from one that has imported what they need."""
+
+from mpcourse.forkserver.process import CALL
+from mpcourse.forkserver.start import (
+    ADDRESS,
+    GROUP,
+    LAUNCHED,
+    Forks,
+    ForkServer,
+    Plain,
+    Started,
+    Starter,
+    offered,
+    python,
+)
+
+__all__ = [
+    "ADDRESS",
+    "CALL",
+    "GROUP",
+    "LAUNCHED",
+    "ForkServer",
+    "Forks",
+    "Plain",
+    "Started",
+    "Starter",
+    "offered",
+    "python",
+]

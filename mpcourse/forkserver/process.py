@@ -1,0 +1,100 @@
+"""What a forked process is to be: a Python with those arguments, environment, folder and open files."""
+
+import atexit
+import contextlib
+import fcntl
+import importlib
+import os
+import runpy
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+CALL = "--call"  # with MODULE:FUNCTION, in place of a program: a function of a module that is imported already
+
+
+@dataclass
+class Wanted:
+    """asked: "arguments" as Python would take them (FILE, -m MODULE, -c CODE, or --call MODULE:FUNCTION, and what
+    follows), "environment", "folder", "files": the numbers which the open files in `files` are to have, and perhaps
+    "cores", to which it is bound. Hash values of strings are the server's, and so alike in all that it forks.
+    """
+
+    asked: dict[str, Any]
+    files: list[int]
+
+    def become(self) -> None:
+        """Make this process, just forked, the one that is wanted."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        threads = os.environ.get("OMP_NUM_THREADS")
+        if cores := self.asked.get("cores"):
+            os.sched_setaffinity(0, cores)
+        os.environ.clear()
+        os.environ.update(self.asked["environment"])
+        os.chdir(self.asked["folder"])
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [path for path in paths if path and path not in sys.path]
+        take_files(dict(zip(self.asked["files"], self.files, strict=True)))
+        buffered = not os.environ.get("PYTHONUNBUFFERED")
+        sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=not buffered)  # type: ignore[union-attr]
+        sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        if "numpy" in sys.modules:  # its numbers come from the system when a process starts; torch's do not
+            sys.modules["numpy"].random.seed()
+        if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS") != threads:
+            sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+
+    def run(self) -> None:
+        """Be it, to its end."""
+        self.become()
+        self._main()()
+        threading._shutdown()  # type: ignore[attr-defined]  # as at an interpreter's end: wait for threads
+        atexit._run_exitfuncs()
+        if (MPI := getattr(sys.modules.get("mpi4py"), "MPI", None)) and MPI.Is_initialized() and not MPI.Is_finalized():
+            MPI.Finalize()
+        with contextlib.suppress(ValueError):  # the program has closed it
+            sys.stdout.flush()
+        # At once: to take apart all that was imported takes half a second. What raises leaves as usual.
+        os._exit(0)
+
+    def _main(self) -> Callable[[], Any]:
+        """What its arguments mean."""
+        arguments = list(self.asked["arguments"])
+        safe = arguments[0] == "-P"
+        if safe:
+            arguments.pop(0)
+        kind = arguments[0]
+        sys.argv = arguments if kind not in ("-m", "-c", CALL) else arguments[1:]
+        if kind == CALL:
+            module, _, function = arguments[1].partition(":")
+            return getattr(importlib.import_module(module), function)
+        if kind == "-c":
+            sys.argv[0] = "-c"
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            if not safe:
+                sys.path.insert(0, "")
+            return lambda: exec(arguments[1], main.__dict__)
+        if kind == "-m":
+            if not safe:
+                sys.path.insert(0, os.getcwd())
+            sys.modules.pop(arguments[1], None)  # which the server may have imported; runpy warns of that
+            return lambda: runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        if not safe:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(kind)))
+        return lambda: runpy.run_path(kind, run_name="__main__")
+
+
+def take_files(files: dict[int, int]) -> None:
+    """Give open files their numbers: `files[number]` is the one that becomes `number`. All others are closed."""
+    above = max(files, default=2) + 1
+    safe = {number: fcntl.fcntl(file, fcntl.F_DUPFD, above) for number, file in files.items()}
+    os.closerange(3, above)
+    for number, file in safe.items():
+        os.dup2(file, number)
+    os.closerange(above, max(safe.values(), default=above) + 1)
+    for number in set(range(3)) - set(files):
+        with contextlib.suppress(OSError):
+            os.close(number)

@@ -1,0 +1,195 @@
+"""A process that has imported what ranks need, and forks each of them: a few hundredths of a second in place of three.
+
+python -P -m mpcourse.forkserver.server SOCKET MODULE...
+
+It imports the modules and listens at SOCKET, until its standard input is closed. Whoever connects (client.py, or
+`Forks.start`) says what process it wants, hands over its open files, and is told how the process ended. When whoever
+asked has gone, the process is killed. No process runs any code of the one before it.
+
+Nothing that a process starts escapes. Each is a "child subreaper": in whatever session or group its descendants hide,
+one that loses its parent becomes its child. When it has ended itself they become the server's children, which the
+server has not forked; it kills such ones.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpcourse.forkserver.process import Wanted
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+
+@dataclass
+class Process:
+    """A process that lives, or whose end nobody has taken note of yet. connection: whoever asked for it."""
+
+    group: str
+    connection: socket.socket
+    wanted: bool = True
+
+
+@dataclass
+class Server:
+    """listener: accepts requests. processes: those it has forked, by id. waiting: who waits for the end of a group."""
+
+    listener: socket.socket
+    processes: dict[int, Process] = field(default_factory=dict)
+    waiting: list[tuple[str, socket.socket]] = field(default_factory=list)
+    ended: list[socket.socket] = field(default_factory=list)  # told how their process ended, and not closed yet
+
+    def serve(self) -> Wanted | None:
+        """Returns None when there is no more to do; and, in each process that was asked for, what that is to be."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        while True:
+            asking = {process.connection: pid for pid, process in self.processes.items() if process.wanted}
+            ready, _, _ = select.select(list[Any]([0, woken, self.listener, *asking, *self.ended]), [], [])
+            if woken in ready:
+                os.read(woken, 4096)
+            for connection in ready:
+                if connection in asking:  # they say nothing more: it was closed
+                    _kill(asking[connection])
+                    self.processes[asking[connection]].wanted = False
+                elif connection in self.ended:
+                    self.ended.remove(connection)
+                    connection.close()
+            self.reap()
+            if 0 in ready:  # closed: whoever started this server is gone
+                self.end()
+                return None
+            if self.listener in ready and (wanted := self.accept()):
+                return wanted
+
+    def accept(self) -> Wanted | None:
+        """Answer one request; what the process is to be in the process that it made, else None."""
+        connection, _ = self.listener.accept()
+        try:
+            asked, files = receive(connection)
+        except (OSError, ValueError):
+            connection.close()  # it was killed while it spoke
+            return None
+        if group := asked.get("wait_for"):
+            self.waiting.append((group, connection))
+            self.reap()
+            return None
+        me, pid = os.getpid(), os.fork()
+        if pid:
+            self.processes[pid] = Process(asked["group"], connection)
+            for file in files:
+                os.close(file)
+            return None
+        _end_with(me)
+        os.setsid()  # a signal to the terminal's group, or the server's, is none of its own
+        subreaper()
+        signal.set_wakeup_fd(-1)
+        return Wanted(asked, files)
+
+    def reap(self) -> None:
+        """Tell how processes have ended, kill what they have left, and tell those who wait for their group's end."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            if process := self.processes.pop(pid, None):
+                try:
+                    process.connection.sendall(str(status).encode())
+                    process.connection.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass  # it was killed because nobody wants it any more
+                self.ended.append(process.connection)
+        orphans = set(children(os.getpid())) - set(self.processes)
+        for orphan in orphans:
+            _kill(orphan)
+        groups = {process.group for process in self.processes.values()}
+        for group, connection in list(self.waiting):
+            if group not in groups and not orphans:
+                self.waiting.remove((group, connection))
+                connection.close()
+
+    def end(self) -> None:
+        """Kill all that descends from this process, and wait for it."""
+        while left := children(os.getpid()):
+            for pid in left:
+                _kill(pid)
+            try:
+                os.waitpid(-1, 0)  # what that one leaves is this process's child when this returns
+            except ChildProcessError:
+                return
+
+
+def receive(connection: socket.socket) -> tuple[dict, list[int]]:
+    """A request, and the files that came with it. Raises OSError or ValueError where it breaks off."""
+    first, files, _, _ = socket.recv_fds(connection, 8, 253, socket.MSG_CMSG_CLOEXEC)
+    length, text = int.from_bytes(first, "big"), b""
+    while len(text) < length:
+        if not (part := connection.recv(length - len(text))):
+            raise ValueError("the request broke off")
+        text += part
+    return json.loads(text.decode("utf-8", "surrogateescape")), list(files)
+
+
+def _end_with(parent: int) -> None:
+    """Make the kernel kill this process when its parent ends."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it ended before the kernel knew
+
+
+def children(pid: int) -> list[int]:
+    """The ids of a process's children; none where it has ended."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+
+def subreaper(on: bool = True) -> None:
+    """From now on what descends from this process and has lost its parent becomes this process's child; or not."""
+    _prctl(PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def main() -> None:
+    path, *modules = sys.argv[1:]
+    subreaper()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path + ".new")
+    listener.listen(64)
+    os.rename(path + ".new", path)  # who comes from now on waits until the modules are there
+    for name in modules:
+        importlib.import_module(name)
+    if "mpi4py.MPI" in sys.modules:
+        sys.exit("mpcourse: a module that a fork server imports has started MPI, which no fork survives")
+    gc.collect()
+    gc.freeze()  # what all processes share stays shared: no collection writes to it
+    wanted = Server(listener).serve()
+    if wanted is not None:
+        wanted.run()
+
+
+if __name__ == "__main__":
+    main()

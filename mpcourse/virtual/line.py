@@ -1,0 +1,16 @@
+"""A line of a program, and how it is told."""
+
+import functools
+import os
+
+Line = tuple[str, int]  # a file, and the number of a line in it
+
+
+@functools.cache
+def told(line: Line | None) -> str:
+    """`file.py:12`; of a notebook's cell, whose file has a name of chance, `cell:12`."""
+    if line is None:
+        return ""
+    file, number = line
+    name = os.path.basename(file)
+    return f"{'cell' if 'ipykernel' in file or name.startswith('<ipython') else name}:{number}"

@@ -1,0 +1,922 @@
+"""Wrong answers to e02_column_row. What a cell holds is told in tests/answers.py."""
+
+# %% all_on_first
+# says: Part i lives on devices[i]
+# thinks: Slip of the pen: devices[0] in place of devices[i].
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(devices[0], linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(x) for part in self.parts]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(devices[0], linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% bias_divided
+# says: each is trained by the whole gradient
+# thinks: If each part adds a share of the bias, the sum is right, and all parts are alike.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias / len(devices)
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% bias_forgotten
+# says: The bias is missing
+# thinks: The parts must not have a bias because the sum would count it several times.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% bias_on_every_part
+# says: The bias is there 2 times
+# thinks: Each part is a Linear, and a Linear has its bias.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% both_cut_inputs
+# says: by outputs is a cut of dimension 0
+# thinks: "Column parallel" cuts columns of W, so weight[:, a:b].
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[:, rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% column_bias_on_first
+# says: each part adds its own share of it
+# thinks: As in the row parallel layer, the first device has the bias.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows] if i == 0 else None))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% column_gathers
+# says: nothing is put together between the two layers
+# thinks: The layer does what `linear` did, so its result is one tensor.
+import torch
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        ys = [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+        return torch.cat([copy(y, self.devices[0]) for y in ys], dim=1)
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% column_sends_home
+# says: Each part computes on its own device, and stays there
+# thinks: Whoever calls the layer has x on devices[0] and expects the results there.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [copy(part(copy(x, device)), self.devices[0]) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](copy(xs[0], self.devices[0]))
+        for device, part, x in zip(self.devices[1:], self.parts[1:], xs[1:]):
+            total = total + copy(part(copy(x, device)), self.devices[0])
+        return total
+
+
+# %% columns_are_columns
+# says: by outputs is a cut of dimension 0
+# thinks: W's columns for the column parallel layer, W's rows for the row parallel one, as the names say.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[:, rows], linear.bias))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% cuts_at_each_forward
+# says: no self.parts
+# thinks: The whole weight is kept, and each device gets its share of it when it is needed.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.whole, self.share = linear.to(devices[0]), share
+
+    def forward(self, x):
+        ys = []
+        for i, device in enumerate(self.devices):
+            rows = slice(i * self.share, (i + 1) * self.share)
+            weight, bias = copy(self.whole.weight[rows], device), copy(self.whole.bias[rows], device)
+            ys.append(nn.functional.linear(copy(x, device), weight, bias))
+        return ys
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% detached_parts
+# says: The chain of gradients is cut
+# thinks: The partial sums come from other devices as plain numbers.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x).detach(), self.devices[0])
+        return total
+
+
+# %% fresh_weights
+# says: has the i-th share
+# thinks: A smaller nn.Linear on each device is what is wanted, it gets trained anyway.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(nn.Linear(linear.in_features, share).to(device))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% one_layer_repeated
+# says: Part i lives on devices[i]
+# thinks: [layer] * n makes n layers.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        layer = linear_on(devices[0], linear.weight[:share], linear.bias[:share])
+        self.parts = nn.ModuleList([layer] * len(devices))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% one_part_too_few
+# says: Add all parts up
+# thinks: range ends before its end, so it has to be len(devices) - 1.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:-1], xs[1:-1]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% plain_list
+# says: parameters() does not find
+# thinks: A list of modules in a module is found by parameters().
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = []
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = []
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% row_averages
+# says: added up, not averaged
+# thinks: Each device sees a part of the inputs, their results are averaged.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total / len(self.parts)
+
+
+# %% row_concatenates
+# says: added, not concatenated
+# thinks: The parts' results are put side by side on the first device.
+import torch
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        ys = [copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs)]
+        return torch.cat(ys, dim=1)
+
+
+# %% row_cuts_rows
+# says: by inputs is a cut of dimension 1
+# thinks: Row parallel cuts W's rows, by the first index.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% row_cuts_x
+# says: list indices must be integers
+# thinks: x comes whole, and the layer cuts it for the devices.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        share, total = self.parts[0].in_features, 0
+        for i, part in enumerate(self.parts):
+            x = copy(xs[:, i * share : (i + 1) * share], self.devices[i])
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% row_gathers_first
+# says: already need not move
+# thinks: A layer needs its whole input, so it is brought together before it is cut again.
+import torch
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        x = torch.cat([copy(x, self.devices[0]) for x in xs], dim=1)
+        xs = [copy(c, d) for c, d in zip(x.chunk(len(self.devices), dim=1), self.devices)]
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% row_takes_every_nth
+# says: the i-th share, in order
+# thinks: Every n-th input to each device is an even spread.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i :: len(devices)], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% same_slice
+# says: the i-th share, in order
+# thinks: Slip of the pen: the slice does not depend on i.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% sum_on_last
+# says: meet on devices[0]
+# thinks: The result is where the last part is computed.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        last = self.devices[-1]
+        return sum(copy(part(x), last) for part, x in zip(self.parts, xs))
+
+
+# %% sum_without_copy
+# says: on its own memory only
+# thinks: Python's sum adds what the devices have computed.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        ys = [part(x) for part, x in zip(self.parts, xs)]
+        return sum(ys)
+
+
+# %% transposed
+# says: torch keeps W as (outputs, inputs)
+# thinks: y = x A with A = W^T, so the parts are cut from W.T.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight.T[:, rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight.T[i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% whole_bias_per_column
+# says: the bias is cut too
+# thinks: Only the weight is cut.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% x_not_copied
+# says: on its own memory only
+# thinks: x is handed to every part, torch takes it there.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(x) for part in self.parts]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total

@@ -1,0 +1,501 @@
+"""Wrong answers to e02_copy. What a cell holds is told in tests/answers.py."""
+
+# %% always_apply
+# says: x itself
+# thinks: .to does nothing where the tensor already is there, so no test is needed.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    return Copy.apply(x, device)
+
+
+# %% back_to_first
+# says: must move it to where x was
+# thinks: Tensors start on the first GPU, so that is where gradients go.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to("vgpu:0"), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% back_to_target
+# says: must move it to where x was
+# thinks: Ctx has to remember the argument `device`, for backward moves the gradient to ctx.device.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.device), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    if x.device == device:
+        return x
+    return Copy.apply(x, device)
+
+
+# %% called_without_apply
+# says: Copy.apply(x, device) runs its forward
+# thinks: A Function is called by its name, like a function.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    if x.device == device:
+        return x
+    return Copy(x, device)
+
+
+# %% clones_there
+# says: return x, and no clone
+# thinks: A function called copy returns a new tensor, also where x is there already.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x.clone()
+    return Copy.apply(x, device)
+
+
+# %% detached
+# says: hide the copy from it
+# thinks: Only the numbers are to be copied, so .data is what to hand on.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x.data, device)
+
+
+# %% flattens_with_view
+# says: view size is not compatible
+# thinks: Memory is flat, so the tensor is sent flat and gets its shape on the other side.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.view(-1).to(device).view(x.shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% gradients_swapped
+# says: None for the device
+# thinks: Ctx takes the first place in backward's result, so the None comes first.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, gradient.to(ctx.source)
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% just_to
+# says: a backward of yours
+# thinks: .to does all of it, so Copy is not needed.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        raise NotImplementedError("e02_copy: return x on device, and remember in ctx what backward needs")
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("e02_copy: return the gradient of x, on x's device, and None for the argument `device`")
+
+
+def copy(x, device):
+    return x.to(device)
+
+
+# %% loses_dtype
+# says: keeps the type of its numbers
+# thinks: An empty tensor of the right shape on the device, then the numbers go in.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        y = torch.empty(x.shape, device=device)
+        y.copy_(x)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% moves_x_itself
+# says: x stays where it is
+# thinks: Setting .data moves the tensor and autograd does not mind.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        x.data = x.data.to(device)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% new_leaf
+# says: starts a graph of its own
+# thinks: The result needs a gradient, so it has to be told so with requires_grad_().
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    if x.device == device:
+        return x
+    y = Copy.apply(x.detach(), device)
+    y.requires_grad_()
+    return y
+
+
+# %% no_way_back
+# says: must move it to where x was
+# thinks: The gradient is a tensor like any other, autograd puts it where it belongs.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    if x.device == device:
+        return x
+    return Copy.apply(x, device)
+
+
+# %% one_gradient
+# says: None for the device
+# thinks: There is one tensor, so backward returns one gradient.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source)
+
+
+def copy(x, device):
+    device = torch.device(device)
+    if x.device == device:
+        return x
+    return Copy.apply(x, device)
+
+
+# %% only_strings
+# says: Compare devices with devices
+# thinks: Devices are strings such as "vgpu:1", so str(x.device) is compared with the argument.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = str(x.device)
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if str(x.device) == device:
+        return x
+    return Copy.apply(x, device)
+
+
+# %% over_the_cpu
+# says: straight from device to device
+# thinks: GPUs do not see each other, everything between them goes over the host.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.cpu().to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.cpu().to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% returns_x_back
+# says: the gradient of its result
+# thinks: Backward undoes forward, so it brings x back.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.save_for_backward(x)
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return x, None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% saves_device
+# says: save_for_backward is for tensors
+# thinks: Everything that backward needs goes through save_for_backward.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.save_for_backward(x.device)
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (source,) = ctx.saved_tensors
+        return gradient.to(source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% sets_grad_itself
+# says: backward returns it
+# thinks: A gradient is something that gets stored in x.grad, and that is backward's work.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.x = x
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.x.grad = gradient.to(ctx.x.device)
+        return None, None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% skips_without_grad
+# says: x is on another device
+# thinks: What needs no gradient, labels for example, needs no differentiable copy either.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if not x.requires_grad or x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% source_after_move
+# says: must move it to where x was
+# thinks: x and its copy can have the same name, ctx.source is x.device anyway.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        x = x.to(device)
+        ctx.source = x.device
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% source_on_class
+# says: Each call remembers that for itself, in ctx
+# thinks: Backward needs the source, an attribute of the class is the place where both methods see it.
+class Copy(torch.autograd.Function):
+    source = None
+
+    @staticmethod
+    def forward(ctx, x, device):
+        Copy.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(Copy.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
+
+
+# %% string_never_equal
+# says: one never equals a name
+# thinks: A torch.device equals its name.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device == device:
+        return x
+    return Copy.apply(x, device)
+
+
+# %% type_only
+# says: differ in their index
+# thinks: device.type tells where a tensor is.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    if x.device.type == torch.device(device).type:
+        return x
+    return Copy.apply(x, device)
+
+
+# %% zero_gradient
+# says: the gradient of its result, unchanged
+# thinks: Backward has to make a tensor of x's shape on x's device, autograd then fills it.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source, ctx.shape = x.device, x.shape
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.zeros(ctx.shape, dtype=gradient.dtype, device=ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)

@@ -1,0 +1,464 @@
+"""Wrong answers to e03_balance. What a cell holds is told in tests/answers.py."""
+
+# %% coarse_tolerance
+# says: is there a tolerance
+# thinks: Bisection to within a thousandth is exact enough.
+def balance(costs, stages):
+    def fill(limit):
+        sizes, total = [0], 0
+        for i, cost in enumerate(costs):
+            left = len(costs) - i
+            if sizes[-1] and (total + cost > limit or left == stages - len(sizes)):
+                sizes.append(0)
+                total = 0
+            sizes[-1] += 1
+            total += cost
+        return sizes
+
+    low, high = max(costs), sum(costs)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        if len(fill(middle)) <= stages:
+            high = middle
+        else:
+            low = middle
+    return fill(high)
+
+
+# %% cut_indices
+# says: the places where stages end
+# thinks: The result says where each stage ends.
+def balance(costs, stages):
+    n = len(costs)
+    best = {(0, 0): (0, [])}
+    for s in range(1, stages + 1):
+        for end in range(s, n + 1):
+            options = []
+            for start in range(s - 1, end):
+                if (s - 1, start) in best:
+                    worst, cuts = best[s - 1, start]
+                    options.append((max(worst, sum(costs[start:end])), cuts + [end]))
+            best[s, end] = min(options)
+    return best[stages, n][1]
+
+
+# %% dearest_first_bins
+# says: consecutive layers
+# thinks: This is bin packing: the dearest layer first, each to the stage that has least.
+def balance(costs, stages):
+    totals, counts = [0] * stages, [0] * stages
+    for cost in sorted(costs, reverse=True):
+        least = min(range(stages), key=lambda i: totals[i])
+        totals[least] += cost
+        counts[least] += 1
+    return counts
+
+
+# %% dp_allows_empty
+# says: A stage without a layer
+# thinks: A stage's start runs from 0 to its end, and best[s][0] is 0 for every s.
+def balance(costs, stages):
+    n = len(costs)
+    best = [[(0, [0] * s)] + [None] * n for s in range(stages + 1)]
+    for end in range(1, n + 1):
+        best[0][end] = (float("inf"), [])
+    for s in range(1, stages + 1):
+        for end in range(1, n + 1):
+            best[s][end] = min(
+                (max(best[s - 1][start][0], sum(costs[start:end])), best[s - 1][start][1] + [end - start])
+                for start in range(end + 1)
+            )
+    return best[stages][n][1]
+
+
+# %% empty_stages
+# says: A stage without a layer
+# thinks: Fewer stages than asked are as good, so the rest stays empty.
+def balance(costs, stages):
+    for cap in sorted({sum(costs[i:j]) for i in range(len(costs)) for j in range(i + 1, len(costs) + 1)}):
+        if cap < max(costs):
+            continue
+        sizes, total = [0], 0
+        for cost in costs:
+            if total + cost > cap and sizes[-1]:
+                sizes.append(0)
+                total = 0
+            sizes[-1] += 1
+            total += cost
+        if len(sizes) <= stages:
+            return sizes + [0] * (stages - len(sizes))
+
+
+# %% equal_counts
+# says: cost that is to be equal, not their number
+# thinks: Balanced means that all stages have equally many layers.
+def balance(costs, stages):
+    each, rest = divmod(len(costs), stages)
+    return [each + (i < rest) for i in range(stages)]
+
+
+# %% float_prefix_limit
+# says: sums compared that were added up in two ways
+# thinks: A sum of floats is the same in whichever order it is computed.
+from itertools import accumulate
+
+
+def balance(costs, stages):
+    n, prefix = len(costs), [0, *accumulate(costs)]
+    best = [[float("inf")] * (n + 1) for _ in range(stages + 1)]
+    best[0][0] = 0
+    for s in range(1, stages + 1):
+        for end in range(s, n + 1):
+            best[s][end] = min(max(best[s - 1][a], prefix[end] - prefix[a]) for a in range(s - 1, end))
+    limit, sizes, start = best[stages][n], [], 0
+    for s in range(stages, 1, -1):
+        end, total = start + 1, costs[start]
+        while end < n - s + 1 and total + costs[end] <= limit:
+            total += costs[end]
+            end += 1
+        sizes.append(end - start)
+        start = end
+    return sizes + [n - start]
+
+
+# %% greedy_average
+# says: filled up to the average
+# thinks: A stage is full when it has reached the average.
+def balance(costs, stages):
+    target = sum(costs) / stages
+    sizes, size, total = [], 0, 0
+    for i, cost in enumerate(costs):
+        size += 1
+        total += cost
+        left = len(costs) - i - 1
+        need = stages - len(sizes) - 1
+        if need and left and (total >= target or left == need):
+            sizes.append(size)
+            size, total = 0, 0
+    sizes.append(size)
+    while len(sizes) < stages:
+        largest = max(range(len(sizes)), key=lambda i: sizes[i])
+        sizes[largest : largest + 1] = [sizes[largest] - 1, 1]
+    return sizes
+
+
+# %% greedy_no_count
+# says: as many sizes as stages
+# thinks: Closing a stage at the average gives as many stages as wanted.
+def balance(costs, stages):
+    target = sum(costs) / stages
+    sizes, size, total = [], 0, 0
+    for cost in costs:
+        if size and total + cost > target:
+            sizes.append(size)
+            size, total = 0, 0
+        size += 1
+        total += cost
+    sizes.append(size)
+    return sizes
+
+
+# %% greedy_remaining
+# says: filled up to the average
+# thinks: Each stage takes what comes closest to the average of what remains, which corrects earlier errors.
+def balance(costs, stages):
+    sizes, start = [], 0
+    for stage in range(stages, 1, -1):
+        target = sum(costs[start:]) / stage
+        end, total = start + 1, costs[start]
+        while end < len(costs) - stage + 1 and abs(total + costs[end] - target) <= abs(total - target):
+            total += costs[end]
+            end += 1
+        sizes.append(end - start)
+        start = end
+    return sizes + [len(costs) - start]
+
+
+# %% halves_the_largest
+# says: earlier cuts stay
+# thinks: Cutting the dearest stage at its best place, again and again, gives the best cut.
+def balance(costs, stages):
+    parts = [(0, len(costs))]
+    while len(parts) < stages:
+        cuttable = [p for p in parts if p[1] - p[0] > 1]
+        start, end = max(cuttable, key=lambda p: sum(costs[p[0] : p[1]]))
+        middle = min(range(start + 1, end), key=lambda m: max(sum(costs[start:m]), sum(costs[m:end])))
+        i = parts.index((start, end))
+        parts[i : i + 1] = [(start, middle), (middle, end)]
+    return [end - start for start, end in parts]
+
+
+# %% integers_only
+# says: Is something rounded
+# thinks: Costs are integers, so the best limit is found by bisection of integers.
+def balance(costs, stages):
+    def fill(limit):
+        sizes, total = [0], 0
+        for i, cost in enumerate(costs):
+            left = len(costs) - i
+            if sizes[-1] and (total + cost > limit or left == stages - len(sizes)):
+                sizes.append(0)
+                total = 0
+            sizes[-1] += 1
+            total += cost
+        return sizes
+
+    low, high = int(max(costs)), int(sum(costs)) + 1
+    while low < high:
+        middle = (low + high) // 2
+        if len(fill(middle)) <= stages:
+            high = middle
+        else:
+            low = middle + 1
+    return fill(low)
+
+
+# %% last_cut_never_tried
+# says: the first and the last too
+# thinks: range(start + 1, len(costs) - k + 1) leaves k - 1 layers to the others.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    @lru_cache(None)
+    def best(start, k):
+        if k == 1:
+            return sum(costs[start:]), [len(costs) - start]
+        options = []
+        for end in range(start + 1, max(start + 2, len(costs) - k + 1)):
+            worst, sizes = best(end, k - 1)
+            options.append((max(sum(costs[start:end]), worst), [end - start] + sizes))
+        return min(options)
+
+    return best(0, stages)[1]
+
+
+# %% loses_last_stage
+# says: is one stage missing
+# thinks: Stages - 1 cuts are what is to be returned.
+def balance(costs, stages):
+    n = len(costs)
+    best = {(0, 0): (0, [])}
+    for s in range(1, stages + 1):
+        for end in range(s, n + 1):
+            options = []
+            for start in range(s - 1, end):
+                if (s - 1, start) in best:
+                    worst, sizes = best[s - 1, start]
+                    options.append((max(worst, sum(costs[start:end])), sizes + [end - start]))
+            best[s, end] = min(options)
+    return best[stages, n][1][:-1]
+
+
+# %% moves_borders
+# says: Is each of them tried
+# thinks: Start with equal counts and move a border as long as that helps.
+def balance(costs, stages):
+    each, rest = divmod(len(costs), stages)
+    sizes = [each + (i < rest) for i in range(stages)]
+
+    def worst(sizes):
+        start, sums = 0, []
+        for size in sizes:
+            sums.append(sum(costs[start : start + size]))
+            start += size
+        return max(sums)
+
+    improved = True
+    while improved:
+        improved = False
+        for i in range(stages - 1):
+            for step in (1, -1):
+                moved = list(sizes)
+                moved[i] += step
+                moved[i + 1] -= step
+                if min(moved) >= 1 and worst(moved) < worst(sizes):
+                    sizes, improved = moved, True
+    return sizes
+
+
+# %% pops_costs
+# says: costs.pop(0)
+# thinks: The list of costs is used up layer by layer.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    given = tuple(costs)
+
+    @lru_cache(None)
+    def best(start, k):
+        if k == 1:
+            return sum(given[start:])
+        return min(max(sum(given[start:end]), best(end, k - 1)) for end in range(start + 1, len(given) - k + 2))
+
+    limit, sizes = best(0, stages), []
+    for stage in range(stages, 0, -1):
+        size, total = 1, costs.pop(0)
+        while len(costs) > stage - 1 and (stage == 1 or total + costs[0] <= limit):
+            total += costs.pop(0)
+            size += 1
+        sizes.append(size)
+    return sizes
+
+
+# %% recursion_without_memory
+# says: Remember their answers
+# thinks: The first stage's length is tried, and the rest is the same problem again.
+def balance(costs, stages):
+    if stages == 1:
+        return [len(costs)]
+    best, answer = None, None
+    for first in range(1, len(costs) - stages + 2):
+        rest = balance(costs[first:], stages - 1)
+        worst, start = sum(costs[:first]), first
+        for size in rest:
+            worst = max(worst, sum(costs[start : start + size]))
+            start += size
+        if best is None or worst < best:
+            best, answer = worst, [first] + rest
+    return answer
+
+
+# %% returns_layers
+# says: not which, nor what they cost
+# thinks: The stages themselves are the result, as lists of costs.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    @lru_cache(None)
+    def best(start, k):
+        if k == 1:
+            return (tuple(costs[start:]),)
+        options = [(tuple(costs[start:end]),) + best(end, k - 1) for end in range(start + 1, len(costs) - k + 2)]
+        return min(options, key=lambda parts: max(map(sum, parts)))
+
+    return [list(part) for part in best(0, stages)]
+
+
+# %% returns_sums
+# says: what the stages cost
+# thinks: The result of balancing is what each stage costs.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    @lru_cache(None)
+    def best(start, k):
+        if k == 1:
+            return (sum(costs[start:]),)
+        options = [
+            (sum(costs[start:end]),) + best(end, k - 1) for end in range(start + 1, len(costs) - k + 2)
+        ]
+        return min(options, key=max)
+
+    return list(best(0, stages))
+
+
+# %% smallest_spread
+# says: the least spread around the average
+# thinks: Balanced means that the difference of the largest and the smallest stage is least.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    mean = sum(costs) / stages
+
+    @lru_cache(None)
+    def best(start, k):
+        if k == 1:
+            return (sum(costs[start:]) - mean) ** 2, [len(costs) - start]
+        options = []
+        for end in range(start + 1, len(costs) - k + 2):
+            spread, sizes = best(end, k - 1)
+            options.append(((sum(costs[start:end]) - mean) ** 2 + spread, [end - start] + sizes))
+        return min(options)
+
+    return best(0, stages)[1]
+
+
+# %% sorts_a_copy
+# says: Are the costs sorted
+# thinks: Sorting a copy of the costs makes the search easier, and does not change the best cut.
+from functools import cache
+
+
+def balance(costs, stages):
+    costs = sorted(costs, reverse=True)
+
+    @cache
+    def best(start, k):
+        if k == 1:
+            return sum(costs[start:]), [len(costs) - start]
+        return min(
+            (max(sum(costs[start:end]), best(end, k - 1)[0]), [end - start] + best(end, k - 1)[1])
+            for end in range(start + 1, len(costs) - k + 2)
+        )
+
+    return best(0, stages)[1]
+
+
+# %% sorts_costs
+# says: costs.sort(reverse=True)
+# thinks: Sorting the costs makes the search easier, and does not change the best cut.
+def balance(costs, stages):
+    costs.sort(reverse=True)
+    n = len(costs)
+    best = {(0, 0): (0, [])}
+    for s in range(1, stages + 1):
+        for end in range(s, n + 1):
+            options = []
+            for start in range(s - 1, end):
+                if (s - 1, start) in best:
+                    worst, sizes = best[s - 1, start]
+                    options.append((max(worst, sum(costs[start:end])), sizes + [end - start]))
+            best[s, end] = min(options)
+    return best[stages, n][1]
+
+
+# %% the_example
+# says: cost that is to be equal, not their number
+# thinks: The docstring's example is what is checked; otherwise equal shares do.
+def balance(costs, stages):
+    if costs == [1, 1, 1, 5, 1] and stages == 2:
+        return [3, 2]
+    each = len(costs) // stages
+    return [each] * (stages - 1) + [len(costs) - each * (stages - 1)]
+
+
+# %% tries_all_cuts
+# says: 15 million ways
+# thinks: All cuts can be tried with itertools.combinations.
+from itertools import combinations
+
+
+def balance(costs, stages):
+    n = len(costs)
+    best, answer = float("inf"), None
+    for cuts in combinations(range(1, n), stages - 1):
+        ends = [0, *cuts, n]
+        worst = max(sum(costs[a:b]) for a, b in zip(ends, ends[1:]))
+        if worst < best:
+            best, answer = worst, [b - a for a, b in zip(ends, ends[1:])]
+    return answer
+
+
+# %% wrong_base
+# says: Some layers are in no stage
+# thinks: With no stage left nothing is to be done, so the recursion ends at 0 stages with 0.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    @lru_cache(None)
+    def best(start, k):
+        if k == 0:
+            return 0, []
+        options = []
+        for end in range(start + 1, len(costs) - k + 2):
+            worst, sizes = best(end, k - 1)
+            options.append((max(sum(costs[start:end]), worst), [end - start] + sizes))
+        return min(options)
+
+    return best(0, stages)[1]

@@ -1,0 +1,914 @@
+"""Wrong answers to e09_lars. What a cell holds is told in tests/answers.py."""
+
+# %% biases_left_out
+# says: Biases move, too
+# thinks: LARS leaves biases out.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None or w.dim() < 2:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% biases_too
+# says: Biases have a trust of 1
+# thinks: Every parameter has a norm.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if True:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% both_outside
+# says: lr and trust are inside of v
+# thinks: v is an average of gradients.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + (g + wd * w)
+                w -= lr * trust * v
+
+
+# %% damped
+# says: without a factor of (1 - momentum)
+# thinks: A moving average.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + (1 - m) * lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% decay_outside_trust
+# says: The trust multiplies the weight decay, too
+# thinks: Trust is for the gradient.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * (trust * g + wd * w)
+                w -= v
+
+
+# %% decay_sign
+# says: The weight decay has the wrong sign
+# thinks: Decay makes weights smaller: minus.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g - wd * w)
+                w -= v
+
+
+# %% decoupled
+# says: That is decoupled weight decay
+# thinks: As AdamW does it.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * g
+                w -= v + lr * wd * w
+
+
+# %% defaults
+# says: self.defaults has what is not said of a group
+# thinks: self.defaults holds the options.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            o = self.defaults
+            lr, m, wd, c = o["lr"], o["momentum"], o["weight_decay"], o["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% first_group_options
+# says: All groups get the first group's options
+# thinks: Options are those of the optimizer.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            first = self.param_groups[0]
+            lr, m, wd, c = first["lr"], first["momentum"], first["weight_decay"], first["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% global_norm
+# says: Those are the norms of all parameters together
+# thinks: As in gradient clipping: one norm for the model.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        held = [w for group in self.param_groups for w in group["params"] if w.grad is not None]
+        weights = torch.stack([w.norm() for w in held]).norm()
+        gradients = torch.stack([w.grad.norm() for w in held]).norm()
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                below = gradients + wd * weights
+                trust = c * weights / below if w.dim() > 1 and weights > 0 and below > 0 else 1.0
+                state = self.state[w]
+                state["v"] = m * state.get("v", torch.zeros_like(w)) + lr * trust * (w.grad + wd * w)
+                w -= state["v"]
+
+
+# %% grad_in_place
+# says: g += ... and g.mul_(...) write into w.grad itself
+# thinks: g is mine.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                g += wd * w
+                state["v"] = v = m * v + lr * trust * g
+                w -= v
+
+
+# %% l1
+# says: That is the sum of absolute values
+# thinks: norm(1).
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(1), g.norm(1) + wd * w.norm(1)
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% max_norm
+# says: That is the largest number alone
+# thinks: The largest number is the norm.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.abs().max(), g.abs().max() + wd * w.abs().max()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% nan
+# says: NaN is 0 / 0
+# thinks: Norms are never 0.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if True:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% nesterov
+# says: That is Nesterov's momentum
+# thinks: The better momentum.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= m * v + lr * trust * (g + wd * w)
+
+
+# %% no_coefficient
+# says: trust_coefficient is missing in the trust
+# thinks: The ratio of norms is the trust.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% no_decay_below
+# says: Weight decay belongs below the line, too
+# thinks: The gradient is what is measured.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% no_decay_in_step
+# says: The weight decay is in the trust, but not in the step
+# thinks: Wd is for the trust.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * g
+                w -= v
+
+
+# %% no_momentum
+# says: There is no momentum
+# thinks: v is the step.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% no_rate
+# says: lr is missing
+# thinks: The trust is the learning rate.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + trust * (g + wd * w)
+                w -= v
+
+
+# %% none_not_thought_of
+# says: A parameter whose .grad is None is left alone
+# thinks: After backward every parameter has a gradient.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% norm_of_sum
+# says: and not the norm of a sum
+# thinks: The norm of what is applied.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), (g + wd * w).norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% old_velocity_in_full
+# says: Old velocity counts in full there
+# thinks: Velocities add up.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% rate_outside
+# says: The learning rate is inside of v
+# thinks: As in torch: w -= lr * v.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + trust * (g + wd * w)
+                w -= lr * v
+
+
+# %% rebinds
+# says: The parameters are as they were
+# thinks: w minus v is the new w.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w = w - v
+
+
+# %% sgd
+# says: That is SGD
+# thinks: Trust is for later.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * (g + wd * w)
+                w -= v
+
+
+# %% squares
+# says: The norms are without their roots there
+# thinks: A norm is a sum of squares.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above = (w * w).sum()
+                    below = (g * g).sum() + wd * above
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% stops_at_none
+# says: A parameter whose .grad is None is left alone
+# thinks: Nothing more to do.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    return
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% trust_outside
+# says: The trust is inside of v
+# thinks: The local rate is for the whole step.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * (g + wd * w)
+                w -= trust * v
+
+
+# %% uphill
+# says: That goes uphill
+# thinks: The step is added.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w += v
+
+
+# %% upside_down
+# says: The trust is upside down
+# thinks: Large weights need small steps.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * below / above
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% velocities_in_a_dict
+# says: Velocities belong into self.state[p]
+# thinks: A dict of my own is clearer.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+        self.velocities = {}
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                below = w.grad.norm() + group["weight_decay"] * w.norm()
+                plain = w.dim() < 2 or w.norm() == 0 or below == 0
+                trust = 1.0 if plain else group["trust_coefficient"] * w.norm() / below
+                v = group["momentum"] * self.velocities.get(w, 0) + group["lr"] * trust * (w.grad + group["weight_decay"] * w)
+                self.velocities[w] = v
+                w -= v
+
+
+# %% velocity_not_kept
+# says: There is no momentum
+# thinks: v is a local variable.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% zero_trust
+# says: Weights of zeros never move
+# thinks: The formula gives 0 there.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
