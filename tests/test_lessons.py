@@ -245,4 +245,4 @@ def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_pat
     for path in folder.iterdir():
         assert path.read_text() == BUILD.judged(path.stem)[1]
     makefile = (ROOT / "Makefile").read_text()
-    assert "lessons/build.py --judged build\n" in makefile and "--nbval -n 2 --dist loadfile build/*.ipynb " in makefile
+    assert makefile.count("lessons/build.py --judged build\n") == 2 and makefile.count("build/*.ipynb") == 2

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, load_script
 
 
 @pytest.fixture
@@ -110,6 +110,42 @@ def test_setup_says_its_stages_and_what_is_next(make, python, tmp_path):
     assert "make lab" in told[-1]
     asked = (tmp_path / "pip.log").read_text().splitlines()
     assert len(asked) == 2 and "torch==" in asked[0] and "--index-url" not in asked[0]
+    assert all(line.startswith("mpcourse/install.py -c constraints.txt ") for line in asked)
+
+
+def test_what_an_interrupted_setup_has_left_is_made_anew(make, python, tmp_path):
+    environment = tmp_path / ".venv"
+    assert make("setup", f"PYTHON={python}", "TORCH_INDEX=nosuchindex").returncode == 2
+    (environment / "half").touch()
+    assert make("setup", f"PYTHON={python}").returncode == 0
+    assert not (environment / "half").exists() and not (environment / ".unfinished").exists()
+    (environment / "mine").touch()
+    (environment / ".mpcourse-mpich").unlink()
+    assert make("setup", f"PYTHON={python}").returncode == 0
+    assert (environment / "mine").exists()  # it was complete: what is there stays
+
+
+INSTALL = load_script(ROOT / "mpcourse" / "install.py")
+
+
+def test_pips_settings_are_handed_to_uv():
+    listed = """:env:.find-links='/a'
+global.index-url='https://one'
+global.extra-index-url='https://two\\nhttps://three'
+global.find-links='/b'
+install.index-url='https://four'
+global.timeout='60'
+freeze.timeout='10'"""
+    assert INSTALL.uv_environment(listed) == {
+        "UV_FIND_LINKS": "/a",
+        "UV_DEFAULT_INDEX": "https://four",
+        "UV_INDEX": "https://two https://three",
+    }
+
+
+def test_a_setting_that_uv_does_not_have_leaves_it_to_pip():
+    assert INSTALL.uv_environment("global.only-binary=':all:'") is None
+    assert INSTALL.uv_environment("") == {}
 
 
 def test_an_index_without_torch_is_named(make, python):

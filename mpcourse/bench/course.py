@@ -1,18 +1,26 @@
 """What a learner waits for: verdicts, and the first use of a data set."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mpcourse.bench.record import Record
-from mpcourse.check.manifest import load_course
-from mpcourse.check.supervisor import check
+from mpcourse.check.manifest import Course, load_course
+from mpcourse.check.stubs import stub_of
+from mpcourse.check.supervisor import check, run_alone, starter_of
+from mpcourse.commands.check import LOOK
 
 DEADLOCK = """
 def greet(comm):
     return comm.recv(source=1 - comm.rank)
+"""
+WRONG = """
+def {}(*arguments):
+    return "wrong"
 """
 LOOP = """
 def greet(comm):
@@ -34,7 +42,32 @@ def course(runs: int = 5) -> Iterator[Record]:
             file.write_text(code)
             seconds = _time(lambda file=file: check(e00, file, [2]), runs)  # type: ignore[misc]
             yield Record(f"verdict on {what} with 2 ranks", seconds, promise=10.0)
+    yield from _virtual_verdicts(found, runs)
     yield Record("glyphs: 60 000 and no test images, rendered", _time(_render, runs), promise=6.0)
+
+
+def _virtual_verdicts(found: Course, runs: int) -> Iterator[Record]:
+    """Verdicts on all exercises that begin on virtual ranks: in `mpcourse watch`, and by a new `mpcourse check`."""
+    exercises = [exercise for exercise in found.exercises if exercise.virtual]
+    watched: list[float] = []
+    passed: list[float] = []
+    checked: list[float] = []
+    for exercise in exercises:
+        with tempfile.TemporaryDirectory() as folder, starter_of(exercise) as starter:
+            wrong = Path(folder) / f"{exercise.name}.py"
+            functions = "\n\n".join(WRONG.format(name) for name in exercise.functions)
+            wrong.write_text(f"{stub_of(found, exercise)}\n\n{functions}")
+            check(exercise, wrong, None, starter)  # the server has imported what it needs, as after the first save
+            late = LOOK / 2  # how long a change waits until `watch` looks, on average
+            watched += [late + s for s in _time(lambda: check(exercise, wrong, None, starter), runs)]  # noqa: B023
+            right = found.solution_file(exercise)
+            passed += [late + s for s in _time(lambda: run_alone(exercise, right, starter), runs)]  # noqa: B023
+            command = [sys.executable, "-m", "mpcourse.cli", "check", exercise.name, "--file", str(wrong)]
+            checked += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL), runs)  # noqa: B023
+    what = f"{len(exercises)} exercises on virtual ranks"
+    yield Record(f"watch: verdict on a wrong answer after it is saved, {what}", watched, promise=0.5)
+    yield Record(f"watch: a right one has passed on virtual ranks, {what}", passed, promise=0.5)
+    yield Record(f"check: verdict on a wrong answer, {what}", checked, promise=1.0)
 
 
 def _render() -> None:

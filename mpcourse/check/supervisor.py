@@ -31,9 +31,8 @@ def check(
     """Check the answer in `file` at each number of ranks in `sizes`, and stop at the first that fails.
 
     What needs no MPI, virtual ranks above all, comes first, in one process; then ranks under mpirun. Leaves no process
-    behind, not even when it is interrupted. starter: what starts these processes; None: the fork server that the
-    environment names, else one for this check. Raises UserError for what is not the answer's fault: no file, no mpirun,
-    an impossible number of ranks.
+    behind, not even when it is interrupted. starter: what starts these processes, as starter_of takes it. Raises
+    UserError for what is not the answer's fault: no file, no mpirun, an impossible number of ranks.
     """
     alone = exercise.virtual or exercise.sizes == [1]
     sizes = [check_ranks(size) for size in (sizes or exercise.sizes)]
@@ -41,9 +40,9 @@ def check(
     verdict = read_verdict(exercise, file, sizes[0])
     passed: list[int] = []
     if verdict is None:
-        with _starter(exercise, starter) as starter:
+        with starter_of(exercise, starter) as starter:
             if alone:
-                verdict = _run_alone(exercise, file.resolve(), starter)
+                verdict = run_alone(exercise, file.resolve(), starter)
             if alone and not exercise.virtual and sizes == [1]:
                 passed = sizes if verdict and verdict.passed else []
             elif verdict is None or verdict.passed:
@@ -58,13 +57,15 @@ def check(
 
 
 @contextlib.contextmanager
-def _starter(exercise: Exercise, given: Starter | None) -> Iterator[Starter]:
-    """What starts the processes of a check; a server of its own ends with it."""
+def starter_of(exercise: Exercise, given: Starter | None = None) -> Iterator[Starter]:
+    """What starts the processes of checks of `exercise`: `given`, else the server that the environment names, else one
+    that ends with this context.
+    """
     given = given or python()
     if not isinstance(given, Plain) or not offered():
         yield given
         return
-    modules = ["mpcourse.check.alone", "mpcourse.check.rank", exercise.check]
+    modules = ["mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtually", exercise.check]
     with ForkServer(modules, rank_environment()) as server:
         yield server
 
@@ -88,7 +89,7 @@ def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
     return None
 
 
-def _run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
+def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
     """What needs no MPI, in one process."""
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:

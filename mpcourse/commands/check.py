@@ -6,12 +6,15 @@ import sys
 import time
 from pathlib import Path
 
-from mpcourse.check.manifest import load_course
+from mpcourse.check.manifest import Course, Exercise, load_course
 from mpcourse.check.progress import Progress
 from mpcourse.check.show import junit, show_next, show_verdict
-from mpcourse.check.supervisor import check
+from mpcourse.check.supervisor import check, starter_of
 from mpcourse.commands.output import check_writable
 from mpcourse.errors import UserError
+from mpcourse.forkserver import Starter
+
+LOOK = 0.05  # seconds between two looks at a file that is watched
 
 
 def check_answers(options: argparse.Namespace) -> int:
@@ -60,6 +63,11 @@ def watch_answer(options: argparse.Namespace) -> int:
     """`mpcourse watch`: check an answer each time its file is saved, until it passes."""
     course = load_course()
     exercise = course.find(options.exercise)
+    with starter_of(exercise) as starter:
+        return _watch(course, exercise, None if options.np is None else [options.np], starter)
+
+
+def _watch(course: Course, exercise: Exercise, sizes: list[int] | None, starter: Starter) -> int:
     file, seen = course.exercise_file(exercise), None
     while True:
         # Polling, for file systems of clusters tell nobody when a file changes.
@@ -71,7 +79,7 @@ def watch_answer(options: argparse.Namespace) -> int:
             raise UserError(f"{file} is not there: `mpcourse reset {exercise.short}` makes it anew")
         if stamp is not None and stamp != seen:
             seen = stamp
-            verdict = check(exercise, file, None if options.np is None else [options.np])
+            verdict = check(exercise, file, sizes, starter)
             progress = Progress(course)
             progress.note_check(exercise, verdict.passed, verdict.written)
             print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
@@ -80,4 +88,4 @@ def watch_answer(options: argparse.Namespace) -> int:
                 show_next(course, progress, [exercise])
                 return 0
             sys.stdout.flush()
-        time.sleep(0.2)
+        time.sleep(LOOK)

@@ -151,6 +151,20 @@ class ForkServer(Forks):
             time.sleep(0.001)
         return self.path
 
+    def _ask(self, asked: dict, files: Sequence[int] = ()) -> socket.socket:
+        try:
+            return super()._ask(asked, files)
+        except OSError:  # it was killed in this moment; the next one is asked
+            self._process.wait(timeout=5)
+            return super()._ask(asked, files)
+
+    def end(self, group: str, seconds: float = 10.0) -> None:
+        """As Starter says."""
+        if self._process.poll() is None:
+            super().end(group, seconds)
+        else:
+            end_all(self.environment[GROUP])
+
     def close(self) -> None:
         """End the server, and all that it has forked."""
         assert self._process.stdin

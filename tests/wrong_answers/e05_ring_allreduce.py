@@ -1110,7 +1110,6 @@ def ring_allreduce(comm, x):
 
 # %% while_not_counted
 # says: An endless loop
-# on: real ranks
 # thinks: The loop ends when all chunks are through.
 def ring_allreduce(comm, x):
     rank, size = comm.Get_rank(), comm.Get_size()
