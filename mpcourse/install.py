@@ -67,8 +67,8 @@ def by_uv(arguments: list[str]) -> bool:
         "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt", "uv", quiet=True
     ):
         return False
-    # As pip does, all indices are asked for the best version, and files are copied where they cannot be linked.
-    options = ["--quiet", "--python", sys.executable, "--index-strategy", "unsafe-best-match", "--compile-bytecode"]
+    # As pip does, all indices are asked for the best version. Python compiles a module when it is first imported.
+    options = ["--quiet", "--python", sys.executable, "--index-strategy", "unsafe-best-match"]
     if settings.get("UV_NO_INDEX") in ("1", "true", "yes"):
         options.append("--no-index")
     settings.pop("UV_NO_INDEX", None)
