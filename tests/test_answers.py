@@ -11,7 +11,7 @@ from mpcourse.check import watch
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
-from tests.answers import answers_to, head_of
+from tests.answers import answers_to, head_of, read
 from tests.conftest import ROOT, forks
 
 COURSE = load_course(ROOT)
@@ -59,3 +59,25 @@ def test_a_right_answer_passes(exercise, answer, verdict_on):
     # Three ranks are the least at which order and roots can differ. Virtual ranks, which come before, tell most.
     verdict = verdict_on(exercise, answer, None if exercise.sizes == [1] else [3])
     assert verdict.passed, said(verdict)
+
+
+@pytest.mark.parametrize("exercise", COURSE.exercises, ids=lambda e: e.short)
+def test_each_exercise_has_at_least_six_wrong_answers_and_all_say_what_the_learner_thinks(exercise):
+    wrong = answers_to(exercise, right=False)
+    assert len(wrong) >= 6
+    assert all(answer.thinks for answer in [*wrong, *answers_to(exercise, right=True)])
+
+
+def test_no_answer_was_lost_when_they_became_data():
+    counts = [sum(len(answers_to(exercise, right)) for exercise in COURSE.exercises) for right in (False, True)]
+    assert counts[0] >= 897 and counts[1] >= 224
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# %% a\n# thinks: no phrase.\nx = 1\n", "# %% a\n# says: x\n", "# %% a\n# says: x\n# why: y\nx = 1\n"]
+    + ["# %% a\n# says: x\ny = 1\n\n\n# %% a\n# says: x\ny = 2\n"],
+)
+def test_a_cell_that_is_no_wrong_answer_is_refused(text):
+    with pytest.raises(ValueError, match="e99, a: "):
+        list(read(text, "e99", right=False))

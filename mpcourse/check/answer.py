@@ -24,7 +24,8 @@ class Answer:
     """The learner's module. `call` runs one of its functions.
 
     line: where the last call returned, or changed what it must not. doing: the call under way, as its text.
-    until: when a call has computed for too long, by time.process_time(); None: it may go on as long as it likes.
+    limit: seconds that this process may compute, counted from `since` on its clock, time.process_time(); None: as long
+    as it likes.
 
     returned: called after each call, on every rank; it waits until all ranks have come back. So a result is judged
     only when no rank hangs: a hang says more than the wrong result that another rank has meanwhile.
@@ -34,7 +35,8 @@ class Answer:
         self.path, self.module, self.returned = path, module, returned
         self.line: int | None = None
         self.doing = ""
-        self.until: float | None = None
+        self.limit: float | None = None
+        self.since = 0.0
 
     @classmethod
     def load(cls, path: Path, returned: Callable[[], None] = lambda: None) -> "Answer":
@@ -110,10 +112,10 @@ class Answer:
                     if i not in changed_at and not _equal(argument, before[i]):
                         changed_at[i] = last.get(id(frame), frame.f_lineno)
             last[id(frame)] = frame.f_lineno
-            if self.until is not None and time.process_time() > self.until:
+            if self.limit is not None and time.process_time() - self.since > self.limit:
                 self.line = frame.f_lineno
                 why = "An endless loop, or far too many steps. What must happen for this loop to be left?"
-                raise Wrong(f"{name} to return", "no end after a long time of computing", why)
+                raise Wrong(f"{name} to return", f"no end after {self.limit:g} s of computing", why)
             if event == "return":
                 self.line = frame.f_lineno  # the outermost frame returns last
             return local

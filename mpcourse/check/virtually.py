@@ -103,14 +103,14 @@ def on_each(
     comm.logbook.write("running", comm.rank)
     answers = [answer] * size
     failed: dict[int, BaseException] = {}
-    until = time.process_time() + LIMIT
+    began = time.process_time()
 
     def on_rank(comm: Any) -> Any:
         rank = comm.rank
         try:
             pages.mine.rank = rank  # of this thread
             own = answers[rank] = Answer.load(answer.path)
-            own.until = until
+            own.limit, own.since = LIMIT, began
             return program(own, comm)
         except BaseException as error:
             failed[rank] = error
