@@ -17,10 +17,13 @@ comma := ,
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 # There from the beginning of a set-up to its end: what an interrupted one has left is made anew.
 UNDONE := $(VENV)/.unfinished
+FIRST_IMPORTS := import torch._dynamo, sklearn.datasets, matplotlib.pyplot, jupyterlab.labapp, ipykernel.kernelapp
 INSTALL := $(BIN)/python mpcourse/install.py -c constraints.txt
 # MPI=system is the one that is found without the wheels of the virtual environment, activated or not.
 OUTSIDE := $(subst $(abspath $(BIN)):,,$(PATH))
 export PATH := $(abspath $(BIN)):$(PATH)
+# A shell in which Python writes no bytecode would compile torch anew in each process: 4 s at each start.
+unexport PYTHONDONTWRITEBYTECODE
 # Notebooks that are compared to the committed ones must not hold a progress bar's last state. And where Python does
 # not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix.
 TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED=
@@ -120,6 +123,8 @@ ifeq ($(MPI),system)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt --no-binary=mpi4py mpi4py
 endif
 	@$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
+	@# What Python compiles when a module is first imported, it compiles now.
+	@$(BIN)/python -c '$(FIRST_IMPORTS)'
 	@rm $(UNDONE)
 	@touch $@
 	@echo "The course is set up. make lab opens it."
