@@ -25,8 +25,9 @@ export PATH := $(abspath $(BIN)):$(PATH)
 # A shell in which Python writes no bytecode would compile torch anew in each process: 4 s at each start.
 unexport PYTHONDONTWRITEBYTECODE
 # Notebooks that are compared to the committed ones must not hold a progress bar's last state. And where Python does
-# not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix.
-TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED=
+# not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix. There are more ranks than
+# cores: those of MPICH that wait let others run.
+TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED= MPIR_CVAR_ENABLE_HEAVY_YIELD=1
 # Open MPI refuses to run as root and to start more ranks than cores, unless told. mpcourse.launch says the same.
 export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse.check.manifest import load_course
+from mpcourse.check.supervisor import CHECKING
 from mpcourse.errors import UserError
-from mpcourse.launch import mpi_environment
+from mpcourse.forkserver import ADDRESS, attach, offered
+from mpcourse.launch import mpi_environment, rank_environment
 
 
 def open_lab(arguments: Sequence[str]) -> int:
@@ -36,6 +38,9 @@ def open_lab(arguments: Sequence[str]) -> int:
     # No option of its own ends that; a page_config.json on this path does.
     settings = [str(Path(__file__).with_name("jupyter")), environment.get("JUPYTER_CONFIG_PATH", "")]
     environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
+    if offered():  # `mpcourse check` in a notebook or a terminal of this JupyterLab then waits for no import
+        cases = {exercise.check for exercise in course.exercises}
+        environment[ADDRESS] = attach([*CHECKING, "torch._dynamo", *sorted(cases)], rank_environment())
     sys.stdout.flush()
     os.execve(jupyter, [*command, *arguments], environment)
 

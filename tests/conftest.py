@@ -143,9 +143,9 @@ def nothing_left_behind():
 
 
 def was_forked(process):
-    """Whether a fork server has made it, and ends it when nobody wants it any more."""
+    """Whether a fork server is it or has made it, and ends it when nobody wants it; or whether it is ending already."""
     with contextlib.suppress(psutil.Error):
-        return "mpcourse.forkserver.server" in process.cmdline()
+        return not (command := process.cmdline()) or "mpcourse.forkserver.server" in command
     return True
 
 

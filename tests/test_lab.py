@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from mpcourse.forkserver import ADDRESS, offered
 from tests.conftest import jupyterlab
 
 
@@ -19,7 +20,13 @@ def lab(tmp_path):
     own = tmp_path / "own" / "labconfig"
     own.mkdir(parents=True)
     (own / "page_config.json").write_text('{"disabledExtensions": {"example-extension": true}}')
-    environment = {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JUPYTER_CONFIG_PATH": str(own.parent)}
+    environment = {
+        **os.environ,
+        ADDRESS: "",
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "JUPYTER_CONFIG_PATH": str(own.parent),
+    }
     log = tmp_path / "lab.log"
     command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
     with jupyterlab(command, environment, log) as (address, token):
@@ -88,8 +95,11 @@ def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kern
         kernel["id"],
         "program = 'from mpi4py import MPI; print(MPI.COMM_WORLD.size)'\n"
         "lines = !mpirun -np 2 python -c '{program}' && mpcourse --version\n"
-        "print(lines)",
+        "print(lines)\n"
+        "from mpcourse.forkserver import Plain, offered, python\n"
+        "print('forks' if offered() > isinstance(python(), Plain) else 'forks not')",
     )
+    assert ("forks\n" in printed) == offered()
     assert "'2', '2', 'mpcourse " in printed, printed
 
 

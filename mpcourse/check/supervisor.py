@@ -24,6 +24,9 @@ from mpcourse.shared_memory import tidy
 
 POLL = 0.02  # seconds
 
+# What each process of a check imports.
+CHECKING = ["mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtually"]
+
 
 def check(
     exercise: Exercise, file: Path, sizes: Sequence[int] | None = None, starter: Starter | None = None
@@ -65,8 +68,7 @@ def starter_of(exercise: Exercise, given: Starter | None = None) -> Iterator[Sta
     if not isinstance(given, Plain) or not offered():
         yield given
         return
-    modules = ["mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtually", exercise.check]
-    with ForkServer(modules, rank_environment()) as server:
+    with ForkServer([*CHECKING, exercise.check], rank_environment()) as server:
         yield server
 
 

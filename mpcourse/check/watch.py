@@ -1,5 +1,6 @@
 """Watch ranks from outside: have they finished, failed, blocked one another, or gone round in circles?"""
 
+import contextlib
 import json
 import os
 import time
@@ -41,12 +42,11 @@ class Had:
 
 def waited(pid: int) -> float:
     """Seconds that the threads of a process were ready to run, and had no core; 0 where the kernel does not say."""
-    seconds = 0.0
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        try:
-            seconds += int(path.read_text().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            continue
+    seconds, tasks = 0.0, f"/proc/{pid}/task"
+    with contextlib.suppress(OSError):  # it has ended
+        for thread in os.listdir(tasks):
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                seconds += int(Path(tasks, thread, "schedstat").read_text().split()[1]) / 1e9
     return seconds
 
 

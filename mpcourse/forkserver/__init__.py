@@ -10,6 +10,7 @@ from mpcourse.forkserver.start import (
     Plain,
     Started,
     Starter,
+    attach,
     offered,
     python,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Plain",
     "Started",
     "Starter",
+    "attach",
     "offered",
     "python",
 ]

@@ -23,7 +23,9 @@ import select
 import signal
 import socket
 import sys
+import threading
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +52,7 @@ class Server:
     processes: dict[int, Process] = field(default_factory=dict)
     waiting: list[tuple[str, socket.socket]] = field(default_factory=list)
     ended: list[socket.socket] = field(default_factory=list)  # told how their process ended, and not closed yet
+    sources: dict[str, int] = field(default_factory=lambda: sources())  # as they were when they were imported
 
     def serve(self) -> Wanted | None:
         """Returns None when there is no more to do; and, in each process that was asked for, what that is to be."""
@@ -82,6 +85,10 @@ class Server:
             asked, files = receive(connection)
         except (OSError, ValueError):
             connection.close()  # it was killed while it spoke
+            return None
+        if asked.get("whether_current"):
+            connection.sendall(str(int(self.sources == sources())).encode())
+            connection.close()
             return None
         if group := asked.get("wait_for"):
             self.waiting.append((group, connection))
@@ -135,6 +142,18 @@ class Server:
                 return
 
 
+def sources() -> dict[str, int]:
+    """When the files were last changed from which this process has imported modules of the course; 0: it is gone."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "mpcourse" and (file := getattr(module, "__file__", None)):
+            try:
+                found[file] = os.stat(file).st_mtime_ns
+            except OSError:
+                found[file] = 0
+    return found
+
+
 def receive(connection: socket.socket) -> tuple[dict, list[int]]:
     """A request, and the files that came with it. Raises OSError or ValueError where it breaks off."""
     first, files, _, _ = socket.recv_fds(connection, 8, 253, socket.MSG_CMSG_CLOEXEC)
@@ -151,6 +170,34 @@ def _end_with(parent: int) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it ended before the kernel knew
+
+
+@contextlib.contextmanager
+def ended_when_unwanted(path: str) -> Iterator[None]:
+    """End this process if its standard input is closed within this context: imports take seconds.
+
+    The thread that waits for that has ended when the context has, for no thread survives a fork.
+    """
+    reading, writing = os.pipe()
+
+    def wait() -> None:
+        if reading not in select.select([0, reading], [], [])[0]:
+            remove(path)
+            os._exit(0)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    os.close(writing)
+    thread.join()
+    os.close(reading)
+
+
+def remove(path: str) -> None:
+    """Remove the socket, and its folder where nothing else is in it."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+        os.rmdir(os.path.dirname(path))
 
 
 def load_mpi() -> None:
@@ -219,10 +266,13 @@ def main() -> None:
     listener.bind(path + ".new")
     listener.listen(64)
     os.rename(path + ".new", path)  # who comes from now on waits until the modules are there
-    for name in modules:
-        importlib.import_module(name)
+    with ended_when_unwanted(path):
+        for name in modules:
+            importlib.import_module(name)
     if "mpi4py.MPI" in sys.modules:
         sys.exit("mpcourse: a module that a fork server imports has started MPI, which no fork survives")
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random")  # which numpy imports when it is first used: 0.02 s in each process
     load_mpi()
     forget_exits()
     gc.collect()
@@ -230,6 +280,8 @@ def main() -> None:
     wanted = Server(listener).serve()
     if wanted is not None:
         wanted.run()
+        return
+    remove(path)
 
 
 if __name__ == "__main__":

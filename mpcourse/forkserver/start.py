@@ -57,13 +57,28 @@ def offered() -> bool:
 
 
 def python() -> Starter:
-    """What starts Python processes quickest here: the server that the environment names, if it listens; else Plain."""
+    """What starts Python processes quickest here: the server that the environment names, if it listens and no file of
+    the course has been changed since it imported them; else Plain.
+    """
     path = os.environ.get(ADDRESS)
-    if path and offered():
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
-            trial.connect(path)
-            return Forks(path)
+    if path and offered() and (server := Forks(path)).current():
+        return server
     return Plain()
+
+
+def attach(modules: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Start a server that ends with this process, whatever program that becomes by os.exec; where it listens."""
+    path = str(Path(tempfile.mkdtemp(prefix="mpcourse-fork-")) / "socket")
+    lifeline, held = os.pipe()
+    os.set_inheritable(held, True)
+    subprocess.Popen(
+        [sys.executable, "-P", "-m", "mpcourse.forkserver.server", path, *modules],
+        stdin=lifeline,
+        env=dict(environment),
+        start_new_session=True,
+    )
+    os.close(lifeline)
+    return path
 
 
 class Forks:
@@ -100,6 +115,13 @@ class Forks:
             raise
         except OSError:
             pass  # the server was killed, and with it all that it had forked
+
+    def current(self, seconds: float = 10.0) -> bool:
+        """Whether it answers, and no file of the course has been changed since it imported them."""
+        with contextlib.suppress(OSError), self._ask({"whether_current": True}) as connection:
+            connection.settimeout(seconds)
+            return connection.recv(1) == b"1"
+        return False
 
     def _ask(self, asked: dict, files: Sequence[int] = ()) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,0 +1,62 @@
+"""Fork servers: one that lasts as long as a program, and one whose modules have been changed since."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpcourse.check.watch import waited
+from mpcourse.forkserver import ADDRESS, ForkServer, Plain, offered, python
+from mpcourse.forkserver.start import Forks
+from tests.conftest import ROOT, forks
+
+pytestmark = pytest.mark.skipif(not offered(), reason="this system has no fork server")
+
+BECOMES_ANOTHER = """
+import os, sys
+from mpcourse.forkserver import attach
+print(attach(["json"], os.environ), flush=True)
+os.execvp("cat", ["cat"])
+"""
+
+
+def test_a_server_lasts_as_long_as_the_program_that_attached_it_has_become(monkeypatch):
+    program = subprocess.Popen(
+        [sys.executable, "-c", BECOMES_ANOTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    path = Path(program.stdout.readline().strip())
+    monkeypatch.setenv(ADDRESS, str(path))
+    deadline = time.monotonic() + 30
+    while isinstance(python(), Plain) and time.monotonic() < deadline:
+        time.sleep(0.02)  # it has yet to begin
+    done = subprocess.run(
+        python().command("-c", "import sys; print('json' in sys.modules)"), capture_output=True, text=True, timeout=20
+    )
+    assert (done.stdout, done.returncode) == ("True\n", 0)
+    program.communicate(timeout=10)
+    while path.parent.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not path.parent.exists()
+    assert isinstance(python(), Plain)
+
+
+def test_a_server_whose_files_were_changed_is_not_used(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "mpcourse", tmp_path / "mpcourse", ignore=shutil.ignore_patterns("measured", "__pycache__"))
+    with ForkServer(["mpcourse.errors"], os.environ | {"PYTHONPATH": str(tmp_path)}) as server:
+        monkeypatch.setenv(ADDRESS, server.listening())
+        assert isinstance(python(), Forks)
+        (tmp_path / "mpcourse" / "bound.py").touch()  # which it has not imported
+        assert isinstance(python(), Forks)
+        (tmp_path / "mpcourse" / "errors.py").touch()
+        assert isinstance(python(), Plain)
+
+
+def test_a_process_that_has_ended_has_not_waited():
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    ended.wait()
+    assert waited(ended.pid) == 0.0
+    assert waited(forks().pid) > 0.0
