@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
     *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "pipeline", "scaling"),
-    *("tables", "truth", "two-hosts", "virtual"),
+    *("setup", "tables", "truth", "two-hosts", "virtual"),
 )
 
 

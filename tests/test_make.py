@@ -3,10 +3,10 @@
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
+from tests import conftest
 from tests.conftest import ROOT, load_script
 
 
@@ -208,10 +208,10 @@ def test_ci_fails_with_any_of_its_commands(ci, target, tmp_path):
 
 
 def test_only_who_names_the_browser_tests_runs_them():
-    listed = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q"]
+    listed = conftest.python("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--collect-only", "-q")
     named, unnamed = (
         subprocess.run([*listed, *asked], cwd=ROOT, capture_output=True, text=True, timeout=100).stdout
-        for asked in (["tests/browser"], ["tests", "--ignore-glob=*/tests/test_*"])  # without what takes long to import
+        for asked in (["tests/browser"], ["tests", "--ignore-glob=tests/test_*"])  # without what takes long to import
     )
     assert "tests/browser/test_lesson_pages.py" in named
     assert "tests/browser" not in unnamed

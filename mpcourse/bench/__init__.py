@@ -8,6 +8,7 @@ from mpcourse.bench.large_batch import large_batch
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record, show
 from mpcourse.bench.scaling import scaling
+from mpcourse.bench.setup import setup
 from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
 from mpcourse.bench.two_hosts import two_hosts
@@ -21,6 +22,7 @@ BENCHMARKS = {
     "large-batch": large_batch,
     "pipeline": pipeline,
     "scaling": scaling,
+    "setup": setup,
     "tables": tables,
     "truth": truth,
     "two-hosts": two_hosts,
