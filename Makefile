@@ -17,7 +17,7 @@ comma := ,
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 # There from the beginning of a set-up to its end: what an interrupted one has left is made anew.
 UNDONE := $(VENV)/.unfinished
-FIRST_IMPORTS := import torch._dynamo, sklearn.datasets, matplotlib.pyplot, jupyterlab.labapp, ipykernel.kernelapp
+COMPILED := sklearn.datasets, matplotlib.pyplot, jupyterlab.labapp, ipykernel.kernelapp
 INSTALL := $(BIN)/python mpcourse/install.py -c constraints.txt
 # MPI=system is the one that is found without the wheels of the virtual environment, activated or not.
 OUTSIDE := $(subst $(abspath $(BIN)):,,$(PATH))
@@ -123,9 +123,10 @@ endif
 ifeq ($(MPI),system)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt --no-binary=mpi4py mpi4py
 endif
-	@$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]'
-	@# What Python compiles when a module is first imported, it compiles now.
-	@$(BIN)/python -c '$(FIRST_IMPORTS)'
+	@# What Python compiles when a module is first imported, it compiles now: torch while the rest is fetched.
+	@$(BIN)/python -c 'import torch._dynamo' 2>/dev/null & \
+	$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]' || exit 1; wait
+	@$(BIN)/python -c 'import $(COMPILED)'
 	@rm $(UNDONE)
 	@touch $@
 	@echo "The course is set up. make lab opens it."

@@ -56,5 +56,15 @@ def _address(root: Path, folder: Path, venv: str) -> float:
             time.sleep(0.01)
         return time.perf_counter() - start
     finally:
-        os.killpg(lab.pid, signal.SIGTERM)
-        lab.wait()
+        _end(lab)
+
+
+def _end(lab: subprocess.Popen) -> None:
+    """End JupyterLab, which overhears a signal that reaches it just after it has printed its address."""
+    for number in (*[signal.SIGTERM] * 10, signal.SIGKILL):
+        os.killpg(lab.pid, number)
+        try:
+            lab.wait(2)
+            return
+        except subprocess.TimeoutExpired:
+            continue
