@@ -9,6 +9,7 @@ from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.turns import loaded_torch
 
 NONE = np.empty(0, np.uint8)
+BYTES = (np.dtype(np.uint8), np.dtype(np.int8))  # what any memory may be sent as
 PLAIN = frozenset("?bBhHiIlLqQefdgFDG")  # dtypes that MPI has
 
 
@@ -22,7 +23,12 @@ class Counted(NamedTuple):
 
 def flat(spec: Any, writable: bool = False) -> np.ndarray:
     """The memory that `spec` means, as a 1-D array. Raises ClusterError for what is no buffer."""
-    if type(spec) is np.ndarray and (flags := spec.flags).c_contiguous and spec.dtype.char in PLAIN:  # as most are
+    if (
+        type(spec) is np.ndarray
+        and (flags := spec.flags).c_contiguous
+        and spec.dtype.char in PLAIN
+        and spec.dtype.isnative
+    ):  # as most are
         if writable and not flags.writeable:
             raise ClusterError("buffer", "this array is read-only: nothing can be received into it")
         return spec if spec.ndim == 1 else spec.reshape(-1)
@@ -44,6 +50,8 @@ def counted(spec: Any, writable: bool = False) -> Counted:
         raise ClusterError("buffer", f"a buffer is [data, count, datatype] or less, not a list of {len(spec)}")
     data, *rest = spec
     datatype = rest.pop() if rest and (isinstance(rest[-1], str) or hasattr(rest[-1], "typestr")) else None
+    if datatype is None and len(rest) > 1 and rest[-1] is None:
+        rest.pop()
     counts: Any = None
     displacements: Any = None
     if len(rest) == 2:
@@ -65,6 +73,12 @@ def counted(spec: Any, writable: bool = False) -> Counted:
 def _memory(data: Any, writable: bool) -> np.ndarray:
     if data is None or is_named(data, "BOTTOM"):
         return NONE
+    if is_named(data, "IN_PLACE"):
+        raise ClusterError(
+            "buffer",
+            "MPI.IN_PLACE takes the place of sendbuf, and recvbuf is the buffer (at the root of a scatter it is the "
+            "other way round)",
+        )
     if (torch := loaded_torch()) and isinstance(data, torch.Tensor):
         data = _of_tensor(data, torch.uint8, torch.bfloat16)
     elif not isinstance(data, np.ndarray):
@@ -76,6 +90,12 @@ def _memory(data: Any, writable: bool) -> np.ndarray:
                 f"{_a(type(data).__name__)} is no buffer: upper-case methods send memory such as numpy arrays, "
                 "lower-case ones send any object",
             ) from None
+    if not data.dtype.isnative:
+        raise ClusterError(
+            "buffer",
+            f"the bytes of {data.dtype.str} are in the other order than this machine's, and MPI does not turn them: "
+            'send x.astype(x.dtype.newbyteorder("="))',
+        )
     if data.dtype.kind in "OUSMmV":
         raise ClusterError("buffer", f"an array of {data.dtype} is no buffer of numbers: use the lower-case method")
     if not (data.flags.c_contiguous or data.flags.f_contiguous):
@@ -123,6 +143,11 @@ def blocks(buffer: Counted, size: int, what: str) -> list[np.ndarray]:
                 f"{what}: the piece of rank {rank} is elements {begin} to {begin + count - 1}, but it has {len(array)}",
             )
     return [array[b : b + c] for b, c in zip(begins, counts, strict=True)]
+
+
+def alike(sent: np.dtype, wanted: np.dtype) -> bool:
+    """Whether what was sent as one dtype may be received as the other."""
+    return (sent.kind, sent.itemsize) == (wanted.kind, wanted.itemsize) or sent in BYTES or wanted in BYTES
 
 
 def _begins(counts: Sequence[int]) -> list[int]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpcourse.virtual.cluster import speak
 from mpcourse.virtual.cluster.collective import Collectives
+from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.fast import sendrecv
 from mpcourse.virtual.cluster.meeting import line_of, meet
-from mpcourse.virtual.cluster.request import Line, Request, Status
+from mpcourse.virtual.cluster.request import Line, Prequest, Request, Status
 from mpcourse.virtual.cluster.speak import ANY_SOURCE, ANY_TAG, UNDEFINED, memory_of, pickled
 
 if TYPE_CHECKING:
@@ -64,7 +65,10 @@ class VirtualComm(Collectives):
         self.world.fail("misuse", f"rank {self.me} called Abort({errorcode})")
 
     def Free(self) -> None:
-        """Nothing is kept."""
+        """From now on this rank cannot use it."""
+        if self.context < self.world.size + 1:
+            self.world.fail("misuse", f"rank {self.me} frees {self.name}, which MPI has made and MPI frees")
+        self.__class__ = Freed  # type: ignore[assignment]
 
     Disconnect = Free
 
@@ -127,6 +131,22 @@ class VirtualComm(Collectives):
     ) -> NoReturn:  # fmt: skip
         raise AttributeError("virtual ranks have no Isendrecv: begin an Isend and an Irecv")
 
+    # -- persistent requests: the same message again and again --
+
+    def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        line = _line()
+        return Prequest(lambda: speak.send(self, "Send_init", memory_of(self, buf, False), dest, tag, line, False))
+
+    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        line = _line()
+        return Prequest(
+            lambda: speak.send(self, "Ssend_init", memory_of(self, buf, False), dest, tag, line, False, eager=-1)
+        )
+
+    def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
+        line = _line()
+        return Prequest(lambda: speak.irecv(self, "Recv_init", memory_of(self, buf, True), source, tag, line, False))
+
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         speak.probe(self, "Probe", source, tag, status)
         return True
@@ -187,7 +207,8 @@ class VirtualComm(Collectives):
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
         """By node, with COMM_TYPE_SHARED."""
-        return self._made("Split_type", (self.world.topology.node(self.me), key))
+        node = UNDEFINED if split_type == UNDEFINED else self.world.topology.node(self.me)
+        return self._made("Split_type", (node, key))
 
     def _made(self, name: str, told: tuple[int, int]) -> Any:
         def finish(given: list[Any]) -> tuple[int, list[Any]]:
@@ -203,3 +224,23 @@ class VirtualComm(Collectives):
             return COMM_NULL
         ranks = tuple(self.ranks[r] for r in members)
         return VirtualComm(self.world, context, ranks, members.index(self.rank))
+
+
+class Freed:
+    """What a communicator becomes by its Free: equal to MPI.COMM_NULL, and of no use."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        from mpcourse.virtual.cluster.mpi import COMM_NULL
+
+        return other is COMM_NULL or isinstance(other, Freed)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return "MPI.COMM_NULL"
+
+    def __getattr__(self, name: str) -> Any:
+        raise ClusterError("misuse", f"{name} of a communicator that was freed: free it when nobody needs it any more")

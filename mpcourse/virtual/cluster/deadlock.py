@@ -107,7 +107,7 @@ def _why(world: "World", waits: list[Wait], cycle: list[int]) -> str:
         return f"Rank {own.owner} {verb} itself and waits for it: its own part needs no message."
     for r in asked:  # a message is there, but with another tag
         if r.receives and not r.collective:
-            for s in world.mail.sends[r.comm.context, r.owner]:
+            for s in world.mail.boxes[r.comm.context, r.owner].messages():
                 if r.peer in (ANY, s.source):
                     return (
                         f"Rank {s.owner} sent with tag {s.tag} ({world.told(s.line)}), rank {r.owner} waits for tag "

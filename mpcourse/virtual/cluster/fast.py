@@ -36,13 +36,16 @@ def sendrecv(
         return False
     if type(sendtag) is not int or not 0 <= sendtag < 1 << 28 or world.failure is not None:
         return False
+    if world.turns.foreign(me):
+        return False
     context, target = comm.context, comm.ranks[dest]
-    waiting, there = mail.sends[context, me], (context, target)
-    if not waiting or mail.receives.get(there) or world.waiters[target].message or world.open[me]:
+    mine, theirs = mail.boxes[context, me], mail.boxes[context, target]
+    waiting = mine.sources.get(source)
+    if not waiting or theirs.exact or theirs.wild or world.waiters[target].message or world.open[me]:
         return False
     m = waiting[0]
     came, nbytes, room = m.data, m.nbytes, into.nbytes
-    if m.source != source or (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects or nbytes > room:
+    if (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects or nbytes > room:
         return False
     if not came.dtype is into.dtype is data.dtype or not into.ndim == data.ndim == 1:
         return False
@@ -62,14 +65,15 @@ def sendrecv(
     mail.messages += (m.owner, me, m.tag, nbytes, m.posted, start, end, m.line)
     if status is not None:
         status.source, status.tag, status.nbytes = source, m.tag, nbytes
-    del waiting[0]
+    mine.take(m)
 
     m.name, m.owner, m.source, m.dest, m.tag, m.line = "Sendrecv", me, rank, dest, sendtag, line
     m.data, m.nbytes, m.posted, m.request = data.copy(), (sent := data.nbytes), now, None
     busy = out[me]
     m.start = start = now if now > busy else busy
     m.end = out[me] = gone = start + link.latency + sent / link.bandwidth
-    mail.sends[there].append(m)
+    m.order = next(mail.order)
+    theirs.put(m)
 
     if nbytes == room:
         into[:] = came

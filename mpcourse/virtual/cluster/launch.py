@@ -99,6 +99,8 @@ def run(
     world.run(program)
     if world.errors:
         _report(world)
+    if world.failure is not None:  # told to a thread of a rank that itself said nothing afterwards
+        raise world.failure
     _left_over(world)
     return Run(world.results, list(world.clock), world)
 
@@ -135,7 +137,7 @@ def _left_over(world: World) -> None:
     if left:
         s = left[0]
         raise ClusterError("never received", f"{world.who(s)} was never received{_more(len(left))}")
-    opened = [q for requests in world.open for q in requests.values()]
+    opened = [q for requests in world.open for q in requests]
     if opened:
         q = opened[0]
         raise ClusterError(

@@ -1,17 +1,17 @@
 """Which send meets which receive, and what moves between them."""
 
+import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpcourse.virtual.cluster.buffers import alike
+from mpcourse.virtual.cluster.mailbox import ANY, Mailbox
 from mpcourse.virtual.cluster.request import Line, Request, Status, put
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
-
-ANY = -1  # a source or a tag that may be any
-BYTES = (np.dtype(np.uint8), np.dtype(np.int8))  # what any memory may be sent as
 
 
 class Message:
@@ -22,8 +22,8 @@ class Message:
     """
 
     __slots__ = (
-        "data", "dest", "eager", "end", "line", "name", "nbytes", "objects", "owner", "posted", "request", "source",
-        "start", "tag",
+        "data", "dest", "eager", "end", "line", "name", "nbytes", "objects", "order", "owner", "posted", "request",
+        "source", "start", "tag", "taken",
     )  # fmt: skip
 
     def __init__(
@@ -34,7 +34,8 @@ class Message:
         self.data, self.objects, self.posted = data, objects, posted
         self.nbytes = data.nbytes
         self.start = self.end = posted
-        self.eager = False
+        self.eager = self.taken = False
+        self.order = 0  # among all that was sent
         self.request: Request | None = None
 
 
@@ -47,99 +48,99 @@ class Mail:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        # By communicator and receiver, in the order of time.
-        self.sends: defaultdict[tuple[int, int], list[Message]] = defaultdict(list)
-        self.receives: defaultdict[tuple[int, int], list[Request]] = defaultdict(list)
+        self.boxes: defaultdict[tuple[int, int], Mailbox] = defaultdict(Mailbox)  # by communicator and receiver
+        self.order = itertools.count()
         self.messages: list[Any] = []
 
     def send(self, m: Message, context: int, target: int, keeps: bool, ready: bool = False) -> None:
         """Send `m` to rank `target` of the world. keeps: its data may change before it is received."""
-        world, tag, source, key = self.world, m.tag, m.source, (context, target)
+        world, box = self.world, self.boxes[context, target]
         world.vain = 0
         if m.eager:
             m.start, m.end = world.wires.leave(m.owner, target, m.nbytes, m.posted)
-        for at, r in enumerate(self.receives[key]):
-            if r.tag == tag or r.tag == ANY:
-                if r.peer == source:
-                    del self.receives[key][at]
-                    self._meet(m, r)
-                    return
-                if r.peer == ANY:
-                    # Somebody who runs later may still say something earlier: who comes first is seen when it is time.
-                    world.wake_for(r, m.posted)
-                    break
-        else:
-            if ready:
-                world.fail("misuse", f"{world.who(m)}: a ready send needs a receive that waits already, and none does")
+        r = box.receiver(m.source, m.tag)
+        if r is not None and r.peer != ANY:
+            box.forget(r)
+            self._meet(m, r)
+            return
+        if r is not None:
+            # Somebody who runs later may still say something earlier: who comes first is seen when it is time.
+            world.wake_for(r, m.posted)
+        elif ready:
+            world.fail("misuse", f"{world.who(m)}: a ready send needs a receive that waits already, and none does")
         if keeps and not m.objects:
             m.data = m.data.copy()
-        self.sends[key].append(m)
+        m.order = next(self.order)
+        box.put(m)
         waiting = world.waiters[target].message
         if waiting is not None and waiting[0] == context and _fits(m, *waiting[1:]):
             world.push(self._there(m, target), target)
 
     def take(self, context: int, rank: int, source: int, tag: int) -> Message | None:
         """The first message that a receive from `source` gets, if it is there."""
-        waiting = self.sends[context, rank]
-        for at, m in enumerate(waiting):
-            if m.source == source and (tag == m.tag or tag == ANY):
-                del waiting[at]
-                return m
-        return None
+        box = self.boxes[context, rank]
+        if (m := box.first(source, tag)) is not None:
+            box.take(m)
+        return m
 
     def receive(self, r: Request) -> None:
         """Begin to receive."""
         self.world.vain = 0
+        box = self.boxes[r.comm.context, r.owner]
+        r.order = next(self.order)
         if r.peer == ANY:
             r.from_any = True
-            self.receives[r.comm.context, r.owner].append(r)
+            box.wait(r)
             self.choose(r)
             return
-        receives = self.receives[r.comm.context, r.owner]
-        for earlier in [q for q in receives if q.from_any]:  # they have the first choice
-            self.choose(earlier)
+        if any(box.sources.values()):
+            for earlier in [q for q in box.wild if q.from_any]:  # they have the first choice
+                self.choose(earlier)
         m = self.take(r.comm.context, r.owner, r.peer, r.tag)
         if m is None:
-            receives.append(r)
+            box.wait(r)
         else:
             self._meet(m, r)
+
+    def forget(self, r: Request) -> None:
+        """A receive is given up."""
+        self.boxes[r.comm.context, r.owner].forget(r)
 
     def choose(self, r: Request, now: float | None = None) -> None:
         """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock.
 
         A message goes to the first receive that it fits, in the order in which they began, whichever was asked about.
         """
-        key = (r.comm.context, r.owner)
-        receives, sends = self.receives[key], self.sends[key]
+        box = self.boxes[r.comm.context, r.owner]
         if r.end is not None and now is not None:  # what woke it may be for the next one
-            r = next((q for q in receives if q.from_any), r)
+            r = box.from_any() or r
         while r.end is None:
-            fitting = [m for m in sends if r.tag in (ANY, m.tag)]
-            if not fitting:
+            m = box.first(ANY, r.tag)
+            if m is None:
                 return
-            m = min(fitting, key=lambda m: m.posted)
             if m.posted > (self.world.clock[r.owner] if now is None else now):
                 self.world.wake_for(r, m.posted)
                 return
-            first = next(q for q in receives if q.peer in (ANY, m.source) and q.tag in (ANY, m.tag))
-            sends.remove(m)
-            receives.remove(first)
+            first = box.receiver(m.source, m.tag)
+            assert first is not None
+            box.take(m)
+            box.forget(first)
             self._meet(m, first)
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""
         now = self.world.clock[rank]
-        there = [m for m in self.sends[context, rank] if _fits(m, source, tag) and self._there(m, rank) <= now]
+        there = [m for m in self.boxes[context, rank].firsts(tag, source) if self._there(m, rank) <= now]
         if not there:
             return False
         if status is not None:
-            m = min(there, key=lambda m: m.posted)  # as a receive from any source chooses
+            m = min(there, key=lambda m: (m.posted, m.order))  # as a receive from any source chooses
             status.source, status.tag, status.nbytes = m.source, m.tag, m.nbytes
         return True
 
     def soonest(self, context: int, rank: int, source: int, tag: int) -> float | None:
         """When the first of such messages can be found; None while none was sent."""
-        found = [self._there(m, rank) for m in self.sends[context, rank] if _fits(m, source, tag)]
+        found = (self._there(m, rank) for m in self.boxes[context, rank].firsts(tag, source))
         return min(found, default=None)
 
     def move(self, m: Message, rank: int, posted: float) -> float:
@@ -167,8 +168,7 @@ class Mail:
         if into is None or not m.nbytes:
             return
         sent, wanted = m.data.dtype, into.dtype
-        alike = (sent.kind, sent.itemsize) == (wanted.kind, wanted.itemsize) or sent in BYTES or wanted in BYTES
-        if not alike:
+        if not alike(sent, wanted):
             self.world.fail(
                 "datatypes",
                 f"{say(r)} expects {wanted}, {say(m)} sent {sent}: MPI moves bytes and converts nothing, so both must "
@@ -182,7 +182,7 @@ class Mail:
 
     def left(self) -> list[Message]:
         """What nobody has received."""
-        return [m for waiting in self.sends.values() for m in waiting]
+        return sorted((m for box in self.boxes.values() for m in box.messages()), key=lambda m: m.order)
 
     def _there(self, m: Message, target: int) -> float:
         """When a probe can find a message."""

@@ -87,6 +87,8 @@ def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agree
     blocking = not name.startswith("I")
     if not blocking and isinstance(sent, np.ndarray):
         sent = sent if name == "Ibcast" and agreed["root"] != comm.rank else sent.copy()
+    elif not blocking:
+        sent = [piece.copy() for piece in sent]
 
     def done(given: list[Any]) -> tuple[int, list[Any]]:
         nbytes = max((_size(s) for s, _ in given), default=0)
@@ -137,7 +139,7 @@ def begin(
     meeting = world.meetings.setdefault(key, Meeting(name, agreed, q))
     meeting.arrive(comm.rank, q, agreed, given, key[1])
     if not blocking:
-        world.open[rank][id(q)] = q
+        world.open[rank].add(q)
     if len(meeting.arrived) == comm.size:
         del world.meetings[key]
         try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.errors import ClusterError as Exception  # noqa: A004  mpi4py's name
-from mpcourse.virtual.cluster.request import NoRequest, Request, Status
+from mpcourse.virtual.cluster.request import NOTHING, Prequest, Request, Status
 
 # The numbers that MPICH has for these, so that those of a real MPI module are understood, too.
 ANY_SOURCE, ANY_TAG, PROC_NULL, ROOT, UNDEFINED = -2, -1, -1, -3, -32766
@@ -30,18 +30,44 @@ class _Named:
         return f"MPI.{self.name}"
 
 
-IN_PLACE, COMM_NULL, BOTTOM = map(_Named, ("IN_PLACE", "COMM_NULL", "BOTTOM"))
-REQUEST_NULL = NoRequest()
+class _Null(_Named):
+    """No communicator: what Split gives to a rank that is in none."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other).__name__ == "Freed" and not other)
+
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Exception("misuse", f"{name} of MPI.{self.name}: this rank is in no communicator that was made here")
+
+
+IN_PLACE, BOTTOM = map(_Named, ("IN_PLACE", "BOTTOM"))
+COMM_NULL = _Null("COMM_NULL")
+REQUEST_NULL = NOTHING
 
 
 class Op(_Named):
-    """A reduction. Called with two objects it combines them; `arrays` combines two numpy arrays."""
+    """A reduction. Called with two objects it combines them; `arrays` combines two numpy arrays of one dtype.
+
+    kinds: of numpy's dtypes, those on which MPI defines it (MPI 4.1, section 6.9.2).
+    """
 
     def __init__(
-        self, name: str, objects: Callable[[Any, Any], Any], arrays: Callable[..., Any] | None, commute: bool = True
+        self,
+        name: str,
+        objects: Callable[[Any, Any], Any],
+        arrays: Callable[..., Any] | None,
+        commute: bool = True,
+        kinds: str = "biufc",
     ) -> None:
         super().__init__(name)
-        self.objects, self.arrays, self.commute = objects, arrays, commute
+        self.objects, self.arrays, self.commute, self.kinds = objects, arrays, commute, kinds
 
     def __call__(self, x: Any, y: Any) -> Any:
         return self.objects(x, y)
@@ -73,16 +99,21 @@ def _located(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     return choose
 
 
-SUM = Op("SUM", lambda x, y: x + y, np.add)
-PROD = Op("PROD", lambda x, y: x * y, np.multiply)
-MAX = Op("MAX", lambda x, y: y if y > x else x, np.maximum)
-MIN = Op("MIN", lambda x, y: y if y < x else x, np.minimum)
-LAND = Op("LAND", lambda x, y: bool(x) & bool(y), np.logical_and)
-LOR = Op("LOR", lambda x, y: bool(x) | bool(y), np.logical_or)
-LXOR = Op("LXOR", lambda x, y: bool(x) ^ bool(y), np.logical_xor)
-BAND = Op("BAND", lambda x, y: x & y, np.bitwise_and)
-BOR = Op("BOR", lambda x, y: x | y, np.bitwise_or)
-BXOR = Op("BXOR", lambda x, y: x ^ y, np.bitwise_xor)
+def _logical(combine: Callable[..., Any]) -> Callable[..., Any]:
+    """On numbers, 0 is false and the result is 0 or 1, of the same dtype."""
+    return lambda x, y: combine(x, y).astype(x.dtype)
+
+
+SUM = Op("SUM", lambda x, y: x + y, np.add, kinds="iufc")
+PROD = Op("PROD", lambda x, y: x * y, np.multiply, kinds="iufc")
+MAX = Op("MAX", lambda x, y: y if y > x else x, np.maximum, kinds="iuf")
+MIN = Op("MIN", lambda x, y: y if y < x else x, np.minimum, kinds="iuf")
+LAND = Op("LAND", lambda x, y: bool(x) & bool(y), _logical(np.logical_and), kinds="biu")
+LOR = Op("LOR", lambda x, y: bool(x) | bool(y), _logical(np.logical_or), kinds="biu")
+LXOR = Op("LXOR", lambda x, y: bool(x) ^ bool(y), _logical(np.logical_xor), kinds="biu")
+BAND = Op("BAND", lambda x, y: x & y, np.bitwise_and, kinds="iu")
+BOR = Op("BOR", lambda x, y: x | y, np.bitwise_or, kinds="iu")
+BXOR = Op("BXOR", lambda x, y: x ^ y, np.bitwise_xor, kinds="iu")
 MAXLOC = Op("MAXLOC", _located(lambda x, y: x > y), None)
 MINLOC = Op("MINLOC", _located(lambda x, y: x < y), None)
 
@@ -142,9 +173,33 @@ def datatype_of(dtype: np.dtype) -> Datatype:
 
 
 def Wtime() -> float:
-    """Seconds on the clock of the rank that asks."""
+    """Seconds on the clock of the rank that asks. Who asks twice, and did nothing in between, waits for time to pass:
+    that takes a moment, as a real clock's tick.
+    """
     at = _world.here()
-    return at.clock[at.current]
+    return at.time(at.current)
+
+
+def Wtick() -> float:
+    """Seconds of that moment."""
+    return _world.ASKING
+
+
+def Get_version() -> tuple[int, int]:
+    """Of the standard, whose calls these are."""
+    return 4, 1
+
+
+def Get_library_version() -> str:
+    return "mpcourse's virtual ranks"
+
+
+def Init() -> None:
+    """Virtual ranks have begun already."""
+
+
+def Finalize() -> None:
+    """They end when their program returns."""
 
 
 def Get_processor_name() -> str:
@@ -197,4 +252,4 @@ def as_mpi4py() -> Iterator[types.ModuleType]:
 
 
 __all__ = [name for name in globals() if not name.startswith("_")]
-__all__ += ["Request", "Status", "Exception"]
+__all__ += ["Request", "Prequest", "Status", "Exception"]

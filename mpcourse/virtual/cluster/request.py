@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.several import Several
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
 
+UNDEFINED = -32766  # MPICH's number
 Line = tuple[CodeType, int]  # a function, and where in it: the number of the line is looked up when it is asked for
 
 
@@ -19,7 +20,7 @@ class Status:
     """Of a message that was received or found: its source and tag, and its length."""
 
     def __init__(self) -> None:
-        self.source, self.tag, self.error, self.nbytes = -2, -1, 0, 0
+        self.source, self.tag, self.error, self.nbytes, self.cancelled = -2, -1, 0, 0, False
 
     def Get_source(self) -> int:
         return self.source
@@ -31,42 +32,68 @@ class Status:
         return self.error
 
     def Get_count(self, datatype: Any = None) -> int:
-        """Elements of `datatype`; None: bytes."""
-        return self.nbytes // (1 if datatype is None else datatype.Get_size())
+        """Elements of `datatype`, MPI.UNDEFINED where the bytes are no whole number of them; None: bytes."""
+        count, rest = divmod(self.nbytes, 1 if datatype is None else datatype.Get_size())
+        return UNDEFINED if rest else count
 
     Get_elements = Get_count
 
     def Is_cancelled(self) -> bool:
-        return False
+        return self.cancelled
+
+    def Set_source(self, source: int) -> None:
+        self.source = source
+
+    def Set_tag(self, tag: int) -> None:
+        self.tag = tag
+
+    def Set_error(self, error: int) -> None:
+        self.error = error
 
     @property
     def count(self) -> int:
         return self.nbytes
 
 
-class Request:
+class Request(Several):
     """A send, a receive or a collective call that one rank has begun. mpi4py's methods.
 
-    end: when it is done, on the cluster's clock; None while nobody knows.
+    end: when it is done, on the cluster's clock; None while nobody knows. over: its rank knows that it is done; from
+    then on it is false, and equal to MPI.REQUEST_NULL, as one that was never begun: `Request()`.
     """
 
     # What most requests never have is not given to each: tens of thousands are made.
     end: float | None = None
-    over = collective = awaited = from_any = False
-    source, tag_found = -2, -1
+    over = collective = awaited = from_any = cancelled = False
+    source, tag_found, order = -2, -1, 0
     data: Any = None  # what is sent, or what came and is not handed over yet
     deliver: Callable[[], None] | None = None
 
     def __init__(
-        self, world: "World", comm: Any, name: str, peer: int, tag: int, array: np.ndarray | None, objects: bool,
-        receives: bool, blocking: bool, line: Line,
+        self, world: "World | None" = None, comm: Any = None, name: str = "", peer: int = -1, tag: int = -1,
+        array: np.ndarray | None = None, objects: bool = False, receives: bool = False, blocking: bool = False,
+        line: Line | None = None,
     ) -> None:  # fmt: skip
+        if world is None:  # mpi4py's Request()
+            self.over, self.receives = True, False
+            return
         self.world, self.comm, self.name, self.line = world, comm, name, line
         self.owner = owner = comm.me
         self.peer, self.tag, self.array, self.objects = peer, tag, array, objects
         self.receives, self.blocking = receives, blocking
         self.nbytes = 0 if array is None else array.nbytes
         self.posted = world.clock[owner]
+
+    def __bool__(self) -> bool:
+        return not self.over
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Request) and not self and not other)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<the request of {self.call}>" if self else "MPI.REQUEST_NULL"
 
     @property
     def call(self) -> str:
@@ -75,99 +102,66 @@ class Request:
             return f"{self.name}()"
         return told_call(self.name, "source" if self.receives else "dest", self.peer, self.tag)
 
+    @property
+    def begun(self) -> "Request":
+        """What is under way: itself; of a persistent request, what its Start has begun."""
+        return self
+
     # -- mpi4py's methods --
 
     def Wait(self, status: Status | None = None) -> bool:
-        self.world.wait(self.owner, (self,))
-        self._complete(status)
+        self.wait(status)
         return True
 
     def wait(self, status: Status | None = None) -> Any:
-        self.world.wait(self.owner, (self,))
-        return self._complete(status)
+        q = self.begun
+        if not q.over:
+            q.world.wait(q.owner, (q,))
+        return q._complete(status)
 
     def Test(self, status: Status | None = None) -> bool:
         return self.test(status)[0]
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
-        if self.over or self.world.poll(self.owner, self.is_done, self.call):
-            return True, self._complete(status)
+        q = self.begun
+        if q.over or q.world.poll(q.owner, q.is_done, q.call):
+            return True, q._complete(status)
         return False, None
+
+    def Get_status(self, status: Status | None = None) -> bool:
+        """Whether it is done; unlike Test it leaves the request as it is."""
+        q = self.begun
+        done = q.over or q.world.poll(q.owner, q.is_done, q.call)
+        if done and status is not None:
+            q._tell(status)
+        return done
+
+    get_status = Get_status
 
     def Free(self) -> None:
         """Nobody will wait for it. Raises ClusterError where it may still be under way."""
-        if not self.over and not self.is_done():
+        if self.over:
+            return
+        if not self.is_done():
             self.world.fail(
                 "never waited",
                 f"{self.world.who(self)} was freed and not waited for: nobody knows when its buffer may be used again",
             )
-        self.world.open[self.owner].pop(id(self), None)
+        self.world.open[self.owner].remove(self)
         self.over = True
 
     def Cancel(self) -> None:
-        raise ClusterError("misuse", "virtual ranks do not cancel requests")
+        """Give up a receive whose message has not come. It is still to be waited for."""
+        q = self.begun
+        if q.over or q.end is not None:
+            return  # too late
+        if not q.receives or q.collective:
+            q.world.fail("misuse", f"{q.world.who(q)}: virtual ranks cancel receives only, as MPI 4.1 recommends")
+        q.world.mail.forget(q)
+        q.cancelled, q.data, q.nbytes = True, None, 0
+        q.world.settle(q, q.world.clock[q.owner])
 
-    @classmethod
-    def Waitall(cls, requests: Sequence["Request"], statuses: list[Status] | None = None) -> bool:
-        cls.waitall(requests, statuses)
-        return True
-
-    @classmethod
-    def waitall(cls, requests: Sequence["Request"], statuses: list[Status] | None = None) -> list[Any]:
-        if alive := tuple(q for q in requests if not q.over):
-            alive[0].world.wait(alive[0].owner, alive)
-        return [q._complete(_status(statuses, i)) for i, q in enumerate(requests)]
-
-    @classmethod
-    def Waitany(cls, requests: Sequence["Request"], status: Status | None = None) -> int:
-        return cls.waitany(requests, status)[0]
-
-    @classmethod
-    def waitany(cls, requests: Sequence["Request"], status: Status | None = None) -> tuple[int, Any]:
-        alive = tuple(q for q in requests if not q.over)
-        if not alive:
-            return -32766, None
-        alive[0].world.wait(alive[0].owner, alive, first=True)
-        done = min((q for q in alive if q.is_done()), key=lambda q: (q.end, requests.index(q)))
-        return requests.index(done), done._complete(status)
-
-    @classmethod
-    def Waitsome(cls, requests: Sequence["Request"], statuses: list[Status] | None = None) -> list[int] | None:
-        alive = tuple(q for q in requests if not q.over)
-        if not alive:
-            return None
-        alive[0].world.wait(alive[0].owner, alive, first=True)
-        done = [i for i, q in enumerate(requests) if not q.over and q.is_done()]
-        for at, i in enumerate(done):
-            requests[i]._complete(_status(statuses, at))
-        return done
-
-    @classmethod
-    def Testall(cls, requests: Sequence["Request"], statuses: list[Status] | None = None) -> bool:
-        return cls.testall(requests, statuses)[0]
-
-    @classmethod
-    def testall(
-        cls, requests: Sequence["Request"], statuses: list[Status] | None = None
-    ) -> tuple[bool, list[Any] | None]:
-        def all_done() -> bool:
-            return all(q.over or q.is_done() for q in requests)
-
-        alive = [q for q in requests if not q.over]
-        if alive and not alive[0].world.poll(alive[0].owner, all_done, "Testall()"):
-            return False, None
-        return True, [q._complete(_status(statuses, i)) for i, q in enumerate(requests)]
-
-    @classmethod
-    def Testany(cls, requests: Sequence["Request"], status: Status | None = None) -> tuple[int, bool]:
-        alive = [q for q in requests if not q.over]
-        if not alive:
-            return -32766, True
-        if not alive[0].world.poll(alive[0].owner, lambda: any(q.is_done() for q in alive), "Testany()"):
-            return -32766, False
-        done = min((q for q in alive if q.is_done()), key=lambda q: (q.end, requests.index(q)))
-        done._complete(status)
-        return requests.index(done), True
+    cancel = Cancel
 
     # -- the cluster's side --
 
@@ -175,14 +169,24 @@ class Request:
         """Whether it is over by now, on its rank's clock."""
         return self.end is not None and self.end <= self.world.clock[self.owner]
 
+    def _tell(self, status: Status) -> None:
+        """What a status says of it: nothing, of one that is over already."""
+        if self.over:
+            status.source, status.tag, status.nbytes, status.cancelled = -2, -1, 0, False
+        elif self.receives:
+            status.source, status.tag, status.nbytes = self.source, self.tag_found, self.nbytes
+            status.cancelled = self.cancelled
+
     def _complete(self, status: Status | None) -> Any:
         """Hand over what came, once. The object of a lower-case receive."""
-        if status is not None and self.receives:
-            status.source, status.tag, status.nbytes = self.source, self.tag_found, self.nbytes
+        if status is not None and (self.receives or self.over):
+            self._tell(status)
         if self.over:
             return None
         self.over = True
-        self.world.open[self.owner].pop(id(self), None)
+        self.world.open[self.owner].remove(self)
+        if self.cancelled:
+            return None
         if self.deliver is not None:
             self.deliver()
         elif self.receives:
@@ -200,26 +204,44 @@ class Request:
         return None
 
 
-class NoRequest(Request):
-    """MPI.REQUEST_NULL, which stands in a list for a request that is over: whoever waits for it need not wait."""
+class Prequest(Request):
+    """A persistent request: `begin` begins it, as often as Start is called. Between two Starts it is inactive."""
 
-    over = True
-    receives = False
+    def __init__(self, begin: Callable[[], Request]) -> None:
+        super().__init__()
+        self.begin = begin
+        self.active = NOTHING
+        self.freed = False
 
-    def __init__(self) -> None:
-        """It belongs to no rank."""
+    @property
+    def begun(self) -> Request:
+        return self.active
+
+    def __bool__(self) -> bool:
+        return not self.freed
 
     def __repr__(self) -> str:
-        return "MPI.REQUEST_NULL"
+        return "<a persistent request>" if self else "MPI.REQUEST_NULL"
 
-    def Wait(self, status: Status | None = None) -> bool:
-        return True
+    def Start(self) -> None:
+        """Begin it. Raises ClusterError while the last one is under way."""
+        if not self.active.over:
+            q = self.active
+            q.world.fail("misuse", f"{q.world.who(q)} is started again before its Wait")
+        self.active = self.begin()
 
-    def wait(self, status: Status | None = None) -> Any:
-        return None
+    @classmethod
+    def Startall(cls, requests: "Sequence[Prequest]") -> None:
+        for each in requests:
+            each.Start()
 
     def Free(self) -> None:
-        """There is nothing to free."""
+        """It is not used again."""
+        self.active.Free()
+        self.freed = True
+
+
+NOTHING = Request()  # MPI.REQUEST_NULL
 
 
 def told_call(name: str, what: str, peer: int, tag: int) -> str:
@@ -236,7 +258,3 @@ def put(source: np.ndarray, target: np.ndarray) -> None:
         target[: source.size] = source
     else:
         target.view(np.uint8)[: source.nbytes] = source.view(np.uint8)
-
-
-def _status(statuses: list[Status] | None, at: int) -> Status | None:
-    return statuses[at] if statuses is not None and at < len(statuses) else None

@@ -51,7 +51,7 @@ def send(
     if not blocking:
         assert q is not None
         q.data = m.data  # to tell, in its Wait, whether it was changed
-        world.open[me][id(q)] = q
+        world.open[me].add(q)
         return q
     if q is not None:
         world.wait(me, (q,))
@@ -72,8 +72,10 @@ def exchange(
 ) -> Any:
     """Send and receive at once. The send ends whatever its receiver does, so a rank need not wait for its turn."""
     world, me = comm.world, comm.me
-    if world.ordered or world.failure is not None:
+    if world.ordered:
         world.begin(me)
+    else:
+        world.mine(me)
     peer = peer_of(comm, name, "dest", dest)
     if into is not None and np.may_share_memory(data, into) and source != PROC_NULL != peer:
         text = f"{name} sends and receives the same memory: take two arrays, or Sendrecv_replace"
@@ -158,12 +160,13 @@ def irecv(
     else:
         world.mail.receive(r)
     if not blocking:
-        world.open[r.owner][id(r)] = r
+        world.open[r.owner].add(r)
     return r
 
 
 def probe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status | None) -> None:
     if source == PROC_NULL:
+        _nobody(status)
         return
     rank, wanted, told = wanted_by(comm, name, source, tag)
     comm.world.begin(rank)
@@ -172,20 +175,28 @@ def probe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status 
 
 
 def iprobe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status | None) -> bool:
+    if source == PROC_NULL:
+        _nobody(status)
+        return True
     rank, (context, peer, wanted), told = wanted_by(comm, name, source, tag)
     return comm.world.poll(rank, lambda: comm.world.mail.find(context, rank, peer, wanted, status), told)
 
 
+def _nobody(status: Status | None) -> None:
+    """What a status tells of a message from MPI.PROC_NULL."""
+    if status is not None:
+        status.source, status.tag, status.nbytes = PROC_NULL, ANY_TAG, 0
+
+
 def _alone(world: "World", call: Request | Message, me: int, array: np.ndarray, receives: bool) -> None:
     """Fail where `array` is written into while another request of rank `me` uses it, or read while one writes."""
-    for q in world.open[me].values():
-        if (receives or q.receives) and q.array is not None and not q.over and np.may_share_memory(q.array, array):
-            verb = "receives into" if receives else "sends"
-            world.fail(
-                "changed",
-                f"{world.who(call)} {verb} memory which {world.who(q)} is still using: wait for that one first, or "
-                "take another buffer",
-            )
+    if (q := world.open[me].using(array, receives)) is not None:
+        verb = "receives into" if receives else "sends"
+        world.fail(
+            "changed",
+            f"{world.who(call)} {verb} memory which {world.who(q)} is still using: wait for that one first, or "
+            "take another buffer",
+        )
 
 
 def wanted_by(comm: "VirtualComm", name: str, source: int, tag: int) -> tuple[int, tuple[int, int, int], str]:

@@ -5,6 +5,7 @@ rank has its own as a process has, and may wait for a message in the middle of a
 """
 
 import _thread
+import random
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +28,7 @@ class Turns:
         Returns when somebody gives the turn to HUB. interrupted: told of a Ctrl-C, after which ranks are to end by
         themselves; the second Ctrl-C does not wait for that.
         """
+        self.idents = [0] * size
         self.locks = [_thread.allocate_lock() for _ in range(size + 1)]  # the last is the hub's
         for lock in self.locks:
             lock.acquire()
@@ -34,6 +36,7 @@ class Turns:
         grad = torch is not None and torch.is_grad_enabled()
 
         def main(rank: int) -> None:
+            self.idents[rank] = _thread.get_ident()
             self.locks[rank].acquire()
             if torch is not None:
                 torch.set_grad_enabled(grad)
@@ -51,6 +54,10 @@ class Turns:
         for thread in threads:
             thread.join()
 
+    def foreign(self, rank: int) -> bool:
+        """Whether another thread than that of rank `rank` asks this."""
+        return self.idents[rank] != _thread.get_ident()
+
     def switch(self, me: int, to: int) -> None:
         """Let rank `to` go on; returns when somebody lets `me` go on."""
         self.locks[to].release()
@@ -64,20 +71,23 @@ def loaded_torch() -> Any:
 
 
 class Numbers:
-    """Random numbers of torch and numpy, which each rank has for itself as a process has."""
+    """Random numbers of torch, numpy and Python, which each rank has for itself as a process has."""
 
     def __init__(self, size: int) -> None:
         torch = loaded_torch()
         self.states = [torch and torch.default_generator.get_state()] * size  # torch's begin alike, numpy's do not
         seeds = np.random.SeedSequence(torch.initial_seed() if torch else DEFAULT_SEED).spawn(size)
         self.numpy: list[Any] = [np.random.MT19937(seed) for seed in seeds]
+        self.python = [random.Random(int(seed.generate_state(1)[0])).getstate() for seed in seeds]
 
     def leave(self, rank: int) -> None:
+        self.python[rank] = random.getstate()
         if torch := loaded_torch():
             self.states[rank] = torch.default_generator.get_state()
 
     def enter(self, rank: int) -> None:
         self.give_back(rank)
+        random.setstate(self.python[rank])
         np.random.mtrand.set_bit_generator(self.numpy[rank])
 
     def give_back(self, rank: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpcourse.virtual.cluster.buffers import blocks, counted, flat, is_named
+from mpcourse.virtual.cluster.buffers import alike, blocks, counted, flat, is_named
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.meeting import Pairs, line_of, memory
 
@@ -42,10 +42,11 @@ def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
     array = pieces[root] if in_place(recvbuf) and comm.rank == root else checked(comm, flat, recvbuf, True)
 
     def finish(given: list[Any]) -> list[Pairs]:
-        fit(name, given[root][1], [a for a, _ in given], root)
-        return [[(a, piece)] for (a, _), piece in zip(given, given[root][1], strict=True)]
+        sent = given[root][0]
+        fit(name, sent, [into for _, into in given], root)
+        return [[(into, piece)] for (_, into), piece in zip(given, sent, strict=True)]
 
-    return memory(comm, name, array, pieces, finish, root=root, dtype=str(array.dtype))
+    return memory(comm, name, pieces, array, finish, root=root, dtype=str(array.dtype))
 
 
 def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
@@ -82,11 +83,9 @@ def reduce(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int 
     own = in_place(sendbuf) and receives
     array = into if own else checked(comm, flat, sendbuf)
     assert array is not None
-    if into is not None and len(into) != len(array):
-        wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
-    if into is not None and not own and np.shares_memory(into, array):
-        wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE in place of sendbuf")
-    combine = arrays(comm, name, op)
+    if into is not None and not own:
+        apart(comm, name, array, into)
+    combine = arrays(comm, name, op, array.dtype)
 
     def finish(given: list[Any]) -> list[Pairs]:
         total = functools.reduce(combine, [a for a, _ in given]) if comm.size > 1 else given[0][0].copy()
@@ -101,7 +100,8 @@ def reduce(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int 
 def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts: Any, op: Any) -> Any:
     into = checked(comm, flat, recvbuf, True)
     array = into if in_place(sendbuf) else checked(comm, flat, sendbuf)
-    combine = arrays(comm, name, op)
+    combine = arrays(comm, name, op, array.dtype)
+    same_dtype(comm, name, array, into)
     counts = recvcounts
     if counts is None and name.lower().endswith("reduce_scatter"):
         counts = comm.allgather(len(into))  # as mpi4py does
@@ -122,7 +122,9 @@ def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts:
 def scan(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any) -> Any:
     into = checked(comm, flat, recvbuf, True)
     array = into if in_place(sendbuf) else checked(comm, flat, sendbuf)
-    combine = arrays(comm, name, op)
+    if not in_place(sendbuf):
+        apart(comm, name, array, into)
+    combine = arrays(comm, name, op, array.dtype)
     skip = int("ex" in name.lower())  # Exscan leaves a rank's own part out
 
     def finish(given: list[Any]) -> list[Pairs]:
@@ -150,8 +152,33 @@ def wrong(comm: Any, kind: str, text: str) -> Any:
     comm.world.fail(kind, f"rank {comm.me}, {comm.world.told(line_of())}: {text}")
 
 
+def same_dtype(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
+    if array.dtype != into.dtype:
+        wrong(
+            comm,
+            "datatypes",
+            f"{name}: sendbuf is {array.dtype} and recvbuf {into.dtype}: MPI converts nothing, so both must be of one "
+            "datatype",
+        )
+
+
+def apart(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
+    """Whether a reduction can go from `array` to `into`, two buffers of one rank."""
+    same_dtype(comm, name, array, into)
+    if len(into) != len(array):
+        wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
+    if np.shares_memory(into, array):
+        wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE in place of sendbuf")
+
+
 def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> None:
     for r, (a, b) in enumerate(zip(sent, into, strict=True)):
+        if a.nbytes and not alike(a.dtype, b.dtype):
+            raise ClusterError(
+                "datatypes",
+                f"{name}: rank {r}'s piece is {a.dtype}, and the place for it {b.dtype} (rank {at}): MPI moves bytes "
+                "and converts nothing, so both must be of one datatype",
+            )
         if a.nbytes != b.nbytes:
             raise ClusterError(
                 "counts",
@@ -160,13 +187,26 @@ def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> N
             )
 
 
-def arrays(comm: Any, name: str, op: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def arrays(comm: Any, name: str, op: Any, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     op = operation(op)
     if getattr(op, "arrays", None) is None:
         wrong(
             comm, "misuse", f"{name}: {op} is no operation on virtual ranks' buffers: from mpcourse.virtual import MPI"
         )
+    if dtype.kind not in op.kinds:
+        wrong(comm, "misuse", f"{name}: MPI has no {op.name} of {dtype}{instead(op.name, dtype)}")
     return op.arrays
+
+
+def instead(op: str, dtype: np.dtype) -> str:
+    """What is likely meant where MPI does not define an operation on a dtype."""
+    if dtype.kind == "b":
+        return ": truth values go by LAND, LOR and LXOR, or count them as integers, x.astype(int)"
+    if op in ("LAND", "LOR", "LXOR"):
+        return ": it is of truth values and integers, e.g. x != 0"
+    if op in ("BAND", "BOR", "BXOR"):
+        return ": it is of integers"
+    return ": complex numbers have no order"
 
 
 def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
@@ -177,8 +217,8 @@ def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
 
 
 def in_place(buf: Any) -> bool:
-    """Whether it is MPI.IN_PLACE, ours or a real one."""
-    return is_named(buf, "IN_PLACE")
+    """Whether it is MPI.IN_PLACE, ours or a real one, or None, which mpi4py takes for it."""
+    return buf is None or is_named(buf, "IN_PLACE")
 
 
 def operation(op: Any) -> Any:

@@ -7,6 +7,7 @@ deterministic, and when nobody can go on, that is a deadlock and not a slow run.
 
 import heapq
 import itertools
+import random
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -16,13 +17,17 @@ import numpy as np
 
 from mpcourse.virtual.cluster.errors import ClusterError, RankFailed
 from mpcourse.virtual.cluster.mail import Mail, Message
+from mpcourse.virtual.cluster.open import Open
 from mpcourse.virtual.cluster.request import Line, Request, told_call
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.turns import HUB, Numbers, Turns
 from mpcourse.virtual.line import told as told_line
 
 ASKING = 1e-7  # seconds of one Test or Iprobe
-MOST_VAIN = 2000  # how often a rank may ask while nobody says anything, before that counts as waiting
+# Who does nothing else than ask, and has asked as long as the first, asks less often, by the second of that time: half
+# a minute of asking would take 300 million calls.
+EXACTLY, COARSELY = 1e-3, 1e-3
+MOST_VAIN = 20_000  # how often a rank may ask while nobody says anything, before that counts as waiting
 
 _running: "World | None" = None
 
@@ -42,7 +47,8 @@ class Waiter:
     def __init__(self) -> None:
         self.requests: Sequence[Request] = ()
         self.left, self.first = 0, False
-        self.patience = ASKING
+        self.asking, self.asked = 0.0, -1.0  # since when this rank has done nothing else than ask, and until when
+        self.read = -1.0  # when this rank read its clock
         self.frame: FrameType | None = None  # None: it is not suspended
         self.call = ""
         self.message: tuple[int, int, int] | None = None
@@ -65,7 +71,7 @@ class World:
         self.failure: BaseException | None = None
         self.done: set[int] = set()
         self.waiters = [Waiter() for _ in range(size)]
-        self.open: list[dict[int, Request]] = [{} for _ in range(size)]  # requests that nobody has waited for
+        self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
         self.meetings: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.contexts = itertools.count(size + 1)
         self.mail = Mail(self)
@@ -82,7 +88,7 @@ class World:
         """Run `program(comm)` on every rank, until all have ended."""
         global _running
         _running = self
-        outside = Numbers(1)
+        outside, pythons = Numbers(1), random.getstate()
 
         def body(rank: int) -> int:
             self.current = rank
@@ -104,6 +110,7 @@ class World:
             _running = None
             np.random.mtrand.set_bit_generator(before)
             outside.give_back(0)
+            random.setstate(pythons)
 
     def _interrupted(self, error: BaseException) -> None:
         """Ranks end in their next call, and the caller is told what it was."""
@@ -145,10 +152,20 @@ class World:
         self.numbers.leave(rank)
         return HUB if to is None else to
 
-    def begin(self, rank: int) -> None:
-        """Rank `rank` is about to speak: those that are earlier go first."""
+    def mine(self, rank: int) -> None:
+        """Raise where ranks have failed, or another thread than that of rank `rank` asks."""
         if self.failure is not None:
             self._raise()
+        if self.turns.foreign(rank):
+            self.fail(
+                "misuse",
+                f"rank {rank} speaks from a thread that it has started: on virtual ranks only the thread may that runs "
+                "the program, as with MPI's THREAD_FUNNELED",
+            )
+
+    def begin(self, rank: int) -> None:
+        """Rank `rank` is about to speak: those that are earlier go first."""
+        self.mine(rank)
         ready = self._ready
         while ready:
             time, _, who, ticket = ready[0]
@@ -212,10 +229,17 @@ class World:
         if self.record:
             self.spans += (rank, name, "compute", start, start + seconds)
 
+    def time(self, rank: int) -> float:
+        """What rank `rank` reads off its clock, which has moved since it read it last."""
+        waiter = self.waiters[rank]
+        if self.clock[rank] == waiter.read:
+            self.clock[rank] += ASKING
+        waiter.read = self.clock[rank]
+        return waiter.read
+
     def wait(self, rank: int, requests: Sequence[Request], first: bool = False) -> None:
         """Suspend rank `rank` until all of `requests` are done, or the first of them."""
-        if self.failure is not None:
-            self._raise()
+        self.mine(rank)
         clock = self.clock
         since = clock[rank]
         if first:
@@ -257,24 +281,27 @@ class World:
                 q.awaited = False
 
     def poll(self, rank: int, is_done: Callable[[], bool], call: str) -> bool:
-        """Whether something is done by now. Asking in vain takes a moment; whoever keeps asking, asks less and less."""
+        """Whether something is done by now. Asking in vain takes a moment; how long, see EXACTLY."""
         self.begin(rank)
         waiter, now = self.waiters[rank], self.clock[rank]
         if is_done():
-            waiter.patience = ASKING
             return True
+        if now != waiter.asked:  # it has done something else since it asked
+            waiter.asking = now
         self.vain += 1
         waiter.call = call
         if self.vain < MOST_VAIN * self.size:
-            later = [q.end for q in self.open[rank].values() if q.end is not None and q.end > now]
-            self.push(min([now + waiter.patience, *later]), rank)
-            waiter.patience *= 1.05
+            then = now + max(ASKING, COARSELY * (now - waiter.asking - EXACTLY))
+            end = self.open[rank].next_end(now)
+            self.push(then if end is None or then < end else end, rank)
         self._suspend(rank, sys._getframe(1))
+        waiter.asked = self.clock[rank]
         return is_done()
 
     def settle(self, q: Request, end: float) -> None:
         """A request will be over at `end`; its rank goes on then, if that is what it waits for."""
         q.end = end
+        self.open[q.owner].ending(q)
         if not q.awaited:
             return
         waiter = self.waiters[q.owner]
