@@ -72,6 +72,15 @@ def test_any_dtype_that_adds_and_any_shape(name, dtype):
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_no_half_precision_numbers_are_summed_wherever_they_came_from(name, stride):
+    for dtype in (torch.float16, torch.bfloat16):
+        nothing = torch.from_numpy(np.empty(4, np.int16)[::stride][:0]).view(dtype)
+        assert nothing.stride() != (1,) or stride == 1
+        run(lambda comm, x=nothing: ALL[name](comm, x), 3)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_another_operation(name):
     data = [np.array([r, -r, r % 2]) for r in range(5)]
     assert all((x == [4, 0, 1]).all() for x in summed(ALL[name], data, op=np.maximum).results)

@@ -38,7 +38,11 @@ def wire(x: Array) -> np.ndarray:
     """A row as MPI takes it, to be sliced as the row is: where MPI has no such dtype, a number is its bytes."""
     if isinstance(x, np.ndarray):
         return x.view(np.uint8).reshape(len(x), 2) if x.dtype.char == "e" else x  # "e" is float16
-    return x.view(torch.uint8).view(len(x), 2).numpy() if x.dtype in (torch.float16, torch.bfloat16) else x.numpy()
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return x.numpy()
+    if not len(x):  # its stride may be any number, and then torch does not view it as bytes
+        return np.empty((0, 2), np.uint8)
+    return x.view(torch.uint8).view(len(x), 2).numpy()
 
 
 def add(into: Array, other: Array, op: Op | None) -> None:

@@ -335,6 +335,124 @@ def backward_with_messages(comm):
     return w.grad.numpy()
 
 
+def grids(comm):
+    """Neighbours in a ring and in a grid, and rows and columns of it."""
+    ring = comm.Create_cart([comm.size], periods=[True])
+    source, dest = ring.Shift(0, 1)
+    told = [ring.sendrecv(ring.rank, dest, source=source), ring.dims, ring.periods, ring.coords, ring.topo]
+    dims = MPI.Compute_dims(comm.size, 2)
+    grid = comm.Create_cart(dims, periods=(False, True), reorder=False)
+    told += [dims, grid.Get_coords(grid.rank), grid.Get_cart_rank(grid.coords), grid.Get_topo(), grid.Get_dim()]
+    told += [[grid.Shift(direction, disp) for disp in (-2, -1, 0, 1, 3)] for direction in (0, 1)]
+    told += [grid.Get_topology() == MPI.CART, grid.is_topo, comm.is_topo, ring.dim, grid.Get_cart_rank([0, -1])]
+    for remain in ([True, False], [False, True]):
+        part = grid.Sub(remain)
+        told += [part.allgather(comm.rank), part.dims, part.periods, part.coords]
+    small = comm.Create_cart([1])
+    return [*told, small == MPI.COMM_NULL, bool(small)]
+
+
+def all_dims(comm):
+    """How ranks are spread over grids."""
+    return [MPI.Compute_dims(n, k) for n in range(1, 97) for k in (1, 2, 3)] + [MPI.Compute_dims(12, [0, 3, 0])]
+
+
+def groups(comm):
+    """Ranks in another order, and communicators of them."""
+    group = comm.Get_group()
+    back = group.Incl(range(comm.size)[::-1])
+    first, rest = group.Incl([0]), group.Excl([0])
+    told = [group.size, group.rank, back.rank, rest.size, rest.rank, first.rank, comm.group.Get_rank()]
+    told += [group.Range_incl([(comm.size - 1, 0, -1)]).rank, group.Range_excl([(0, 0, 1)]).size]
+    told += [MPI.Group.Union(rest, first).rank, MPI.Group.Intersection(rest, first).size]
+    told += [MPI.Group.Difference(group, first).size, MPI.Group.Translate_ranks(back, [0], group)]
+    told += [MPI.Group.Translate_ranks(group, [0], rest), MPI.Group.Compare(group, back) == MPI.SIMILAR]
+    told += [MPI.Group.Compare(group, comm.group) == MPI.IDENT, MPI.Group.Compare(first, rest) == MPI.UNEQUAL]
+    turned = comm.Create(back)
+    told += [turned.rank, turned.allgather(comm.rank), MPI.Comm.Compare(comm, comm) == MPI.IDENT]
+    told += [MPI.Comm.Compare(comm, comm.Dup()) == MPI.CONGRUENT]
+    alone = comm.Create(first)
+    told.append(alone == MPI.COMM_NULL or alone.size)
+    if comm.rank == 0:
+        told.append(comm.Create_group(first).size)
+    copy = comm.Dup()
+    copy.Free()
+    return [*told, copy == MPI.COMM_NULL, bool(copy)]
+
+
+def uneven_pieces(comm):
+    """Pieces without counts, of which the first are longer, and pieces at equal distances."""
+    counts = [(2 * comm.size + 1) // comm.size + (r < (2 * comm.size + 1) % comm.size) for r in range(comm.size)]
+    whole, own = np.zeros(sum(counts)), np.full(counts[comm.rank], comm.rank + 1.0)
+    comm.Allgatherv(own, whole)
+    part, spread = np.zeros(counts[comm.rank]), np.zeros(3 * comm.size)
+    comm.Scatterv(whole + 10 if comm.rank == 0 else None, part)
+    comm.Gatherv(np.full(2, comm.rank + 1.0), [spread, (2, 3), MPI.DOUBLE] if comm.rank == 0 else None)
+    return whole, part, spread
+
+
+def scatters_that_do_not_wait(comm):
+    """The root's buffer is filled before the call and read before the wait."""
+    given, into = np.arange(2.0 * comm.size) * (comm.rank + 1), np.zeros(2)
+    requests = [comm.Iscatter(given, into, root=comm.size - 1)]
+    MPI.Request.Waitall(requests)
+    other = np.zeros(2)
+    comm.Iscatterv(given if comm.rank == 0 else None, other).Wait()
+    return into, other, bool(requests[0])
+
+
+def logical_reductions(comm):
+    """True is any number but 0, and the result 0 or 1."""
+    found = []
+    for dtype in (np.int64, np.uint8, np.bool_):
+        x = np.array([comm.rank, comm.rank % 2, 1, 0]).astype(dtype)
+        for op in (MPI.LAND, MPI.LOR, MPI.LXOR):
+            y, z = np.zeros(4, dtype), np.zeros(4, dtype)
+            comm.Allreduce(x, y, op=op)
+            comm.Scan(x, z, op=op)
+            found += [y, z if comm.rank else y]  # one part alone is left as it was given by some, as 0 or 1 by others
+    return found
+
+
+def persistent(comm):
+    """The same two messages three times."""
+    x, y = np.zeros(2), np.zeros(2)
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    requests, found = [comm.Recv_init(y, left), comm.Send_init(x, right)], []
+    for n in range(3):
+        x[:] = comm.rank + 10 * n
+        MPI.Prequest.Startall(requests)
+        MPI.Request.Waitall(requests)
+        found.append(y.copy())
+    for each in requests:
+        each.Free()
+    return found, [bool(each) for each in requests]
+
+
+def requests_that_are_over(comm):
+    """They are false, equal to REQUEST_NULL, and done whoever asks."""
+    other, statuses, status = comm.size - 1 - comm.rank, [], MPI.Status()
+    requests = [comm.irecv(source=other, tag=4), comm.isend(comm.rank, other, tag=4)]
+    before = [bool(q) for q in requests]
+    MPI.Request.Waitall(requests, statuses)
+    after = [bool(q) for q in requests] + [q == MPI.REQUEST_NULL for q in requests]
+    told = [MPI.Request.Waitany(requests) == MPI.UNDEFINED, MPI.Request.Testall(requests), requests[0].Test(status)]
+    told += [MPI.Request.testany(requests)[1], MPI.Request.Waitsome(requests), MPI.Request.Testsome(requests)]
+    told += [status.source == MPI.ANY_SOURCE, status.tag == MPI.ANY_TAG, status.count]
+    null = MPI.Request()
+    return before, after, told, len(statuses), statuses[0].source, null == MPI.REQUEST_NULL, bool(null), null.Test()
+
+
+def nobody(comm):
+    """Messages to and from PROC_NULL, and probes of it."""
+    status, y = MPI.Status(), np.full(1, 5.0)
+    found = []
+    for ask in (comm.Iprobe, comm.Probe, comm.iprobe, comm.probe):
+        found.append((ask(MPI.PROC_NULL, 3, status), status.source == MPI.PROC_NULL, status.tag == MPI.ANY_TAG))
+    comm.Recv(y, MPI.PROC_NULL, status=status)
+    return found, y, status.count, status.source == MPI.PROC_NULL
+
+
 PROGRAMS = [
     value for name, value in list(globals().items()) if callable(value) and getattr(value, "__module__", "") == __name__
 ]

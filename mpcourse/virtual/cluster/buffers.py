@@ -124,9 +124,16 @@ def _of_tensor(x: Any, uint8: Any, bfloat16: Any) -> np.ndarray:
     return x.reshape(-1).view(uint8).numpy() if x.dtype == bfloat16 else x.numpy()
 
 
-def blocks(buffer: Counted, size: int, what: str) -> list[np.ndarray]:
-    """A buffer as one piece for each of `size` ranks: equal ones, or by its counts and displacements."""
+def blocks(buffer: Counted, size: int, what: str, uneven: bool = False) -> list[np.ndarray]:
+    """A buffer as one piece for each of `size` ranks: equal ones, or by its counts and displacements.
+
+    uneven: where no counts are given, the first pieces may be one longer. One displacement is the distance of pieces.
+    """
     array, counts, displacements = buffer
+    if isinstance(displacements, int | np.integer):
+        displacements = [rank * int(displacements) for rank in range(size)]
+    if counts is None and uneven:
+        counts = [len(array) // size + (rank < len(array) % size) for rank in range(size)]
     if counts is None or isinstance(counts, int | np.integer):
         count = len(array) // size if counts is None else int(counts)
         if counts is None and len(array) % size:

@@ -2,15 +2,16 @@
 
 import itertools
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpcourse.virtual.cluster import speak
 from mpcourse.virtual.cluster.collective import Collectives
-from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.errors import nearest
 from mpcourse.virtual.cluster.fast import sendrecv
-from mpcourse.virtual.cluster.meeting import line_of, meet
+from mpcourse.virtual.cluster.making import Making
 from mpcourse.virtual.cluster.request import Line, Prequest, Request, Status
-from mpcourse.virtual.cluster.speak import ANY_SOURCE, ANY_TAG, UNDEFINED, memory_of, pickled
+from mpcourse.virtual.cluster.speak import ANY_SOURCE, ANY_TAG, memory_of, pickled
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
@@ -21,7 +22,7 @@ def _line(depth: int = 2) -> Line:
     return frame.f_code, frame.f_lasti
 
 
-class VirtualComm(Collectives):
+class VirtualComm(Collectives, Making):
     """One rank's communicator, of those that `run` or Split made.
 
     rank, size: as in mpi4py. ranks: for each of its ranks, its rank in the world. context: a number of its own, so that
@@ -33,6 +34,7 @@ class VirtualComm(Collectives):
         self.me = ranks[rank]  # in the world
         self.name = name
         self._calls = itertools.count()  # of collective calls, for all ranks make the same ones
+        self._groups: Counter[Any] = Counter()  # of calls of Create_group, by their members and tag
         if rank == 0:
             world.communicators.append(self)
 
@@ -40,7 +42,7 @@ class VirtualComm(Collectives):
         return f"<{self.name or 'a communicator'} of virtual ranks, rank {self.rank} of {self.size}>"
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a communicator of virtual ranks has no {name}: only what the course uses of mpi4py")
+        raise AttributeError(f"a communicator of virtual ranks has no {name}{nearest(name, dir(type(self)))}")
 
     def Get_rank(self) -> int:
         return self.rank
@@ -63,14 +65,6 @@ class VirtualComm(Collectives):
     def Abort(self, errorcode: int = 0) -> NoReturn:
         """End all ranks."""
         self.world.fail("misuse", f"rank {self.me} called Abort({errorcode})")
-
-    def Free(self) -> None:
-        """From now on this rank cannot use it."""
-        if self.context < self.world.size + 1:
-            self.world.fail("misuse", f"rank {self.me} frees {self.name}, which MPI has made and MPI frees")
-        self.__class__ = Freed  # type: ignore[assignment]
-
-    Disconnect = Free
 
     def compute(self, seconds: float) -> None:
         """This rank works for `seconds` on its own. Real communicators lack it; `mpcourse.virtual.compute` asks."""
@@ -193,54 +187,3 @@ class VirtualComm(Collectives):
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         return speak.iprobe(self, "iprobe", source, tag, status)
-
-    # -- communicators --
-
-    def Dup(self, info: Any = None) -> "VirtualComm":
-        return self._made("Dup", (0, self.rank))
-
-    def Clone(self) -> "VirtualComm":
-        return self._made("Clone", (0, self.rank))
-
-    def Split(self, color: int = 0, key: int = 0) -> Any:
-        return self._made("Split", (color, key))
-
-    def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
-        """By node, with COMM_TYPE_SHARED."""
-        node = UNDEFINED if split_type == UNDEFINED else self.world.topology.node(self.me)
-        return self._made("Split_type", (node, key))
-
-    def _made(self, name: str, told: tuple[int, int]) -> Any:
-        def finish(given: list[Any]) -> tuple[int, list[Any]]:
-            colors = sorted({c for c, _ in given if c != UNDEFINED})
-            context = {c: next(self.world.contexts) for c in colors}
-            members = {c: sorted((k, r) for r, (own, k) in enumerate(given) if own == c) for c in colors}
-            return 16, [(context.get(c), [r for _, r in members.get(c, ())]) for c, _ in given]
-
-        context, members = meet(self, name, told, finish, {}, line_of())
-        if context is None:
-            from mpcourse.virtual.cluster.mpi import COMM_NULL
-
-            return COMM_NULL
-        ranks = tuple(self.ranks[r] for r in members)
-        return VirtualComm(self.world, context, ranks, members.index(self.rank))
-
-
-class Freed:
-    """What a communicator becomes by its Free: equal to MPI.COMM_NULL, and of no use."""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        from mpcourse.virtual.cluster.mpi import COMM_NULL
-
-        return other is COMM_NULL or isinstance(other, Freed)
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return "MPI.COMM_NULL"
-
-    def __getattr__(self, name: str) -> Any:
-        raise ClusterError("misuse", f"{name} of a communicator that was freed: free it when nobody needs it any more")

@@ -13,6 +13,8 @@ import numpy as np
 
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.errors import ClusterError as Exception  # noqa: A004  mpi4py's name
+from mpcourse.virtual.cluster.errors import nearest
+from mpcourse.virtual.cluster.group import CONGRUENT, IDENT, SIMILAR, UNEQUAL, Group
 from mpcourse.virtual.cluster.request import NOTHING, Prequest, Request, Status
 
 # The numbers that MPICH has for these, so that those of a real MPI module are understood, too.
@@ -49,7 +51,7 @@ class _Null(_Named):
 
 IN_PLACE, BOTTOM = map(_Named, ("IN_PLACE", "BOTTOM"))
 COMM_NULL = _Null("COMM_NULL")
-REQUEST_NULL = NOTHING
+REQUEST_NULL, GROUP_EMPTY = NOTHING, Group()
 
 
 class Op(_Named):
@@ -227,11 +229,15 @@ def __getattr__(name: str) -> Any:
     if name == "COMM_SELF":
         at = _world.here()
         return at.selves[at.current]
+    if name in ("CART", "Cartcomm", "Compute_dims"):
+        from mpcourse.virtual.cluster import cart
+
+        return {"CART": cart.CART, "Cartcomm": cart.VirtualCart, "Compute_dims": cart.Compute_dims}[name]
     if name in ("Comm", "Intracomm"):
         from mpcourse.virtual.cluster.comm import VirtualComm
 
         return VirtualComm
-    raise AttributeError(f"virtual ranks have no MPI.{name}")
+    raise AttributeError(f"virtual ranks have no MPI.{name}{nearest(name, globals())}")
 
 
 @contextlib.contextmanager
@@ -252,4 +258,4 @@ def as_mpi4py() -> Iterator[types.ModuleType]:
 
 
 __all__ = [name for name in globals() if not name.startswith("_")]
-__all__ += ["Request", "Prequest", "Status", "Exception"]
+__all__ += ["Request", "Prequest", "Status", "Exception", "Group", "IDENT", "CONGRUENT", "SIMILAR", "UNEQUAL"]

@@ -26,7 +26,7 @@ def bcast(comm: Any, name: str, buf: Any, root: int) -> Any:
 
 
 def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
-    pieces = pieces_of(comm, recvbuf, "recvbuf") if comm.rank == root else []
+    pieces = pieces_of(comm, name, recvbuf, "recvbuf") if comm.rank == root else []
     array = pieces[root] if in_place(sendbuf) and comm.rank == root else checked(comm, flat, sendbuf)
 
     def finish(given: list[Any]) -> list[Pairs]:
@@ -38,7 +38,7 @@ def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
 
 
 def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
-    pieces = pieces_of(comm, sendbuf, "sendbuf", False) if comm.rank == root else []
+    pieces = pieces_of(comm, name, sendbuf, "sendbuf", False) if comm.rank == root else []
     array = pieces[root] if in_place(recvbuf) and comm.rank == root else checked(comm, flat, recvbuf, True)
 
     def finish(given: list[Any]) -> list[Pairs]:
@@ -50,7 +50,7 @@ def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
 
 
 def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
-    pieces = pieces_of(comm, recvbuf, "recvbuf")
+    pieces = pieces_of(comm, name, recvbuf, "recvbuf")
     array = pieces[comm.rank] if in_place(sendbuf) else checked(comm, flat, sendbuf)
 
     def finish(given: list[Any]) -> list[Pairs]:
@@ -63,8 +63,8 @@ def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
 
 
 def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
-    pieces = pieces_of(comm, recvbuf, "recvbuf")
-    sent = [p.copy() for p in (pieces if in_place(sendbuf) else pieces_of(comm, sendbuf, "sendbuf", False))]
+    pieces = pieces_of(comm, name, recvbuf, "recvbuf")
+    sent = [p.copy() for p in (pieces if in_place(sendbuf) else pieces_of(comm, name, sendbuf, "sendbuf", False))]
 
     def finish(given: list[Any]) -> list[Pairs]:
         found = []
@@ -137,8 +137,8 @@ def scan(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any) -> Any:
     return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype))
 
 
-def pieces_of(comm: Any, buf: Any, what: str, writable: bool = True) -> list[np.ndarray]:
-    return checked(comm, lambda b: blocks(counted(b, writable), comm.size, what), buf)
+def pieces_of(comm: Any, name: str, buf: Any, what: str, writable: bool = True) -> list[np.ndarray]:
+    return checked(comm, lambda b: blocks(counted(b, writable), comm.size, what, name.endswith("v")), buf)
 
 
 def checked(comm: Any, read: Callable, *args: Any) -> Any:

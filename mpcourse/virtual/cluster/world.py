@@ -74,6 +74,7 @@ class World:
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
         self.meetings: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.contexts = itertools.count(size + 1)
+        self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
         self.mail = Mail(self)
         self.spans: list[Any] = []  # rank, name, kind, start, end; the next rank, ...
         # When, order, rank, its ticket; or HUB, and a receive from any source that chooses its message then.

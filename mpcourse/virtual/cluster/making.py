@@ -1,0 +1,153 @@
+"""The part of a communicator that makes others of it: copies, parts, groups and grids."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.group import CONGRUENT, IDENT, SIMILAR, UNEQUAL, Group
+from mpcourse.virtual.cluster.meeting import line_of, meet
+from mpcourse.virtual.cluster.speak import UNDEFINED
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from mpcourse.virtual.cluster.comm import VirtualComm
+    from mpcourse.virtual.cluster.world import World
+
+
+class Making:
+    """All ranks of a communicator make these calls together, but those of Create_group and Free."""
+
+    world: "World"
+    context: int
+    rank: int
+    me: int
+    name: str
+    ranks: tuple[int, ...]
+    is_topo = False
+    topology = UNDEFINED
+    _groups: "Counter[Any]"
+
+    def Dup(self, info: Any = None) -> "VirtualComm":
+        return self._made("Dup", (0, self.rank))
+
+    def Clone(self) -> "VirtualComm":
+        return self._made("Clone", (0, self.rank))
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:
+        return self._made("Split", (color, key))
+
+    def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
+        """By node, with COMM_TYPE_SHARED."""
+        node = UNDEFINED if split_type == UNDEFINED else self.world.topology.node(self.me)
+        return self._made("Split_type", (node, key))
+
+    def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None, reorder: bool = False) -> Any:
+        """The first ranks in a grid, row by row; COMM_NULL for the others. periods: which directions are rings."""
+        from mpcourse.virtual.cluster.cart import grid
+
+        dims = [dims] if isinstance(dims, int) else [int(d) for d in dims]
+        rings = [0] * len(dims) if periods is None else [int(bool(p)) for p in _list(periods, len(dims))]
+        if len(rings) != len(dims) or any(d < 1 for d in dims) or math.prod(dims) > len(self.ranks):
+            self._misused(f"Create_cart({dims}, periods={periods}) does not fit {len(self.ranks)} ranks")
+        inside = self.rank < math.prod(dims)
+        return grid(self._made("Create_cart", (0 if inside else UNDEFINED, self.rank)), dims, rings)
+
+    def Get_topology(self) -> int:
+        return self.topology
+
+    @property
+    def group(self) -> Group:
+        return Group(self.ranks, self.me)
+
+    def Get_group(self) -> Group:
+        return self.group
+
+    def Create(self, group: Group) -> Any:
+        """Of the ranks of `group`, in its order; COMM_NULL for the others."""
+        members = self._members("Create", group)
+
+        def finish(given: list[Any]) -> tuple[int, list[Any]]:
+            context = {g: next(self.world.contexts) for g in sorted(set(given))}
+            return 16, [(context[g], list(g)) if r in g else (None, []) for r, g in enumerate(given)]
+
+        return self._of(*meet(self, "Create", members, finish, {}, line_of()))
+
+    def Create_group(self, group: Group, tag: int = 0) -> Any:
+        """The same, called by the ranks of `group` alone."""
+        members = self._members("Create_group", group)
+        if self.rank not in members:
+            self._misused("Create_group is called by the ranks of the group alone, and this one is not in it")
+        self._groups[members, tag] += 1
+        key = (self.context, members, tag, self._groups[members, tag])
+        context = self.world.groups.setdefault(key, next(self.world.contexts))
+        return self._of(context, list(members))
+
+    @classmethod
+    def Compare(cls, comm1: "VirtualComm", comm2: "VirtualComm") -> int:
+        """MPI.IDENT, MPI.CONGRUENT (the same ranks), MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
+        if comm1.context == comm2.context:
+            return IDENT
+        return {IDENT: CONGRUENT, SIMILAR: SIMILAR, UNEQUAL: UNEQUAL}[Group.Compare(comm1.group, comm2.group)]
+
+    def Free(self) -> None:
+        """From now on this rank cannot use it."""
+        if self.context < self.world.size + 1:
+            self._misused(f"{self.name} is MPI's own, and not freed by a program")
+        self.__class__ = Freed  # type: ignore[assignment]
+
+    Disconnect = Free
+
+    def _made(self, name: str, told: tuple[int, int]) -> Any:
+        def finish(given: list[Any]) -> tuple[int, list[Any]]:
+            colors = sorted({c for c, _ in given if c != UNDEFINED})
+            context = {c: next(self.world.contexts) for c in colors}
+            members = {c: sorted((k, r) for r, (own, k) in enumerate(given) if own == c) for c in colors}
+            return 16, [(context.get(c), [r for _, r in members.get(c, ())]) for c, _ in given]
+
+        return self._of(*meet(self, name, told, finish, {}, line_of()))
+
+    def _of(self, context: int | None, members: list[int]) -> Any:
+        """The communicator of `members`, ranks of this one; None: this rank is in none."""
+        from mpcourse.virtual.cluster.comm import VirtualComm
+        from mpcourse.virtual.cluster.mpi import COMM_NULL
+
+        if context is None:
+            return COMM_NULL
+        return VirtualComm(self.world, context, tuple(self.ranks[r] for r in members), members.index(self.rank))
+
+    def _members(self, name: str, group: Group) -> tuple[int, ...]:
+        """The ranks of `group` in this communicator."""
+        place = {each: r for r, each in enumerate(self.ranks)}
+        if missing := [r for r in group.ranks if r not in place]:
+            self._misused(f"{name}: rank {missing[0]} of the world is in the group, and not in this communicator")
+        return tuple(place[r] for r in group.ranks)
+
+    def _misused(self, text: str) -> None:
+        self.world.fail("misuse", f"rank {self.me}, {self.world.told(line_of())}: {text}")
+
+
+class Freed:
+    """What a communicator becomes by its Free: equal to MPI.COMM_NULL, and of no use."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        from mpcourse.virtual.cluster.mpi import COMM_NULL
+
+        return other is COMM_NULL or isinstance(other, Freed)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return "MPI.COMM_NULL"
+
+    def __getattr__(self, name: str) -> Any:
+        raise ClusterError("misuse", f"{name} of a communicator that was freed: free it when nobody needs it any more")
+
+
+def _list(value: Any, length: int) -> list[Any]:
+    """One for each of `length` directions, where there is but one."""
+    return [value] * length if isinstance(value, bool | int) else list(value)
