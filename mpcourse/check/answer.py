@@ -24,6 +24,7 @@ class Answer:
     """The learner's module. `call` runs one of its functions.
 
     line: where the last call returned, or changed what it must not. doing: the call under way, as its text.
+    result: what the last call returned, and of which function, once there was one.
     limit: seconds that this process may compute, counted from `since` on its clock, time.process_time(); None: as long
     as it likes.
 
@@ -35,6 +36,7 @@ class Answer:
         self.path, self.module, self.returned = path, module, returned
         self.line: int | None = None
         self.doing = ""
+        self.result: tuple[str, Any] | None = None
         self.limit: float | None = None
         self.since = 0.0
 
@@ -83,6 +85,7 @@ class Answer:
         changed_at: dict[int, int] = {}
         with self._traced(name, guarded, before, changed_at):
             result = function(*args)
+        self.result = name, result
         self.returned()
         for i, argument in guarded:
             if not _equal(argument, before[i]):

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 import traceback
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.logbook import Logbook
-from mpcourse.check.wrong import Wrong
+from mpcourse.check.wrong import Wrong, short
 from mpcourse.forkserver import LAUNCHED
 
 
@@ -144,6 +145,12 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     if isinstance(error, SystemExit):
         message = str(error) if isinstance(error, Aborted) else f"sys.exit({error.code!r})"
         return Report("exit", rank, line, message=message)
+    if line is None and answer is not None and answer.result is not None:
+        # The check met it while it looked at what the answer had returned: something that no check expects.
+        name, result = answer.result
+        asked = f"{name} to return what its task says, of that type"
+        why = f"To look at it raised {textwrap.shorten(_in_one_line(error), 160)}"
+        return Report("wrong", rank, answer.line, asked, f"{short(result)}, a {type(result).__name__}", world or why)
     trace = traceback.format_exception(error)
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
     watched = sys.modules.get("mpcourse.check.watched")  # where it was not imported, there is no MPI

@@ -20,8 +20,11 @@ class Wrong(AssertionError):
 
 
 def short(value: object, limit: int = 70) -> str:
-    """`repr` of a value on one line, cut to `limit` characters."""
-    text = " ".join(repr(value).split())
+    """`repr` of a value on one line, cut to `limit` characters; of any value, though its own repr may raise."""
+    try:
+        text = " ".join(repr(value).split())
+    except BaseException as error:  # it may be the learner's: even sys.exit
+        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
     return text if len(text) <= limit else text[: limit - 4] + " ..."
 
 
