@@ -102,6 +102,25 @@ def test_the_solution_is_shown_after_passing_or_on_demand(cli, course):
     assert "comm.allreduce" in cli("solution", "e90").stdout
 
 
+@pytest.mark.parametrize(
+    "text", ["x = " + "-" * 100_000 + "1\n", "x = " + "[0]" * 50_000 + "\n", "x = 1" + "+1" * 99_999 + "\n"]
+)
+def test_a_file_that_python_cannot_compile_for_its_depth_is_a_syntax_error(cli, course, tmp_path, text):
+    file = tmp_path / "e90_mean.py"
+    file.write_text(text)
+    done = cli("check", "e90", "--file", file)
+    assert done.returncode == 1 and "nested too deep" in done.stdout and not done.stderr
+
+
+def test_a_link_to_itself_and_a_full_device_are_one_line(cli, course, tmp_path):
+    link = tmp_path / "e90_mean.py"
+    link.symlink_to(link)
+    assert_one_line_error(cli("check", link), "leads back to itself")
+    if os.path.exists("/dev/full"):
+        done = cli("check", "e90", "--file", course / "solutions" / "e90_mean.py", "--junit", "/dev/full")
+        assert done.returncode == 2 and "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_json_and_junit_are_for_teachers(cli, course, tmp_path):
     done = cli("check", "--all", "--json", "--junit", tmp_path / "report.xml")
     (verdict,) = json.loads(done.stdout)

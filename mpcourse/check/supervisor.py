@@ -80,6 +80,10 @@ def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
         raise UserError(
             f"{file} cannot be read ({error.strerror}): `mpcourse reset {exercise.name}` makes it anew"
         ) from None
+    except (MemoryError, RecursionError):
+        headline = "it is nested too deep for Python to compile it"
+        why = "Python could not read the file, so no rank started: some expression has thousands of parts."
+        return Verdict(exercise.name, "syntax error", size, headline, why=why, file=shown_path(file))
     except (SyntaxError, ValueError) as error:  # ValueError: it holds null bytes
         line, code = getattr(error, "lineno", None), (getattr(error, "text", None) or "").strip()
         headline = getattr(error, "msg", str(error)) + (f" at line {line}" if line else "")

@@ -10,7 +10,7 @@ from mpcourse.check.manifest import Course, Exercise, load_course
 from mpcourse.check.progress import Progress
 from mpcourse.check.show import junit, show_next, show_verdict
 from mpcourse.check.supervisor import check, starter_of
-from mpcourse.commands.output import check_writable
+from mpcourse.commands.output import check_writable, real_path, write
 from mpcourse.errors import UserError
 from mpcourse.forkserver import Starter
 
@@ -30,7 +30,7 @@ def check_answers(options: argparse.Namespace) -> int:
         chosen = [upcoming]
     if len(chosen) == len(options.exercises) == 1 and options.exercises[0].endswith(".py") and not options.file:
         given = Path(options.exercises[0])
-        if given.resolve() != course.exercise_file(chosen[0]).resolve():
+        if real_path(given) != real_path(course.exercise_file(chosen[0])):
             options.file = given  # the path of another file than the exercise's own
     if options.file and len(chosen) != 1:
         raise UserError("--file is one answer: name the one exercise that it answers")
@@ -55,7 +55,7 @@ def check_answers(options: argparse.Namespace) -> int:
     elif passed and not options.file:
         show_next(course, progress, chosen)
     if options.junit:
-        options.junit.write_text(junit(verdicts), encoding="utf-8")
+        write(options.junit, junit(verdicts))
     return 0 if passed else 1
 
 

@@ -16,6 +16,22 @@ def check_writable(path: Path) -> None:
         raise UserError(f"{path} cannot be written ({error.strerror}): name another file") from None
 
 
+def write(path: Path, text: str) -> None:
+    """Write a file. UserError where that fails after all: a device may be full."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}): name another file") from None
+
+
+def real_path(path: Path) -> Path:
+    """`path` without symbolic links. UserError where they lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise UserError(f"{path} is a symbolic link that leads back to itself: name a file") from None
+
+
 def check_picture(path: Path) -> None:
     """Raise UserError if `path` cannot be written, or its ending is no format that matplotlib writes."""
     from matplotlib.backend_bases import FigureCanvasBase
