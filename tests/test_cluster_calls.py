@@ -149,6 +149,27 @@ def test_who_polls_for_long_notices_within_a_thousandth():
     assert 30.0 <= seconds < 30.0 * 1.002 and polls < 40_000
 
 
+def test_who_polls_several_ranks_in_turn_for_long_finds_each_message_when_it_comes():
+    """Beyond the polls that are simulated one by one, a rank sleeps until something is said to it."""
+
+    def program(c):
+        if c.rank:
+            for n in range(3):
+                c.compute(c.rank + n / 10)
+                c.send(n, 0)
+            return None
+        found = []
+        while len(found) < 3 * (c.size - 1):
+            for rank in range(1, c.size):
+                if c.Iprobe(rank):
+                    found.append((rank, c.recv(source=rank), round(MPI.Wtime(), 3)))
+        return found
+
+    found = both(program, 5)[0]
+    assert found == [(1, 0, 1.0), (2, 0, 2.0), (1, 1, 2.1), (3, 0, 3.0), (1, 2, 3.3), (4, 0, 4.0), (2, 1, 4.1),
+                     (3, 1, 6.1), (2, 2, 6.3), (4, 1, 8.1), (3, 2, 9.3), (4, 2, 12.3)]  # fmt: skip
+
+
 def test_polls_that_nobody_answers_are_a_deadlock():
     def program(c):
         q = c.irecv(source=1 - c.rank)

@@ -1,8 +1,12 @@
-"""Pipelines: a batch cut into micro-batches, so that no device waits for the whole of it."""
+"""Pipelines: a batch cut into micro-batches, so that no device waits for the whole of it.
 
-from mpcourse.pipeline.batch_norm import DeferredBatchNorm, defer_batch_norm
+Schedules and their replay import numpy alone; the first name of what computes imports torch, too: a second.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from mpcourse.pipeline.execution import Execution, Timed
-from mpcourse.pipeline.local import Step, pipeline_step
 from mpcourse.pipeline.replay import Costs, IllegalAction, measured_costs, replay
 from mpcourse.pipeline.schedule import (
     SCHEDULES,
@@ -14,6 +18,25 @@ from mpcourse.pipeline.schedule import (
     one_f_one_b,
     zero_bubble_h1,
 )
+
+if TYPE_CHECKING:
+    from mpcourse.pipeline.batch_norm import DeferredBatchNorm, defer_batch_norm
+    from mpcourse.pipeline.local import Step, pipeline_step
+
+_COMPUTING = {
+    "DeferredBatchNorm": "mpcourse.pipeline.batch_norm",
+    "defer_batch_norm": "mpcourse.pipeline.batch_norm",
+    "Step": "mpcourse.pipeline.local",
+    "pipeline_step": "mpcourse.pipeline.local",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _COMPUTING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(_COMPUTING[name]), name)
+    return globals()[name]
+
 
 __all__ = [
     "SCHEDULES",

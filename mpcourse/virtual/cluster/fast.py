@@ -43,6 +43,8 @@ def sendrecv(
     waiting = mine.sources.get(source)
     if not waiting or theirs.exact or theirs.wild or world.waiters[target].message or world.open[me]:
         return False
+    if world.waiters[target].asleep:
+        return False
     m = waiting[0]
     came, nbytes, room = m.data, m.nbytes, into.nbytes
     if (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects or nbytes > room:

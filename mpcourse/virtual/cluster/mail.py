@@ -72,8 +72,9 @@ class Mail:
             m.data = m.data.copy()
         m.order = next(self.order)
         box.put(m)
-        waiting = world.waiters[target].message
-        if waiting is not None and waiting[0] == context and _fits(m, *waiting[1:]):
+        waiter = world.waiters[target]
+        waiting = waiter.message
+        if waiter.asleep or (waiting is not None and waiting[0] == context and _fits(m, *waiting[1:])):
             world.push(self._there(m, target), target)
 
     def take(self, context: int, rank: int, source: int, tag: int) -> Message | None:
@@ -142,6 +143,11 @@ class Mail:
         """When the first of such messages can be found; None while none was sent."""
         found = (self._there(m, rank) for m in self.boxes[context, rank].firsts(tag, source))
         return min(found, default=None)
+
+    def next(self, rank: int, now: float) -> float | None:
+        """When the next message can be found that was sent to a rank and has not come by now."""
+        boxes = (box for (_, target), box in self.boxes.items() if target == rank)
+        return min((at for box in boxes for m in box.messages() if (at := self._there(m, rank)) > now), default=None)
 
     def move(self, m: Message, rank: int, posted: float) -> float:
         """When `m` has arrived at rank `rank`, which was ready for it at `posted`."""

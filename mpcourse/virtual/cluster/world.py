@@ -23,11 +23,12 @@ from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.turns import HUB, Numbers, Turns
 from mpcourse.virtual.line import told as told_line
 
-ASKING = 1e-7  # seconds of one Test or Iprobe
-# Who does nothing else than ask, and has asked as long as the first, asks less often, by the second of that time: half
-# a minute of asking would take 300 million calls.
-EXACTLY, COARSELY = 1e-3, 1e-3
-MOST_VAIN = 20_000  # how often a rank may ask while nobody says anything, before that counts as waiting
+ASKING = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
+# When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
+# sleeps until something is said to it: a second of asking would take ten million calls.
+EXACT, BARE = 6000, 20
+MOST_VAIN = 5000  # how often a rank may ask while nobody says anything, before that counts as waiting
+READINGS = 10  # of the clock, with nothing in between, before it moves: who measures nothing measures 0
 
 _running: "World | None" = None
 
@@ -47,7 +48,10 @@ class Waiter:
     def __init__(self) -> None:
         self.requests: Sequence[Request] = ()
         self.left, self.first = 0, False
-        self.asking, self.asked = 0.0, -1.0  # since when this rank has done nothing else than ask, and until when
+        # How often this rank has asked in vain in a row, with nothing in between, and when last.
+        self.bare, self.asked = 0, -1.0
+        self.asleep = False  # until something is said to it
+        self.readings = 0  # of its clock, in a row with nothing in between
         self.read = -1.0  # when this rank read its clock
         self.frame: FrameType | None = None  # None: it is not suspended
         self.call = ""
@@ -81,7 +85,8 @@ class World:
         self._ready: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()
         self._tickets = [0] * size
-        self.vain = 0  # how often ranks asked since anybody said something
+        self.polls = 0  # how often ranks have asked in vain
+        self.vain = 0  # how often since anybody said something
 
     # -- turns --
 
@@ -135,6 +140,16 @@ class World:
                 return rank
         return None
 
+    def _next(self) -> int | None:
+        """The same; if there is none, ranks that sleep ask again. None: that has led to nothing."""
+        to = self._pop()
+        if to is None and self.vain < MOST_VAIN * self.size:
+            for rank, waiter in enumerate(self.waiters):
+                if waiter.asleep:
+                    self.push(self.clock[rank] + ASKING, rank)
+            to = self._pop()
+        return to
+
     def _switch(self, rank: int, to: int) -> None:
         self.numbers.leave(rank)
         self.current = to
@@ -145,7 +160,7 @@ class World:
     def _end(self, rank: int) -> int:
         """Rank `rank` is done. Who has the turn now."""
         self.done.add(rank)
-        to = None if self.failure else self._pop()
+        to = None if self.failure else self._next()
         if to is None and len(self.done) < self.size:
             if self.failure is None:
                 self._stuck()
@@ -190,7 +205,7 @@ class World:
         waiter = self.waiters[rank]
         waiter.frame = frame
         self.current = HUB  # what a receive chooses now may be what this rank waits for
-        to = self._pop()
+        to = self._next()
         self.current = rank
         if to is None:
             self._stuck()
@@ -233,7 +248,8 @@ class World:
     def time(self, rank: int) -> float:
         """What rank `rank` reads off its clock, which has moved since it read it last."""
         waiter = self.waiters[rank]
-        if self.clock[rank] == waiter.read:
+        waiter.readings = waiter.readings + 1 if self.clock[rank] == waiter.read else 0
+        if waiter.readings >= READINGS:
             self.clock[rank] += ASKING
         waiter.read = self.clock[rank]
         return waiter.read
@@ -282,30 +298,38 @@ class World:
                 q.awaited = False
 
     def poll(self, rank: int, is_done: Callable[[], bool], call: str) -> bool:
-        """Whether something is done by now. Asking in vain takes a moment; how long, see EXACTLY."""
+        """Whether something is done by now. Asking in vain takes a moment."""
         self.begin(rank)
         waiter, now = self.waiters[rank], self.clock[rank]
         if is_done():
             return True
-        if now != waiter.asked:  # it has done something else since it asked
-            waiter.asking = now
         self.vain += 1
+        self.polls += 1
+        waiter.bare = waiter.bare + 1 if now == waiter.asked else 1
         waiter.call = call
-        if self.vain < MOST_VAIN * self.size:
-            then = now + max(ASKING, COARSELY * (now - waiter.asking - EXACTLY))
-            end = self.open[rank].next_end(now)
-            self.push(then if end is None or then < end else end, rank)
+        waiter.asleep = self.polls > EXACT and waiter.bare > BARE + 2 * self.size
+        end = self.open[rank].next_end(now)
+        if waiter.asleep and (there := self.mail.next(rank, now)) is not None:
+            end = there if end is None else min(there, end)
+        if not waiter.asleep and self.vain < MOST_VAIN * self.size:
+            self.push(now + ASKING if end is None else min(now + ASKING, end), rank)
+        elif end is not None:
+            self.push(end, rank)
         self._suspend(rank, sys._getframe(1))
         waiter.asked = self.clock[rank]
+        if waiter.asleep:  # what woke it may be what it asks for in its next calls
+            waiter.asleep, waiter.bare = False, 0
         return is_done()
 
     def settle(self, q: Request, end: float) -> None:
         """A request will be over at `end`; its rank goes on then, if that is what it waits for."""
         q.end = end
         self.open[q.owner].ending(q)
+        waiter = self.waiters[q.owner]
+        if waiter.asleep:
+            self.push(end, q.owner)
         if not q.awaited:
             return
-        waiter = self.waiters[q.owner]
         waiter.left -= 1
         if q.owner == self.current:  # which sees it by itself
             return
