@@ -3,6 +3,7 @@
 import random
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -170,11 +171,27 @@ def test_who_polls_several_ranks_in_turn_for_long_finds_each_message_when_it_com
                      (3, 1, 6.1), (2, 2, 6.3), (4, 1, 8.1), (3, 2, 9.3), (4, 2, 12.3)]  # fmt: skip
 
 
-def test_polls_that_nobody_answers_are_a_deadlock():
+def test_a_rank_sleeps_on_its_own_clock():
+    def program(c):
+        if c.rank == 0:
+            c.compute(1000.0)
+            return c.send(None, 1)
+        q = c.irecv(source=0)
+        while not q.Test():
+            time.sleep(0.01)
+        return MPI.Wtime()
+
+    before, sleep = time.perf_counter(), time.sleep
+    assert 1000 <= both(program)[1] < 1000.02
+    assert time.perf_counter() - before < 60 and time.sleep is sleep
+
+
+@pytest.mark.parametrize("nap", [0.0, 0.01])
+def test_polls_that_nobody_answers_are_a_deadlock(nap):
     def program(c):
         q = c.irecv(source=1 - c.rank)
         while not q.Test():
-            pass
+            time.sleep(nap)
 
     with pytest.raises(ClusterError, match="asking alone sends nothing"):
         both(program)

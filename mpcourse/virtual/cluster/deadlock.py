@@ -10,7 +10,8 @@ from mpcourse.virtual.cluster.request import Request
 from mpcourse.virtual.line import told
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.world import Waiter, World
+    from mpcourse.virtual.cluster.waiting import Waiter
+    from mpcourse.virtual.cluster.world import World
 
 _CLUSTER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(_CLUSTER))) + os.sep

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpcourse.virtual.cluster import world as _world
+from mpcourse.virtual.cluster.asking import ASKING
 from mpcourse.virtual.cluster.errors import ClusterError as Exception  # noqa: A004  mpi4py's name
 from mpcourse.virtual.cluster.errors import nearest
 from mpcourse.virtual.cluster.group import CONGRUENT, IDENT, SIMILAR, UNEQUAL, Group
@@ -184,7 +185,7 @@ def Wtime() -> float:
 
 def Wtick() -> float:
     """Seconds of that moment."""
-    return _world.ASKING
+    return ASKING
 
 
 def Get_version() -> tuple[int, int]:

@@ -5,30 +5,26 @@ could still say something earlier. So whatever ranks say to each other is said i
 deterministic, and when nobody can go on, that is a deadlock and not a slow run.
 """
 
+import functools
 import heapq
 import itertools
 import random
-import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError, RankFailed
 from mpcourse.virtual.cluster.mail import Mail, Message
 from mpcourse.virtual.cluster.open import Open
 from mpcourse.virtual.cluster.request import Line, Request, told_call
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.turns import HUB, Numbers, Turns
+from mpcourse.virtual.cluster.waiting import Waiter, Waiting
 from mpcourse.virtual.line import told as told_line
-
-ASKING = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
-# When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
-# sleeps until something is said to it: a second of asking would take ten million calls.
-EXACT, BARE = 6000, 20
-MOST_VAIN = 5000  # how often a rank may ask while nobody says anything, before that counts as waiting
-READINGS = 10  # of the clock, with nothing in between, before it moves: who measures nothing measures 0
 
 _running: "World | None" = None
 
@@ -42,23 +38,7 @@ def here() -> "World":
     return _running
 
 
-class Waiter:
-    """Why a rank is suspended: until `left` requests are done, or the first of them, or a message is there."""
-
-    def __init__(self) -> None:
-        self.requests: Sequence[Request] = ()
-        self.left, self.first = 0, False
-        # How often this rank has asked in vain in a row, with nothing in between, and when last.
-        self.bare, self.asked = 0, -1.0
-        self.asleep = False  # until something is said to it
-        self.readings = 0  # of its clock, in a row with nothing in between
-        self.read = -1.0  # when this rank read its clock
-        self.frame: FrameType | None = None  # None: it is not suspended
-        self.call = ""
-        self.message: tuple[int, int, int] | None = None
-
-
-class World:
+class World(Waiting, Asking):
     """The state of one run of `size` ranks. clock: seconds, by rank. current: the rank that runs."""
 
     def __init__(self, size: int, topology: Topology, eager: int, record: bool) -> None:
@@ -94,7 +74,8 @@ class World:
         """Run `program(comm)` on every rank, until all have ended."""
         global _running
         _running = self
-        outside, pythons = Numbers(1), random.getstate()
+        outside, pythons, sleep = Numbers(1), random.getstate(), time.sleep
+        time.sleep = functools.partial(self.sleep, sleep)
 
         def body(rank: int) -> int:
             self.current = rank
@@ -115,6 +96,7 @@ class World:
         finally:
             _running = None
             np.random.mtrand.set_bit_generator(before)
+            time.sleep = sleep
             outside.give_back(0)
             random.setstate(pythons)
 
@@ -232,130 +214,6 @@ class World:
         from mpcourse.virtual.cluster.deadlock import explain
 
         self.failure = explain(self)
-
-    # -- time --
-
-    def compute(self, rank: int, seconds: float, name: str = "compute") -> None:
-        """Rank `rank` is busy with something else than messages."""
-        if not 0 <= seconds < float("inf"):
-            raise ValueError(f"a rank computes for 0 seconds or more, not {seconds}")
-        start = self.clock[rank]
-        self.clock[rank] = start + seconds
-        self.vain = 0
-        if self.record:
-            self.spans += (rank, name, "compute", start, start + seconds)
-
-    def time(self, rank: int) -> float:
-        """What rank `rank` reads off its clock, which has moved since it read it last."""
-        waiter = self.waiters[rank]
-        waiter.readings = waiter.readings + 1 if self.clock[rank] == waiter.read else 0
-        if waiter.readings >= READINGS:
-            self.clock[rank] += ASKING
-        waiter.read = self.clock[rank]
-        return waiter.read
-
-    def wait(self, rank: int, requests: Sequence[Request], first: bool = False) -> None:
-        """Suspend rank `rank` until all of `requests` are done, or the first of them."""
-        self.mine(rank)
-        clock = self.clock
-        since = clock[rank]
-        if first:
-            if not any(q.is_done() for q in requests):
-                self._await(rank, requests, True, sys._getframe(1))
-        else:
-            if pending := [q for q in requests if q.end is None]:
-                self._await(rank, pending, False, sys._getframe(1))
-            latest = since
-            for q in requests:
-                if q.end > latest:  # type: ignore[operator]
-                    latest = q.end  # type: ignore[assignment]
-            if latest > clock[rank]:
-                clock[rank] = latest
-        if self.record and clock[rank] > since:
-            self.spans += (rank, requests[0].name, "wait", since, clock[rank])
-
-    def _await(self, rank: int, pending: Sequence[Request], first: bool, frame: FrameType) -> None:
-        """Suspend rank `rank` until all of `pending` have an end, or one of them is over."""
-        waiter = self.waiters[rank]
-        waiter.requests, waiter.first, waiter.left = pending, first, len(pending)
-        for q in pending:
-            q.awaited = True
-        while True:
-            for q in pending:
-                if q.from_any and q.end is None:
-                    self.mail.choose(q)
-            if not first and not waiter.left:
-                break
-            if first and (ends := [q.end for q in pending if q.end is not None]):
-                if min(ends) <= self.clock[rank]:
-                    break
-                self.push(min(ends), rank)
-            self._suspend(rank, frame)
-        self._tickets[rank] += 1  # it does not wait any more, whoever would have woken it
-        waiter.requests = ()
-        if first:
-            for q in pending:
-                q.awaited = False
-
-    def poll(self, rank: int, is_done: Callable[[], bool], call: str) -> bool:
-        """Whether something is done by now. Asking in vain takes a moment."""
-        self.begin(rank)
-        waiter, now = self.waiters[rank], self.clock[rank]
-        if is_done():
-            return True
-        self.vain += 1
-        self.polls += 1
-        waiter.bare = waiter.bare + 1 if now == waiter.asked else 1
-        waiter.call = call
-        waiter.asleep = self.polls > EXACT and waiter.bare > BARE + 2 * self.size
-        end = self.open[rank].next_end(now)
-        if waiter.asleep and (there := self.mail.next(rank, now)) is not None:
-            end = there if end is None else min(there, end)
-        if not waiter.asleep and self.vain < MOST_VAIN * self.size:
-            self.push(now + ASKING if end is None else min(now + ASKING, end), rank)
-        elif end is not None:
-            self.push(end, rank)
-        self._suspend(rank, sys._getframe(1))
-        waiter.asked = self.clock[rank]
-        if waiter.asleep:  # what woke it may be what it asks for in its next calls
-            waiter.asleep, waiter.bare = False, 0
-        return is_done()
-
-    def settle(self, q: Request, end: float) -> None:
-        """A request will be over at `end`; its rank goes on then, if that is what it waits for."""
-        q.end = end
-        self.open[q.owner].ending(q)
-        waiter = self.waiters[q.owner]
-        if waiter.asleep:
-            self.push(end, q.owner)
-        if not q.awaited:
-            return
-        waiter.left -= 1
-        if q.owner == self.current:  # which sees it by itself
-            return
-        if waiter.first:
-            self.push(end, q.owner)
-        elif not waiter.left:
-            for other in waiter.requests:
-                if other.end > end:
-                    end = other.end
-            self.push(end, q.owner)
-
-    def wake_for(self, r: Request, time: float) -> None:
-        """What a receive from any source waits for may be there at `time`."""
-        if r.awaited:
-            self.push(max(time, self.clock[r.owner]), r.owner)
-        else:  # its rank may be busy with something else, and the sender waits
-            heapq.heappush(self._ready, (time, next(self._order), HUB, r))
-
-    def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
-        """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
-        soonest = self.mail.soonest(message[0], rank, *message[1:])
-        waiter = self.waiters[rank]
-        waiter.call, waiter.message = call, message
-        if soonest is not None:  # a Sendrecv, which does not wait for its turn: somebody may still send earlier
-            self.push(soonest, rank)
-        self._suspend(rank, sys._getframe(2))
 
     def missing(self, q: Request) -> list[int]:
         """The ranks of the world that have not reached the collective call `q`."""

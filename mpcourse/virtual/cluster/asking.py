@@ -1,0 +1,97 @@
+"""How time passes on a rank that computes, sleeps, reads its clock, or asks whether something is done."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.turns import HUB, Turns
+from mpcourse.virtual.cluster.waiting import Waiter
+
+if TYPE_CHECKING:
+    from mpcourse.virtual.cluster.mail import Mail
+
+ASKING = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
+# When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
+# sleeps until something is said to it: a second of asking would take ten million calls.
+EXACT, BARE = 6000, 20
+MOST_VAIN = 5000  # how often a rank may ask while nobody says anything, before that counts as waiting
+READINGS = 10  # of the clock, with nothing in between, before it moves: who measures nothing measures 0
+
+
+class Asking:
+    """A part of World."""
+
+    size: int
+    record: bool
+    clock: list[float]
+    current: int
+    turns: Turns
+    mail: "Mail"
+    open: list[Open]
+    spans: list[Any]
+    waiters: list[Waiter]
+    polls: int
+    vain: int
+    begin: Callable[[int], None]
+    mine: Callable[[int], None]
+    push: Callable[[float, int], None]
+    _suspend: Callable[[int, FrameType], None]
+
+    def compute(self, rank: int, seconds: float, name: str = "compute") -> None:
+        """Rank `rank` is busy with something else than messages."""
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"a rank computes for 0 seconds or more, not {seconds}")
+        start = self.clock[rank]
+        self.clock[rank] = start + seconds
+        self.vain = 0
+        if self.record:
+            self.spans += (rank, name, "compute", start, start + seconds)
+
+    def sleep(self, really: Callable[[float], None], seconds: float) -> None:
+        """time.sleep: a rank's takes the time on its own clock, and none that anybody waits for."""
+        rank = self.current
+        if rank == HUB or self.turns.foreign(rank):
+            really(seconds)
+            return
+        if not 0 <= seconds < float("inf"):
+            raise ValueError("sleep length must be non-negative")
+        start = self.clock[rank]
+        self.clock[rank] = start + seconds
+        if self.record:
+            self.spans += (rank, "sleep", "compute", start, start + seconds)
+
+    def time(self, rank: int) -> float:
+        """What rank `rank` reads off its clock, which has moved since it read it last."""
+        waiter = self.waiters[rank]
+        waiter.readings = waiter.readings + 1 if self.clock[rank] == waiter.read else 0
+        if waiter.readings >= READINGS:
+            self.clock[rank] += ASKING
+        waiter.read = self.clock[rank]
+        return waiter.read
+
+    def poll(self, rank: int, is_done: Callable[[], bool], call: str) -> bool:
+        """Whether something is done by now. Asking in vain takes a moment."""
+        self.begin(rank)
+        waiter, now = self.waiters[rank], self.clock[rank]
+        if is_done():
+            return True
+        self.vain += 1
+        self.polls += 1
+        waiter.bare = waiter.bare + 1 if now == waiter.asked else 1
+        waiter.call = call
+        in_vain = self.vain >= MOST_VAIN * self.size
+        waiter.asleep = in_vain or (self.polls > EXACT and waiter.bare > BARE + 2 * self.size)
+        end = self.open[rank].next_end(now)
+        if waiter.asleep and (there := self.mail.next(rank, now)) is not None:
+            end = there if end is None else min(there, end)
+        if not waiter.asleep:
+            self.push(now + ASKING if end is None else min(now + ASKING, end), rank)
+        elif end is not None:
+            self.push(end, rank)
+        self._suspend(rank, sys._getframe(1))
+        waiter.asked = self.clock[rank]
+        if waiter.asleep:  # what woke it may be what it asks for in its next calls
+            waiter.asleep, waiter.bare = False, 0
+        return is_done()

@@ -1,0 +1,127 @@
+"""A rank waits: for requests, for the first of them, or until a message is there."""
+
+import heapq
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.request import Request
+from mpcourse.virtual.cluster.turns import HUB
+
+if TYPE_CHECKING:
+    from mpcourse.virtual.cluster.mail import Mail
+
+
+class Waiter:
+    """Why a rank is suspended: until `left` requests are done, or the first of them, or a message is there."""
+
+    def __init__(self) -> None:
+        self.requests: Sequence[Request] = ()
+        self.left, self.first = 0, False
+        # How often this rank has asked in vain in a row, with nothing in between, and when last.
+        self.bare, self.asked = 0, -1.0
+        self.asleep = False  # until something is said to it
+        self.readings = 0  # of its clock, in a row with nothing in between
+        self.read = -1.0  # when this rank read its clock
+        self.frame: FrameType | None = None  # None: it is not suspended
+        self.call = ""
+        self.message: tuple[int, int, int] | None = None
+
+
+class Waiting:
+    """A part of World."""
+
+    record: bool
+    clock: list[float]
+    current: int
+    mail: "Mail"
+    open: list[Open]
+    spans: list[Any]
+    waiters: list[Waiter]
+    mine: Callable[[int], None]
+    push: Callable[[float, int], None]
+    _ready: list[tuple[float, int, int, Any]]
+    _order: Iterator[int]
+    _tickets: list[int]
+    _suspend: Callable[[int, FrameType], None]
+
+    def wait(self, rank: int, requests: Sequence[Request], first: bool = False) -> None:
+        """Suspend rank `rank` until all of `requests` are done, or the first of them."""
+        self.mine(rank)
+        clock = self.clock
+        since = clock[rank]
+        if first:
+            if not any(q.is_done() for q in requests):
+                self._await(rank, requests, True, sys._getframe(1))
+        else:
+            if pending := [q for q in requests if q.end is None]:
+                self._await(rank, pending, False, sys._getframe(1))
+            latest = since
+            for q in requests:
+                if q.end > latest:  # type: ignore[operator]
+                    latest = q.end  # type: ignore[assignment]
+            if latest > clock[rank]:
+                clock[rank] = latest
+        if self.record and clock[rank] > since:
+            self.spans += (rank, requests[0].name, "wait", since, clock[rank])
+
+    def _await(self, rank: int, pending: Sequence[Request], first: bool, frame: FrameType) -> None:
+        """Suspend rank `rank` until all of `pending` have an end, or one of them is over."""
+        waiter = self.waiters[rank]
+        waiter.requests, waiter.first, waiter.left = pending, first, len(pending)
+        for q in pending:
+            q.awaited = True
+        while True:
+            for q in pending:
+                if q.from_any and q.end is None:
+                    self.mail.choose(q)
+            if not first and not waiter.left:
+                break
+            if first and (ends := [q.end for q in pending if q.end is not None]):
+                if min(ends) <= self.clock[rank]:
+                    break
+                self.push(min(ends), rank)
+            self._suspend(rank, frame)
+        self._tickets[rank] += 1  # it does not wait any more, whoever would have woken it
+        waiter.requests = ()
+        if first:
+            for q in pending:
+                q.awaited = False
+
+    def settle(self, q: Request, end: float) -> None:
+        """A request will be over at `end`; its rank goes on then, if that is what it waits for."""
+        q.end = end
+        self.open[q.owner].ending(q)
+        waiter = self.waiters[q.owner]
+        if waiter.asleep:
+            self.push(end, q.owner)
+        if not q.awaited:
+            return
+        waiter.left -= 1
+        if q.owner == self.current:  # which sees it by itself
+            return
+        if waiter.first:
+            self.push(end, q.owner)
+        elif not waiter.left:
+            for other in waiter.requests:
+                if other.end > end:
+                    end = other.end
+            self.push(end, q.owner)
+
+    def wake_for(self, r: Request, time: float) -> None:
+        """What a receive from any source waits for may be there at `time`."""
+        if r.awaited:
+            self.push(max(time, self.clock[r.owner]), r.owner)
+        else:  # its rank may be busy with something else, and the sender waits
+            heapq.heappush(self._ready, (time, next(self._order), HUB, r))
+
+    def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
+        """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
+        soonest = self.mail.soonest(message[0], rank, *message[1:])
+        waiter = self.waiters[rank]
+        waiter.call, waiter.message = call, message
+        if soonest is not None:  # a Sendrecv, which does not wait for its turn: somebody may still send earlier
+            self.push(soonest, rank)
+        self._suspend(rank, sys._getframe(2))
