@@ -148,7 +148,7 @@ ARRAYS = [
     np.array(1.0), np.array(3), np.empty(0), np.ones(1), np.ones(2), np.ones((2, 3)), np.ones((0, 3)),
     np.full(3, math.nan), np.arange(3), np.array([1, "a", None], object), np.array(["a", "b"]), np.ones(3,
     np.float16), np.ones(3, ">f8"), np.ones(6)[::2], np.ones(2, [("x", int)]), np.ma.masked_array([1, 2],
-    [True, False]), np.matrix([[1, 2]]), torch.tensor(1.0), torch.tensor(2), torch.empty(0), torch.ones(1),
+    [True, False]), np.ones((1, 2)), torch.tensor(1.0), torch.tensor(2), torch.empty(0), torch.ones(1),
     torch.ones(2, 3), torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16), torch.ones(2,
     dtype=torch.bool), torch.ones(2, dtype=torch.complex64), torch.ones(2, device="meta"),
     torch.ones(2).to_sparse(), torch.full((2,), math.nan), torch.nn.Linear(2, 2), torch.nn.Sequential(),

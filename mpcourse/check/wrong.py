@@ -82,7 +82,10 @@ def _with_type(value: Any) -> str:
 def _number_difference(got: Any, want: float, what: str, rtol: float, atol: float) -> tuple[str, str] | None:
     if isinstance(got, bool) or not hasattr(got, "__float__") or getattr(got, "shape", ()) != ():
         return f"{what} to be {want!r}, a number", _with_type(got)
-    number = float(got)
+    try:
+        number = float(got)
+    except OverflowError:
+        return f"{what} to be {want!r}", short(got)
     if math.isnan(number):
         return f"{what} to be {want!r}", "NaN"
     if math.isinf(number) and not math.isinf(want):

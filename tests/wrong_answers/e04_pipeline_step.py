@@ -1885,3 +1885,10 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
                 position[s] += 1
                 progress = True
     return sum(losses)
+
+
+# %% does_nothing_yet
+# says: No stage got a gradient: does each B call backward?
+# thinks: The signature stands. Does it run so far?
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    return None

@@ -81,7 +81,7 @@ def _sizes(got: object, costs: Costs, stages: int, call: str, want: list[int]) -
         raise Wrong(asked, short(got), why)
     if any(isinstance(s, list | tuple) for s in got):
         raise Wrong(asked, short(got), "How many layers a stage has is asked, not which, nor what they cost.")
-    if any(isinstance(s, bool) or not isinstance(s, int | float) or s != int(s) for s in got):
+    if any(isinstance(s, bool) or not isinstance(s, int | float) or s % 1 != 0 for s in got):
         raise Wrong(asked, short(got), "A size is a whole number, of layers. It is not a cost.")
     sizes = [int(s) for s in got]
     if len(sizes) == stages and sum(sizes) == n:

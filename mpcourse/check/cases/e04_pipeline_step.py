@@ -104,7 +104,7 @@ def _values(answer: Answer, box: Box, case: Case, seen: Seen) -> None:
 
 def _waits(box: Box) -> list[Event]:
     """Where Python waited although it had more work to give out."""
-    given_out = max(i for i, e in enumerate(box.events) if e.kind == "enqueue")
+    given_out = max((i for i, e in enumerate(box.events) if e.kind == "enqueue"), default=0)
     return [e for e in box.events[:given_out] if e.kind == "wait"]
 
 

@@ -24,6 +24,9 @@ def legal(
     """
     call = f"{name}({stages}, {microbatches})"
     schedule = _read(answer.call(name, stages, microbatches), call, stages, microbatches)
+    if not any(schedule):
+        why = f"Each stage runs all {microbatches} micro-batches, forward and backward. The lists are there, and empty."
+        raise Wrong(f"actions on each of {stages} stages from {call}", short(schedule), why)
     for s, row in enumerate(schedule):
         for a in row:
             if not 0 <= a.microbatch < microbatches:
