@@ -112,6 +112,16 @@ def test_a_file_that_python_cannot_compile_for_its_depth_is_a_syntax_error(cli, 
     assert done.returncode == 1 and "nested too deep" in done.stdout and not done.stderr
 
 
+def test_a_file_that_is_named_like_a_library_hides_none(cli, course, tmp_path):
+    file = tmp_path / "wave.py"  # of the standard library, and imported by nothing before
+    text = (course / "solutions" / "e90_mean.py").read_text()
+    file.write_text(
+        text.replace('"""', '"""\nimport wave\n\nwave.open\n', 2).replace('"""\nimport wave\n\nwave.open\n', '"""', 1)
+    )
+    done = cli("check", "e90", "--file", file)
+    assert "import wave" in file.read_text() and done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_link_to_itself_and_a_full_device_are_one_line(cli, course, tmp_path):
     link = tmp_path / "e90_mean.py"
     link.symlink_to(link)

@@ -41,13 +41,20 @@ class Answer:
         self.since = 0.0
 
     @classmethod
-    def load(cls, path: Path, returned: Callable[[], None] = lambda: None) -> "Answer":
-        """Import the file at `path` under a name of its own. Whatever its code raises passes through."""
+    def load(
+        cls, path: Path, returned: Callable[[], None] = lambda: None, modules: ModuleType | None = None
+    ) -> "Answer":
+        """Import the file at `path` under a name of its own. Whatever its code raises passes through.
+
+        modules: where several threads load the file, what stands for all in sys.modules; its `mine` is of each.
+        """
         module = ModuleType(f"answer_{path.stem}")
         module.__file__ = str(path)
-        if sys.path[0] != str(path.parent):
-            sys.path.insert(0, str(path.parent))  # as `python exercises/eNN.py` has it
-        sys.modules[module.__name__] = module  # dataclasses and pickling look classes up there
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))  # at the end, lest a file that is named like a library hides it
+        if modules is not None:
+            modules.mine.module = module
+        sys.modules[module.__name__] = modules or module  # dataclasses and pickling look classes up there
         # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
         exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
         return cls(path, module, returned)

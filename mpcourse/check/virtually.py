@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from mpcourse.check.answer import Answer
@@ -109,7 +110,7 @@ def on_each(
         rank = comm.rank
         try:
             pages.mine.rank = rank  # of this thread
-            own = answers[rank] = Answer.load(answer.path)
+            own = answers[rank] = Answer.load(answer.path, modules=pages.modules)
             own.limit, own.since = LIMIT, began
             return program(own, comm)
         except BaseException as error:
@@ -128,6 +129,19 @@ def on_each(
     return Ran(done, list(given), done.results, answers, pages.written())
 
 
+class _Modules(ModuleType):
+    """Stands in sys.modules for the learner's file, which each virtual rank has loaded for itself: there pickling finds
+    the rank's own classes.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__dict__["mine"] = threading.local()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["mine"].module, name)
+
+
 class _Pages(io.TextIOBase):
     """Stands in for sys.stdout and keeps what each virtual rank prints. Others print as they did."""
 
@@ -135,6 +149,7 @@ class _Pages(io.TextIOBase):
         self.pages: list[list[str]] = [[] for _ in range(size)]
         self.left = [PRINTED] * size
         self.mine = threading.local()
+        self.modules = _Modules("the answer")
 
     def __enter__(self) -> "_Pages":
         self.before, sys.stdout = sys.stdout, self

@@ -60,6 +60,25 @@ def evaluate(comm, correct, count):
     return share
 
 
+# %% own_class
+# thinks: Two counts that belong together are an object of their own, which knows how it is added.
+class Counts:
+    def __init__(self, right, examples):
+        self.right, self.examples = right, examples
+
+    def __add__(self, other):
+        assert isinstance(other, Counts)
+        return Counts(self.right + other.right, self.examples + other.examples)
+
+
+def evaluate(comm, correct, count):
+    total = comm.allreduce(Counts(correct, count))
+    assert isinstance(total, Counts)
+    if not total.examples:
+        raise ValueError("no examples")
+    return total.right / total.examples
+
+
 # %% ring
 # thinks: Numbers go round the ring.
 def evaluate(comm, correct, count):

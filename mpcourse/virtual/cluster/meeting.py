@@ -5,7 +5,7 @@ import math
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,16 @@ Finish = Callable[[list[Any]], tuple[int, list[Any]]]  # of what all gave, the b
 
 _UNCHANGING = (int, float, str, bytes, type(None))
 KINDS = {"count": "counts", "dtype": "datatypes"}
+
+
+class Packed(NamedTuple):
+    """An object on its way."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> "Packed":
+        return cls(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
 class Meeting:
@@ -108,18 +118,24 @@ def objects(comm: Any, name: str, given: Any, finish: Callable, **agreed: Any) -
     pickled = pickle.dumps(given, pickle.HIGHEST_PROTOCOL)
 
     def done(sent: list[bytes]) -> tuple[int, list[Any]]:
-        return max(map(len, sent)), finish([pickle.loads(s) for s in sent])
+        found = finish([pickle.loads(s) for s in sent])
+        # What a rank changes, no other one has. Classes of a program are each rank's own, so who has made an object of
+        # one pickles it, and who gets it makes its own of that.
+        packed: dict[int, Any] = {}
+        for each in found:
+            if id(each) not in packed:
+                packed[id(each)] = each if isinstance(each, _UNCHANGING) else Packed.of(each)
+        return max(map(len, sent)), [packed[id(each)] for each in found]
 
-    return meet(comm, name, pickled, done, agreed, line_of())
+    found = meet(comm, name, pickled, done, agreed, line_of())
+    return pickle.loads(found.data) if isinstance(found, Packed) else found
 
 
 def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line) -> Any:
     q = begin(comm, name, given, finish, agreed, line, True)
     comm.world.wait(q.owner, (q,))
     q._complete(None)
-    if comm.size == 1 or isinstance(q.data, _UNCHANGING):
-        return q.data
-    return pickle.loads(pickle.dumps(q.data, pickle.HIGHEST_PROTOCOL))  # what a rank changes, no other one has
+    return q.data
 
 
 def begin(
