@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mpcourse.check import watch
-from mpcourse.check.logbook import Entry
+from mpcourse.check.logbook import Entry, Logbook
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
 from mpcourse.check.vanished import vanished
@@ -78,6 +78,19 @@ def test_an_exception_below_the_answer_names_the_answers_line(verdict_on):
 def test_leaving_on_one_rank_names_rank_and_line(verdict_on, code):
     verdict = verdict_on(f"if comm.rank == 1:\n    {code}\nreturn comm.allreduce(x) / comm.size")
     assert (verdict.kind, verdict.rank, verdict.line) == ("early exit", 1, FIRST + 1)
+
+
+def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, monkeypatch):
+    book = Logbook(tmp_path, 0, 0)
+    book.write("running", 0)
+
+    def ends(pid):
+        book.write("running", 0, (3, "os._exit(3)"))
+        return False
+
+    monkeypatch.setattr(watch, "_lives", ends)
+    ending = watch.Watch(tmp_path, 1, "answer.py", 10.0).look()
+    assert (ending.kind, ending.entries[0].text) == ("died", "os._exit(3)")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Watch:
     def look(self, alive: bool = True) -> Ending | None:
         """The ending if there is one now, else None. `alive`: whether the launcher still runs."""
         now = time.monotonic()
-        entries = {i: e for i in range(self.size) if (e := logbook.read(self.folder, i))}
+        entries = self._entries()
         self._read_reports()
         calls = {i: e.calls for i, e in entries.items()}
         if calls != self.seen:
@@ -110,7 +110,7 @@ class Watch:
             if len(self.reports) == self.size or any(r.kind != "passed" for r in self.reports.values()):
                 return None if alive else self._ending("reported", entries)
             if self.gone or not alive:
-                return self._ending("died", entries)
+                return self._ending("died", self._entries())  # what it did last it may have written since
         if self.begun is None:
             return self._ending("not started", entries) if now - self.start > STARTUP else None
         stages = {e.stage for i, e in entries.items() if i not in self.reports}
@@ -125,6 +125,9 @@ class Watch:
         if self.begun.seconds() > self.seconds:
             return self._ending("slow", entries)
         return None
+
+    def _entries(self) -> dict[int, Entry]:
+        return {i: e for i in range(self.size) if (e := logbook.read(self.folder, i))}
 
     def _read_reports(self) -> None:
         for i in range(self.size):
