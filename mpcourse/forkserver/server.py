@@ -87,7 +87,8 @@ class Server:
             connection.close()  # it was killed while it spoke
             return None
         if asked.get("whether_current"):
-            connection.sendall(str(int(self.sources == sources())).encode())
+            with contextlib.suppress(OSError):  # who asked may have gone
+                connection.sendall(str(int(self.sources == sources())).encode())
             connection.close()
             return None
         if group := asked.get("wait_for"):
