@@ -124,8 +124,8 @@ ifeq ($(MPI),system)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt --no-binary=mpi4py mpi4py
 endif
 	@# What Python compiles when a module is first imported, it compiles now: torch while the rest is fetched.
-	@$(BIN)/python -c 'import torch._dynamo' 2>/dev/null & \
-	$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]' || exit 1; wait
+	@status=0; $(BIN)/python -c 'import torch._dynamo' 2>/dev/null & \
+	$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]' || status=1; wait; exit $$status
 	@$(BIN)/python -c 'import $(COMPILED)'
 	@rm $(UNDONE)
 	@touch $@

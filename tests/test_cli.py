@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
+from mpcourse import launch
 from mpcourse.bench import BENCHMARKS
 from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
@@ -261,7 +263,7 @@ def test_no_mpirun_anywhere_is_one_line(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(launch, "sys", SimpleNamespace(executable=str(tmp_path / "python")))
     with pytest.raises(SystemExit) as ended:
         command_line.main(["check", "e00"])
     assert ended.value.code == 2

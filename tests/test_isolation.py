@@ -3,6 +3,7 @@
 Each is told as what it is, and no answer touches the next one.
 """
 
+import os
 import random
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mpcourse.check import watch
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
-from mpcourse.forkserver import offered
+from mpcourse.forkserver import ADDRESS, Forks, offered
 from tests.answers import head_of
 from tests.conftest import ROOT, forks, started_here
 
@@ -87,11 +88,12 @@ def test_the_nastiest_answers_touch_no_other_whatever_their_order(verdict_on):
 
 
 def test_an_answer_that_kills_the_server_is_told_and_the_next_one_finds_another(verdict_on):
-    before = forks().pid
+    before, named = forks().pid, os.environ[ADDRESS]
     verdict = verdict_on(E03, head_of(COURSE, E03) + BALANCE.format(SERVER))
     assert verdict.kind == "vanished"
     assert verdict_on(E03, solution(E03)).passed
     assert forks().pid != before
+    assert Forks(named).current()  # so does everyone who knows it from the environment
 
 
 def test_ranks_are_as_isolated(verdict_on):

@@ -60,7 +60,7 @@ def _address(root: Path, folder: Path, venv: str) -> float:
 
 
 def _end(lab: subprocess.Popen) -> None:
-    """End JupyterLab, which overhears a signal that reaches it just after it has printed its address."""
+    """End JupyterLab, which misses a signal that reaches it just after it has printed its address."""
     for number in (*[signal.SIGTERM] * 10, signal.SIGKILL):
         os.killpg(lab.pid, number)
         try:

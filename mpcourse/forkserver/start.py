@@ -136,7 +136,8 @@ class ForkServer(Forks):
     """A server of one's own, which has imported `modules`. It ends with this process, or by `close`.
 
     It starts at once and imports while this process goes on; whoever asks before it is ready waits. If it was killed,
-    the next process that is asked for starts another.
+    the next process that is asked for starts another, which listens at the same path: others may know it from the
+    environment.
 
     environment: what the server itself runs in, by which libraries choose their numbers of threads when imported.
     """
@@ -145,12 +146,13 @@ class ForkServer(Forks):
         self.modules = list(modules)
         self.environment = dict(os.environ if environment is None else environment) | {GROUP: uuid.uuid4().hex}
         self._folder = Path(tempfile.mkdtemp(prefix="mpcourse-fork-"))
-        self._started = 0
+        super().__init__(str(self._folder / "socket"))
         self._start()
 
     def _start(self) -> None:
-        self._started += 1
-        super().__init__(str(self._folder / f"socket{self._started}"))
+        for left in (self.path, self.path + ".new"):  # by one that was killed
+            Path(left).unlink(missing_ok=True)
+        self._folder.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mpcourse.forkserver.server", self.path, *self.modules],
             stdin=subprocess.PIPE,
