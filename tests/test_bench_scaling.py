@@ -202,7 +202,7 @@ def test_more_ranks_are_added_to_a_file_and_an_empty_one_is_begun(stand_in, tmp_
     assert len(stand_in.asked) == 10 and groups(load(file)) == every(4, 2)
 
 
-def refused(file, *phrases, runs=2):
+def assert_refused(file, *phrases, runs=2):
     before = file.read_bytes() if file.is_file() else None
     with pytest.raises(UserError) as error:
         run(file, runs)
@@ -217,17 +217,17 @@ def test_a_file_of_another_machine_or_other_versions_is_refused(stand_in, tmp_pa
     other = 64 if field == "cores" else "other"
     write(file, [row._replace(**{field: other}) if row.case.ranks == 2 else row for row in load(file)])
     asked = len(stand_in.asked)
-    refused(file, f"with {field} {other}, and here it is {getattr(NOW, field)}")
+    assert_refused(file, f"with {field} {other}, and here it is {getattr(NOW, field)}")
     assert len(stand_in.asked) == asked
 
 
 def test_a_file_that_is_none_of_ours_is_refused_and_left_alone(stand_in, tmp_path):
     file = tmp_path / "out.csv"
-    refused(tmp_path, "cannot be read")
-    refused(tmp_path / "nowhere" / "out.csv", "cannot be written")
+    assert_refused(tmp_path, "cannot be read")
+    assert_refused(tmp_path / "nowhere" / "out.csv", "cannot be written")
     for text in (b"a,b\n1,2\n", b"\xff\xfe\n", b"\n"):
         file.write_bytes(text)
-        refused(file, "out.csv")
+        assert_refused(file, "out.csv")
     assert stand_in.asked == []
 
 
@@ -244,15 +244,15 @@ def test_a_damaged_line_is_named(stand_in, tmp_path, damage):
         "neither yes nor no": last.replace(",yes,", ",true,") + "\n",
     }
     file.write_text("\n".join([*lines, changed[damage]]))
-    refused(file, f"line {number}, is", "remove the lines of its case")
+    assert_refused(file, f"line {number}, is", "remove the lines of its case")
 
 
 def test_a_file_with_more_or_fewer_runs_is_refused(stand_in, tmp_path):
     file = tmp_path / "out.csv"
     run(file)
-    refused(file, "2 runs of weak, 1 rank, ours", "--runs 3", runs=3)
+    assert_refused(file, "2 runs of weak, 1 rank, ours", "--runs 3", runs=3)
     write(file, [row for row in load(file) if row.kind == "weak" or row.ranks == 1])
-    refused(file, "0 runs of strong, 2 ranks, ours")
+    assert_refused(file, "0 runs of strong, 2 ranks, ours")
 
 
 def test_one_rank_is_no_scaling_and_too_many_are_refused(stand_in):

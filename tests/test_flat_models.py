@@ -57,7 +57,7 @@ def of_one_step(model, x, target):
     return [y.detach(), x.grad, *(p.grad for p in model.parameters())]
 
 
-def close(found, wanted):
+def assert_close(found, wanted):
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
@@ -159,8 +159,8 @@ def test_a_flat_resnet_equals_the_nested_one(training):
     values = copy.deepcopy(flat).state_dict().values()
     nested.load_state_dict(dict(zip(nested.state_dict(), values, strict=True)), assign=True)
     x, target = torch.randn(4, 3, 32, 32).double(), torch.randn(4, 10).double()
-    close(of_one_step(flat, x, target), of_one_step(nested, x, target))
-    close(flat.buffers(), nested.buffers())
+    assert_close(of_one_step(flat, x, target), of_one_step(nested, x, target))
+    assert_close(flat.buffers(), nested.buffers())
 
 
 class Level(nn.Module):
@@ -200,7 +200,7 @@ def test_a_flat_unet_equals_the_nested_one(depth, convs):
     flat = flat_unet(depth, convs, 4, outputs=2).double().eval()
     flat.load_state_dict(dict(zip(flat.state_dict(), nested.state_dict().values(), strict=True)))
     x, target = torch.randn(2, 3, 16, 24).double(), torch.randn(2, 2, 16, 24).double()
-    close(of_one_step(flat, x, target), of_one_step(nested, x, target))
+    assert_close(of_one_step(flat, x, target), of_one_step(nested, x, target))
 
 
 # -- the cuts --
@@ -258,7 +258,7 @@ def test_a_pipeline_equals_the_whole_wherever_it_is_cut(name, schedule):
         x = x.detach().requires_grad_()
         pipeline = split(model, sizes, ["cpu"] * len(sizes))
         done = pipeline_step(pipeline, schedule(len(sizes), 2), x, target, F.mse_loss)
-        close([done.loss, x.grad, *(p.grad for p in model.parameters())], [loss, *want])
+        assert_close([done.loss, x.grad, *(p.grad for p in model.parameters())], [loss, *want])
 
 
 def test_skips_are_taken_last_first_by_layers_given_one_argument_or_several():
@@ -273,7 +273,7 @@ def test_skips_are_taken_last_first_by_layers_given_one_argument_or_several():
         for part in (layer, Flat(layer)):
             for found in (part(a, b, x), part((a, b, x))):
                 assert isinstance(found, tuple)
-                close(found, want)
+                assert_close(found, want)
 
 
 def test_a_tensor_alone_comes_out_where_nothing_is_remembered():

@@ -250,7 +250,7 @@ def on_ranks(program, make=net, size=2):
     run(rank, size)
 
 
-def same_gradients(model, plain):
+def assert_same_gradients(model, plain):
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.equal(p.grad, q.grad)
 
@@ -267,9 +267,9 @@ def test_backward_writes_weights_gradients_into_their_buckets():
                 model(X).square().sum().backward()
             plain(X).square().sum().backward()
             assert at_home() == ["0.weight", "2.weight"]
-            same_gradients(model, plain)
+            assert_same_gradients(model, plain)
             optimizer.mean_gradients()
-            same_gradients(model, plain)
+            assert_same_gradients(model, plain)
             assert len(at_home()) == 4
             optimizer.step()
             torch.optim.SGD(plain.parameters(), 0.1).step()
@@ -286,7 +286,7 @@ def test_later_passes_add_to_what_lies_there():
             (2 * model(X).square().sum()).backward()
         (3 * model(X).square().sum()).backward()
         optimizer.mean_gradients()
-        same_gradients(model, plain)
+        assert_same_gradients(model, plain)
 
     on_ranks(program)
 
@@ -299,7 +299,7 @@ def test_gradients_that_are_zeroed_and_not_dropped_are_not_written_over():
             plain(X).square().sum().backward()
             model(X).square().sum().backward()
             optimizer.mean_gradients()
-            same_gradients(model, plain)
+            assert_same_gradients(model, plain)
 
     on_ranks(program)
 
@@ -312,9 +312,9 @@ def test_one_weight_used_twice_has_one_place():
             plain(X).square().sum().backward()
             with optimizer.no_sync():
                 model(X).square().sum().backward()
-            same_gradients(model, plain)
+            assert_same_gradients(model, plain)
             optimizer.mean_gradients()
-            same_gradients(model, plain)
+            assert_same_gradients(model, plain)
 
     on_ranks(program, Twice)
 
@@ -336,7 +336,7 @@ def test_a_pass_that_breaks_off_leaves_nothing_behind():
                 model(X).square().sum().backward()
             assert "2.weight" not in at_home() if times == 0 else at_home() == ["0.weight", "2.weight"]
             optimizer.mean_gradients()
-            same_gradients(model, plain)
+            assert_same_gradients(model, plain)
 
     on_ranks(program)
 

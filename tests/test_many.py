@@ -183,11 +183,12 @@ def test_the_benchmark_compares_results_and_measures_both_sides():
 
     case = Case(batch=200, together=3, epochs=2, plain=2)
     found = _measured(case, runs=2)
-    assert found.difference < 1e-4 and found.examples <= 1
+    assert found.exactly < 1e-12 and 0 < found.apart < 1e-4 and 0 < found.reordered < 1e-4 and found.examples == 0
     records = list(_records(case, found))
     assert [r.what.split(": ")[1] for r in records] == [
-        "plain loop", "3 at once", "3 at once / plain loop", "parameters differ by", "test examples judged differently",
+        "plain loop", "3 at once", "3 at once / plain loop", "parameters apart, float64", "parameters apart, float32",
+        "plain loop, units reordered", "tests judged differently",
     ]  # fmt: skip
     assert all(len(r.runs) == 2 and min(r.runs) > 0 for r in records[:3])
-    assert [r.promise for r in records] == [None, None, None, 100, 1]
+    assert [r.promise for r in records] == [None, None, None, 1e-3, None, None, 0]
     assert list(_records(Case(), found))[2].promise == 5.0

@@ -47,7 +47,9 @@ def layers(n=8, width=6):
     return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(n)]).double()
 
 
-def same_training(model, name, p, m, batch, x, target, loss=F.mse_loss, steps=3, kind="vgpu", tolerance=1e-12, **how):
+def assert_same_training(
+    model, name, p, m, batch, x, target, loss=F.mse_loss, steps=3, kind="vgpu", tolerance=1e-12, **how
+):
     """Assert that some steps of training the pipeline equal those of a plain copy of `model`."""
     plain = copy.deepcopy(model)
     pipeline = parts_on(model, p, chunks(name), kind)
@@ -79,12 +81,12 @@ def test_training_equals_the_whole_models_also_with_micro_batches_of_two_sizes(n
     for p in (1, 2, 4):
         for m in (1, 3, 7):  # 7 examples make micro-batches of 2 and 3
             with virtual_gpus(p):
-                same_training(layers(), name, p, m, 7, numbers(6), numbers(6), checkpoint=checkpoint)
+                assert_same_training(layers(), name, p, m, 7, numbers(6), numbers(6), checkpoint=checkpoint)
 
 
 def test_it_runs_on_the_cpu_alone():
     for name in MAKERS:
-        same_training(layers(), name, 4, 5, 9, numbers(6), numbers(6), kind="cpu")
+        assert_same_training(layers(), name, 4, 5, 9, numbers(6), numbers(6), kind="cpu")
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -94,7 +96,7 @@ def test_frozen_layers_stay_frozen_and_let_gradients_pass(name):
         for i in frozen:
             model[i].requires_grad_(False)
         with virtual_gpus(2):
-            same_training(model, name, 2, 3, 6, numbers(6), numbers(6))
+            assert_same_training(model, name, 2, 3, 6, numbers(6), numbers(6))
 
 
 @pytest.mark.parametrize("name", ["gpipe", "zb-h1", "interleaved"])
@@ -105,7 +107,7 @@ def test_tied_weights_get_the_sum_of_their_gradients(name):
     if name == "interleaved":
         model[4][0].weight = model[0][0].weight  # part 2 is stage 0's second chunk
     with virtual_gpus(2):
-        same_training(model, name, 2, 3, 6, numbers(6), numbers(6))
+        assert_same_training(model, name, 2, 3, 6, numbers(6), numbers(6))
 
 
 class Two(nn.Module):
@@ -160,7 +162,7 @@ def test_a_transformer_on_tokens_equals_the_whole_one(name):
         return F.cross_entropy(y.transpose(1, 2), t)
 
     with virtual_gpus(2):
-        same_training(model, name, 2, 4, 6, lambda b: tokens, lambda b: tokens, loss, tolerance=1e-10)
+        assert_same_training(model, name, 2, 4, 6, lambda b: tokens, lambda b: tokens, loss, tolerance=1e-10)
 
 
 def test_the_input_gets_its_gradient():

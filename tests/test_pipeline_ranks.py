@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.bench import Record, show
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.pipeline import Case, _bubbles, _speeds
 from mpcourse.commands.pipeline_asked import check_batches, check_files
@@ -207,23 +206,6 @@ def test_the_benchmark_compares_gradients_with_torchs_pipeline():
     assert speed["difference"] < 1e-5 and [len(v) for v in speed["seconds"].values()] == [1, 1]
     assert len(speed["ratios"]) == 1 and len(bubble["bubbles"]) == 2
     assert [r.unit for r in _speeds(Case(*speed["case"]), speed)] == ["examples/s", "examples/s", "times", "millionths"]
-
-
-def test_a_table_says_what_a_promise_is_and_has_no_column_for_none(capsys):
-    assert show([Record("a", [1.0], "%", 15.0), Record("b", [3.0], "times", 2.0, at_least=True)], False) == 0
-    told = capsys.readouterr().out
-    assert "at most 15 %" in told and "at least 2 times" in told and "A promise is a bound" in told
-    assert show([Record("a", [16.0], "%", 15.0)], False) == 1
-    assert "at most 15 %, broken" in capsys.readouterr().out
-    assert show([Record("a", [1.0]), Record("b", [2.0])], False) == 0
-    told = capsys.readouterr().out
-    assert "promise" not in told and told.splitlines()[1].split() == ["┃", "what", "┃", "figure", "┃"]
-
-
-def test_a_promise_may_be_a_lower_bound():
-    assert Record("faster", [1.3, 1.1, 1.2], promise=1.2, at_least=True).kept
-    assert not Record("slower", [1.3, 1.1, 1.1], promise=1.2, at_least=True).kept
-    assert not Record("longer", [1.3, 1.1, 1.3], promise=1.2).kept
 
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):

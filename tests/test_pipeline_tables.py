@@ -43,7 +43,7 @@ def test_bench_tables_has_a_row_for_each_published_number(monkeypatch):
     assert found["tutorial, splits of 12: ours (published 2.43)"].runs == [3.0]
     off = found["tutorial, splits of 12: ratio to one GPU off by"]
     assert off.median == pytest.approx(100 * (3.75 / 2.43 - 1)) and off.promise == 15 and not off.kept
-    assert found["torchgpipe, U-Net, pipeline-4: speedup (published 2.352)"].runs == [3.0]
+    assert found["torchgpipe, U-Net: speedup of pipeline-4 (published 2.352)"].runs == [3.0]
     assert len(found) == 1 + 2 * (1 + len(PIPELINE_TUTORIAL.pipelined)) + 2 * 5
 
 

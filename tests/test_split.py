@@ -210,7 +210,7 @@ def test_an_ensemble_is_what_two_networks_are_good_for(box):
 # -- tensor parallelism --
 
 
-def compare(whole, parts, x, weights):
+def assert_equal_to_the_whole(whole, parts, x, weights):
     """Outputs, and gradients of the input and of all parameters, of `parts` (on virtual GPUs) against `whole`."""
     a, b = x.clone().requires_grad_(), x.to("vgpu:0").requires_grad_()
     wanted, got = whole(a), parts(b)
@@ -234,7 +234,7 @@ def test_a_tensor_parallel_mlp_equals_the_whole_one(box, devices, bias):
     ]
     if bias:
         weights += [(first.bias, [p.bias for p in parts.first.parts], 0), (second.bias, [parts.second.bias], 0)]
-    compare(lambda x: second(F.gelu(first(x))), parts, torch.randn(3, 2, 6), weights)
+    assert_equal_to_the_whole(lambda x: second(F.gelu(first(x))), parts, torch.randn(3, 2, 6), weights)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
@@ -245,7 +245,7 @@ def test_tensor_parallel_attention_equals_the_whole_one(box, devices, bias):
         nn.init.normal_(whole.in_proj_bias)
         nn.init.normal_(whole.out_proj.bias)
     parts = TensorParallelAttention(whole, names(devices))
-    compare(
+    assert_equal_to_the_whole(
         lambda x: whole(x, x, x, need_weights=False)[0],
         parts,
         torch.randn(2, 5, 12),

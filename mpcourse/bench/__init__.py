@@ -6,9 +6,10 @@ from mpcourse.bench.crossovers import crossovers
 from mpcourse.bench.data_parallel import data_parallel
 from mpcourse.bench.large_batch import large_batch
 from mpcourse.bench.pipeline import pipeline
-from mpcourse.bench.record import Record, show
+from mpcourse.bench.record import Record
 from mpcourse.bench.scaling import scaling
 from mpcourse.bench.setup import setup
+from mpcourse.bench.show import show
 from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
 from mpcourse.bench.two_hosts import two_hosts

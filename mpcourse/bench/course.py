@@ -1,5 +1,6 @@
 """What a learner waits for: verdicts, and the first use of a data set."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -36,15 +37,21 @@ def course(runs: int = 5) -> Iterator[Record]:
     found = load_course()
     e00 = found.find("e00")
     solution = found.solution_file(e00)
-    yield Record("verdict on a right e00 with 2 ranks", _time(lambda: check(e00, solution, [2]), runs), promise=3.0)
-    yield Record("verdict on a right e00 with 2, 1, 3, 4 ranks", _time(lambda: check(e00, solution), runs))
+    yield Record(
+        "verdict on e00: a right one with 2 ranks", _time(lambda: check(e00, solution, [2]), runs), promise=3.0
+    )
+    yield Record("verdict on e00: a right one with 2, 1, 3, 4 ranks", _time(lambda: check(e00, solution), runs))
     with tempfile.TemporaryDirectory() as folder:
         for what, code in (("a deadlock", DEADLOCK), ("an endless loop", LOOP)):
             file = Path(folder) / "e00_hello.py"
             file.write_text(code)
             seconds = _time(lambda file=file: check(e00, file, [2]), runs)  # type: ignore[misc]
-            yield Record(f"verdict on {what} with 2 ranks", seconds, promise=10.0)
+            yield Record(f"verdict on e00: {what} with 2 ranks", seconds, promise=10.0)
     yield from _virtual_verdicts(found, runs)
+    for arguments, promise in ((["list"], 0.4), (["schedule", "gpipe"], 1.5)):
+        command = [sys.executable, "-m", "mpcourse.cli", *arguments]
+        seconds = _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True), runs)  # noqa: B023
+        yield Record(f"commands: `mpcourse {' '.join(arguments)}`", seconds, promise=promise)
     yield Record("glyphs: 60 000 and no test images, rendered", _time(_render, runs), promise=6.0)
 
 
@@ -56,29 +63,28 @@ def _virtual_verdicts(found: Course, runs: int) -> Iterator[Record]:
     checked: list[float] = []
     in_lab: list[float] = []
     modules = [*CHECKING, "torch._dynamo", *(exercise.check for exercise in exercises)]
-    lab = ForkServer(modules, rank_environment()) if offered() else None  # as `mpcourse lab` has one
-    for exercise in exercises:
-        with tempfile.TemporaryDirectory() as folder, starter_of(exercise) as starter:
-            wrong = Path(folder) / f"{exercise.name}.py"
-            functions = "\n\n".join(WRONG.format(name) for name in exercise.functions)
-            wrong.write_text(f"{stub_of(found, exercise)}\n\n{functions}")
-            check(exercise, wrong, None, starter)  # the server has imported what it needs, as after the first save
-            late = LOOK / 2  # how long a change waits until `watch` looks, on average
-            watched += [late + s for s in _time(lambda: check(exercise, wrong, None, starter), runs)]  # noqa: B023
-            right = found.solution_file(exercise)
-            passed += [late + s for s in _time(lambda: run_alone(exercise, right, starter), runs)]  # noqa: B023
-            command = [sys.executable, "-m", "mpcourse.cli", "check", exercise.name, "--file", str(wrong)]
-            ours = {**os.environ, ADDRESS: lab.listening() if lab else ""}
-            in_lab += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=ours), runs)  # noqa: B023
-            cold = {**os.environ, ADDRESS: ""}
-            checked += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=cold), runs)  # noqa: B023
-    if lab:
-        lab.close()
-    what = f"{len(exercises)} exercises on virtual ranks"
-    yield Record(f"watch: verdict on a wrong answer after it is saved, {what}", watched, promise=0.5)
-    yield Record(f"watch: a right one has passed on virtual ranks, {what}", passed, promise=0.5)
-    yield Record(f"check in JupyterLab: verdict on a wrong answer, {what}", in_lab, promise=1.0)
-    yield Record(f"check elsewhere: verdict on a wrong answer, {what}", checked, promise=1.0)
+    with contextlib.ExitStack() as held:
+        lab = held.enter_context(ForkServer(modules, rank_environment())) if offered() else None  # as in `mpcourse lab`
+        for exercise in exercises:
+            with tempfile.TemporaryDirectory() as folder, starter_of(exercise) as starter:
+                wrong = Path(folder) / f"{exercise.name}.py"
+                functions = "\n\n".join(WRONG.format(name) for name in exercise.functions)
+                wrong.write_text(f"{stub_of(found, exercise)}\n\n{functions}")
+                check(exercise, wrong, None, starter)  # the server has imported what it needs, as after the first save
+                late = LOOK / 2  # how long a change waits until `watch` looks, on average
+                watched += [late + s for s in _time(lambda: check(exercise, wrong, None, starter), runs)]  # noqa: B023
+                right = found.solution_file(exercise)
+                passed += [late + s for s in _time(lambda: run_alone(exercise, right, starter), runs)]  # noqa: B023
+                command = [sys.executable, "-m", "mpcourse.cli", "check", exercise.name, "--file", str(wrong)]
+                ours = {**os.environ, ADDRESS: lab.listening() if lab else ""}
+                in_lab += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=ours), runs)  # noqa: B023
+                cold = {**os.environ, ADDRESS: ""}
+                checked += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=cold), runs)  # noqa: B023
+    what = f"{len(exercises)} exercises that begin on virtual ranks"
+    yield Record(f"{what}: `watch`, a wrong answer after it is saved", watched, promise=0.5)
+    yield Record(f"{what}: `watch`, a right one has passed on virtual ranks", passed, promise=0.5)
+    yield Record(f"{what}: `check` in JupyterLab, a wrong answer", in_lab, promise=1.0)
+    yield Record(f"{what}: `check` elsewhere, a wrong answer", checked, promise=1.0)
 
 
 def _render() -> None:

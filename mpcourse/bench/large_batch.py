@@ -1,14 +1,15 @@
 """Many small models trained at once against the plain loop: the same runs on one thread, their results compared."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from mpcourse.bench.record import Record
-from mpcourse.data import Dataset, digits
+from mpcourse.data import Dataset, Examples, digits
 from mpcourse.large_batch import LARS, ManyRuns
 from mpcourse.models import mlp
 from mpcourse.training import LearningCurve, train
@@ -33,11 +34,18 @@ class Case(NamedTuple):
 
 
 class Found(NamedTuple):
-    """plain, many: runs a second. difference: the largest of any parameter. examples: the largest of any test."""
+    """plain, many: runs a second. The rest is the largest of any run that both have trained.
+
+    apart: parameters, in float32. exactly: in float64. reordered: of the plain loop with itself, in float32, where
+    every hidden layer's units stand in another order, which changes nothing but the order in which products are summed.
+    examples: of the test set, judged differently in float64.
+    """
 
     plain: list[float]
     many: list[float]
-    difference: float
+    apart: float
+    exactly: float
+    reordered: float
     examples: int
 
 
@@ -53,7 +61,9 @@ CASES = (
 def large_batch(runs: int = 5) -> Iterator[Record]:
     """Runs a second of the digits' network at batch 32, and of others, where products leave less to be saved.
 
-    Both sides make their networks, train, and evaluate after each epoch; they take turns.
+    Both sides make their networks, train, and evaluate after each epoch; they take turns. That they compute the same is
+    promised in float64. In float32 training may magnify a rounding error without a bound, most in a deep network: how
+    much is told beside what the plain loop's own error becomes, which sums its products in another order.
     """
     for case in CASES:
         yield from _records(case, _measured(case, runs))
@@ -66,8 +76,10 @@ def _records(case: Case, found: Found) -> Iterator[Record]:
     ratios = [m / p for m, p in zip(found.many, found.plain, strict=True)]
     studied = case.widths == Case().widths and case.batch == Case().batch
     yield Record(f"{case}: {many} / plain loop", ratios, "times", 5.0 if studied else None, at_least=True)
-    yield Record(f"{case}: parameters differ by", [1e6 * found.difference], "millionths", 100)
-    yield Record(f"{case}: test examples judged differently", [found.examples], "", 1)
+    yield Record(f"{case}: parameters apart, float64", [1e6 * found.exactly], "millionths", 1e-3)
+    yield Record(f"{case}: parameters apart, float32", [1e6 * found.apart], "millionths")
+    yield Record(f"{case}: plain loop, units reordered", [1e6 * found.reordered], "millionths")
+    yield Record(f"{case}: tests judged differently", [found.examples], "", 0)
 
 
 def _measured(case: Case, runs: int) -> Found:
@@ -84,35 +96,64 @@ def _measured(case: Case, runs: int) -> Found:
             all_ = _many(case, data)
             plain.append(case.plain / (between - start))
             many.append(case.together / (time.perf_counter() - between))
+        exact = _in_float64(data)
+        doubles, all_doubles = _plain(case, exact), _many(case, exact)
+        reordered = _plain(case, data, in_order=False)
     finally:
         torch.set_num_threads(threads)
-    difference = max(_apart(model, all_.models.model(i)) for i, (model, _) in enumerate(each))
-    pairs = zip([curve for _, curve in each], all_.curves, strict=False)
+    pairs = zip([curve for _, curve in doubles], all_doubles.curves, strict=False)
     accuracies = [(p, q) for a, b in pairs for p, q in zip(a.test_accuracy, b.test_accuracy, strict=True)]
-    examples = max(round(abs(p - q) * len(data.test)) for p, q in accuracies)
-    return Found(plain, many, difference, examples)
+    return Found(
+        plain,
+        many,
+        apart=max(_apart(model, all_.models.model(i)) for i, (model, _) in enumerate(each)),
+        exactly=max(_apart(model, all_doubles.models.model(i)) for i, (model, _) in enumerate(doubles)),
+        reordered=max(_apart(a, b) for (a, _), (b, _) in zip(each, reordered, strict=True)),
+        examples=max(round(abs(p - q) * len(data.test)) for p, q in accuracies),
+    )
+
+
+def _in_float64(data: Dataset) -> Dataset:
+    train, test = (Examples(part.images.double(), part.labels) for part in (data.train, data.test))
+    return replace(data, train=train, test=test)
+
+
+def _reorder(model: nn.Module, orders: Sequence[torch.Tensor]) -> None:
+    """Put the units of each hidden layer in an order: the network computes the same, by sums in another order."""
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        for one, after, order in zip(layers, layers[1:], orders, strict=False):
+            one.weight.copy_(one.weight[order])
+            one.bias.copy_(one.bias[order])
+            after.weight.copy_(after.weight[:, order])
 
 
 def _apart(one: nn.Module, other: nn.Module) -> float:
     return max((p - q).abs().max().item() for p, q in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def _plain(case: Case, data: Dataset) -> Trained:
+def _plain(case: Case, data: Dataset, in_order: bool = True) -> Trained:
+    """Runs of the plain loop. in_order: False: the hidden units are turned round while it trains."""
     found: Trained = []
+    backwards = [torch.arange(width - 1, -1, -1) for width in case.widths[1:-1]]
     for seed in range(case.plain):
         torch.manual_seed(seed)
-        model = mlp(case.widths)
+        model = mlp(case.widths).to(data.train.images.dtype)
+        if not in_order:
+            _reorder(model, backwards)
         if case.trust is None:
             optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
         else:
             optimizer = LARS(model.parameters(), lr=RATE, momentum=MOMENTUM, trust_coefficient=case.trust)
         found.append((model, train(model, data, optimizer, case.epochs, case.batch, seed, progress=False)))
+        if not in_order:
+            _reorder(model, backwards)
     return found
 
 
 def _many(case: Case, data: Dataset) -> ManyRuns:
     steps = case.epochs * -(-len(data.train) // case.batch)
-    rates = torch.full((steps, case.together), RATE)
+    rates = torch.full((steps, case.together), RATE, dtype=data.train.images.dtype)
     runs = ManyRuns(
         case.widths, data, case.batch, range(case.together), rates, MOMENTUM, trust_coefficient=case.trust
     )  # fmt: skip

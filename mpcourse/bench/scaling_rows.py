@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from mpcourse.bench.record import machine
+from mpcourse.bench.show import machine
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.launch import mpirun

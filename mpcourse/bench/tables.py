@@ -32,8 +32,8 @@ def tables(runs: int = 1) -> Iterator[Record]:
         ("U-Net", flat_unet, TORCHGPIPE_UNET),
     ):
         alone, *rates = replayed_rates(make, table, "Tesla P40", "PCIe 3.0 x16")
-        yield Record(f"torchgpipe, {name}, one P40 (published {table.alone.rate:g})", [alone], "examples/s")
+        yield Record(f"torchgpipe, {name}: one P40 (published {table.alone.rate:g})", [alone], "examples/s")
         for rate, row in zip(rates, table.rows, strict=True):
             theirs = row.rate / table.alone.rate
-            what = f"torchgpipe, {name}, pipeline-{len(row.balance)}: speedup (published {theirs:.3f})"
+            what = f"torchgpipe, {name}: speedup of pipeline-{len(row.balance)} (published {theirs:.3f})"
             yield Record(what, [rate / alone], "times")

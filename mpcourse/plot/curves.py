@@ -1,21 +1,18 @@
 """Learning curves."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from mpcourse.plot.style import color, figure, label
-
-if TYPE_CHECKING:  # it would import torch
-    from mpcourse.training import LearningCurve
+from mpcourse.training import LearningCurve
 
 AXES = {"step": "updates", "epoch": "epochs", "seconds": "seconds of training"}
 
 
 def learning_curves(
-    groups: Mapping[str, "Sequence[LearningCurve]"], title: str, by: str = "epoch", accuracy_from: float | None = None
+    groups: Mapping[str, Sequence[LearningCurve]], title: str, by: str = "epoch", accuracy_from: float | None = None
 ) -> Figure:
     """Training loss (left) and test accuracy (right) of groups of runs: the mean, and a band from least to most.
 

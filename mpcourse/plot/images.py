@@ -1,16 +1,12 @@
 """Pictures of the data."""
 
-from typing import TYPE_CHECKING
-
 from matplotlib.figure import Figure
 
+from mpcourse.data import Examples
 from mpcourse.plot.style import INK, figure
 
-if TYPE_CHECKING:  # it would import torch
-    from mpcourse.data import Examples
 
-
-def contact_sheet(examples: "Examples", title: str, columns: int = 10, rows: int = 3) -> Figure:
+def contact_sheet(examples: Examples, title: str, columns: int = 10, rows: int = 3) -> Figure:
     """The first images of each class, a column for each class, so that the spread within a class is seen."""
     made, (axis,) = figure(title, height=0.55 * rows + 0.8)
     side = examples.images.shape[-1]
