@@ -333,13 +333,13 @@ def test_resnet50_over_two_devices_equals_it_on_one(box):
 
 def test_resnet50_in_splits_equals_it_in_one_piece_but_for_batch_norm(box):
     torch.manual_seed(0)
-    whole = ResNet50(5).eval()  # in training each split would be normalised by itself
-    pipelined = PipelinedResNet50("vgpu:0", "vgpu:1", 2, 5).eval()
+    whole = ResNet50(5).double().eval()  # in training each split would be normalised by itself
+    pipelined = PipelinedResNet50("vgpu:0", "vgpu:1", 2, 5).double().eval()
     pipelined.load_state_dict(whole.state_dict())
-    x, y = torch.randn(5, 3, 32, 32), torch.randint(5, (5,))
+    x, y = torch.randn(5, 3, 32, 32).double(), torch.randint(5, (5,))
     box.reset()
     one, other = whole(x), pipelined(x)
-    crossing = [e.nbytes // 512 // 4 // 16 for e in box.copies if e.lane == "vgpu:0 -> vgpu:1"]
+    crossing = [e.nbytes // 512 // 8 // 16 for e in box.copies if e.lane == "vgpu:0 -> vgpu:1"]
     assert crossing == [2, 2, 1]  # examples
     torch.testing.assert_close(other.cpu(), one)
     F.cross_entropy(one, y).backward()
