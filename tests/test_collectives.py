@@ -127,6 +127,15 @@ def test_bytes_and_messages_are_those_of_the_closed_forms(size):
         assert done.messages.sum() == 2 * (p - 1) and done.traffic.sum() == 2 * (p - 1) * n
 
 
+@pytest.mark.parametrize("far_first", [False, True])
+def test_rabenseifners_longest_messages_go_to_the_nearest_rank_or_to_the_farthest(far_first):
+    done = summed(ALGORITHMS["rabenseifner"], inputs(8, 64, 1), far_first=far_first)
+    longest, shortest = (4, 1) if far_first else (1, 4)
+    for rank in range(8):
+        there_and_back = {rank ^ longest: 2 * 32 * 8, rank ^ 2: 2 * 16 * 8, rank ^ shortest: 2 * 8 * 8}
+        assert {other: n for other, n in enumerate(done.traffic[rank]) if n} == there_and_back
+
+
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_time_is_that_of_the_closed_forms(size):
     cost, length = Cost(2e-6, 1e-9), 240_000

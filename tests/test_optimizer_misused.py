@@ -43,7 +43,7 @@ def test_sums_in_a_copy_come_back(monkeypatch, double_buffering):
             backward(comm, [weight])
             for _ in range(4):  # until the sum is made, if it is under way
                 compute(comm, 1.0)
-                communicator._poll()
+                communicator.progress()
             optimizer.step()
         if double_buffering:
             optimizer.finish()

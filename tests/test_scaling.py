@@ -12,7 +12,7 @@ from mpcourse.errors import UserError
 from mpcourse.models import VGG16, ResNet50, mlp
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
 from mpcourse.predict.scaling import Machines, Step, step, steps_of_epoch, sum_seconds
-from mpcourse.predict.tutorial import cpu_rows, fitted, gpu_rows, step_of
+from mpcourse.predict.tutorial import MPICH_2018, OPEN_MPI_2018, cpu_rows, fitted, gpu_rows, step_of
 from mpcourse.published import CHAINERMN_TUTORIAL, IMAGENET
 from mpcourse.virtual import run
 from mpcourse.virtual.specs import Link
@@ -132,6 +132,15 @@ def test_from_them_follow_two_processes_on_two_nodes_within_5_percent_and_four_w
     assert two.seconds == pytest.approx(411.2, abs=0.5) and abs(two.off) < 0.05
     assert four.seconds == pytest.approx(208.1, abs=0.5) and abs(four.off) < 0.20
     assert two.step.sum > 0.85 * two.step.seconds  # the Ethernet
+
+
+def test_no_all_reduce_of_2018_explains_four_processes_on_two_nodes_and_they_bracket_it():
+    mpich, open_mpi = (gpu_rows(communicator=way)[3] for way in (MPICH_2018, OPEN_MPI_2018))
+    assert mpich.seconds == pytest.approx(210.5, abs=0.5) and open_mpi.seconds == pytest.approx(300.0, abs=0.5)
+    assert mpich.off < -0.15 and open_mpi.off > 0.15
+    n = 4 * sum(CHAINERMN_TUTORIAL.parameters)
+    assert mpich.step.sum == pytest.approx(n / 118e6, rel=0.02)  # each node sends it once
+    assert open_mpi.step.sum == pytest.approx(1.5 * n / 118e6, rel=0.02)
 
 
 def test_two_cpu_processes_on_two_nodes_are_two_on_one_node_and_the_ethernet():

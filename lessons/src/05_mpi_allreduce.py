@@ -4,13 +4,15 @@
 # **How do ranks agree on a sum?** About 60 minutes, and 90 for its exercises.
 #
 # 256 processes have a gradient each, 25 million float32 numbers. All of them need the sum. If each sends its own to all
-# others, each sends 25 GB. A ring does it with 0.2 GB each. If only processes add, no way needs less.
+# others, each sends 25 GB. A ring does it with 0.2 GB each, and no algorithm can do with less as long as only the
+# processes add.
 #
 # On the way: how processes talk, why they hang, and what a message costs.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 
@@ -298,7 +300,8 @@ None
 #
 # Few rounds, many bytes: n in each round. A **tree** adds up pairs, then pairs of pairs, up to rank 0, and sends the
 # sum down the same way: twice as many rounds. **Rabenseifner's** algorithm (2004) has few rounds and few bytes.
-# Partners split what they hold: each sends one half and adds up the other. Then quarters, and all the way back.
+# Partners split what they hold: each sends one half and adds up the other. Then quarters with a partner twice as far
+# away, and all the way back.
 
 # %%
 plot.chunks(rounds(ALGORITHMS["rabenseifner"], 4), title="Rabenseifner: halves, quarters, and back")
@@ -325,9 +328,9 @@ for name in names[1:]:
 print("by formula, 16 ranks:", ", ".join(f"{name} from {nbytes} B on" for nbytes, name in crossovers(16, cost)))
 
 # %% [markdown]
-# Why is there a ring at all, if Rabenseifner is never slower here? The picture knows one link for any two ranks. Real
-# networks are wired in a certain way, and the ring asks for neighbours only. And where p is no power of two,
-# Rabenseifner has ranks too many to deal with.
+# Why is there a ring at all, if Rabenseifner is never slower here? First, this p is a power of two. Where p is none,
+# Rabenseifner's algorithm folds the ranks that are too many, and these 2 n bytes more show. Second, the picture knows
+# one and the same link for any two ranks. Real networks are wired in a certain way, and a ring asks for neighbours only.
 
 # %%
 for name in ("rabenseifner", "ring"):
@@ -346,18 +349,35 @@ assert done.seconds < 0.6 * summing(ALGORITHMS["rabenseifner"], 7).seconds
 #
 # Four machines with four GPUs each. Inside a machine there is NVLink, between machines 10 Gbit/s, which all four share.
 # In a ring in the order of ranks each machine's wire carries one message a round. In recursive doubling all four ranks
-# talk to another machine at once, so four messages share a wire. Here 200 000 numbers a rank.
+# talk to another machine at once, so four messages share a wire. Here 200 000 elements a rank, n bytes.
+#
+# Before you run it: Rabenseifner's partners may also meet the other way round, first the farthest (`far_first`). Every
+# rank sends the same bytes in as many rounds. Does it matter?
 
 # %%
 nodes = Topology(nodes=[rank // 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
-for name in ("doubling", "rabenseifner", "ring"):
-    print(f"{name:13} {1e3 * summing(ALGORITHMS[name], 16, N // 5, nodes).seconds:6.1f} ms")
-print(f"two levels    {1e3 * summing(hierarchical_allreduce, 16, N // 5, nodes).seconds:6.1f} ms")
+far_first = partial(ALGORITHMS["rabenseifner"], far_first=True)
+ways = {name: ALGORITHMS[name] for name in ("doubling", "ring", "rabenseifner")}
+ways |= {"rabenseifner, far first": far_first, "two levels": hierarchical_allreduce}
+leaves = np.not_equal.outer(nodes.nodes, nodes.nodes)  # from one machine to another
+took = {}
+for name, way in ways.items():
+    done = summing(way, 16, N // 5, nodes)
+    wire = (done.traffic * leaves).reshape(4, 4, 16).sum((1, 2)).max() / (8 * N // 5)
+    took[name] = 1e3 * done.seconds
+    print(f"{name:24} {took[name]:6.1f} ms, {wire:4.2f} n leave a machine")
+assert took["rabenseifner, far first"] > 2.5 * took["rabenseifner"]
 
 
 # %% [markdown]
-# The ring asks for neighbours, and wins over Rabenseifner. Two levels win over both: first a sum inside each machine,
-# then one rank of each talks to the others, then back. ChainerMN called its version "hierarchical".
+# It does. The longest messages are half the array. Near first, they stay inside a machine, and what leaves it are the
+# eighths and sixteenths. Far first, it is the halves and quarters that leave, of four ranks at once, over one wire:
+# four times the bytes. **The order of the rounds is topology.** Near first is the published order, which MPICH has,
+# too. It holds only if ranks are numbered machine by machine; a launcher that deals ranks to machines in turn makes far
+# first of it.
+#
+# Two levels do without luck: first a sum inside each machine, then one rank of each talks to the others, then back.
+# ChainerMN called its version "hierarchical".
 #
 # ## Which sum?
 #

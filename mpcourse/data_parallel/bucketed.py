@@ -74,7 +74,7 @@ class BucketedCommunicator(Communicator):
         """As of every communicator. What is being summed is waited for, and means nothing afterwards: zero it."""
         if not any(bucket.arrived for bucket in self.buckets) or not set(trained(model).values()) & set(self._names):
             return
-        most = max(begun for (begun,) in self.roll_call.meet("drops gradients", self._begun, meanwhile=self._poll))
+        most = max(begun for (begun,) in self.roll_call.meet("drops gradients", self._begun, meanwhile=self.progress))
         for bucket in self.buckets[:most]:
             bucket.arrived.update(bucket.parameters)  # so that it is begun, as on some other rank
         for bucket in self.buckets[most:]:
@@ -161,7 +161,7 @@ class BucketedCommunicator(Communicator):
             self._look(bucket.parameters)
             self._go_on()
         elif self._begun:
-            self._poll()
+            self.progress()
 
     def _look(self, parameters: Iterable[torch.Tensor]) -> None:
         """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
@@ -194,7 +194,7 @@ class BucketedCommunicator(Communicator):
             bucket.begin(self.under_way, self._tag, 1 / self.size)
             self._tag += len(bucket.packing.rows)
             self._begun += 1
-        self._poll()
+        self.progress()
 
     def _finish(self, others: dict[torch.Tensor, torch.Tensor | None]) -> None:
         """Begin what is left, wait for all sums, and be ready for the next step. others: who gets another gradient."""
@@ -205,8 +205,8 @@ class BucketedCommunicator(Communicator):
             p.grad = gradient
         self._begun, self._tag, self._bad = 0, self._first_tag, None
 
-    def _poll(self) -> None:
+    def progress(self) -> None:
         """Also while this rank waits in the roll call: the last one would sum before it comes, the others after it."""
-        super()._poll()
+        super().progress()
         for bucket in self.buckets[: self._begun]:
             bucket.poll()

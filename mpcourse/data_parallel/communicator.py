@@ -167,8 +167,12 @@ class Communicator:
         """Sum a row of numbers in the host's memory over all ranks, in place."""
         allreduce(self.comm, row)
 
-    def _poll(self) -> None:
-        """Move on what was begun, and may be waited for by others: also while this rank waits in the roll call."""
+    def progress(self) -> None:
+        """Let sums that were begun go on: send and add what can be without waiting. A rank may call it at any time.
+
+        Nothing else does while a rank computes, for there is no thread for it; MPI's own non-blocking collectives have
+        the same need, and the same name for it.
+        """
         for pending in self._pending:
             pending.poll()
 
@@ -212,7 +216,7 @@ class Communicator:
         without = {name for name, p in held.items() if p.grad is None} if without is None else without
         flags = MISSING * bool(without) | NOT_FINITE * (bad is not None) | CHANGED * (changed is not None)
         count = -1 if examples is None else examples
-        told = self.roll_call.meet(doing, self._signature(held), count, flags, meanwhile=self._poll)
+        told = self.roll_call.meet(doing, self._signature(held), count, flags, meanwhile=self.progress)
         if len({alike for alike, _, _ in told}) > 1:
             check_alike(self.comm, held)
         counts = [count for _, count, _ in told]

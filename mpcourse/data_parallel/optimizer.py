@@ -127,7 +127,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         Raises RankFailed where one has ended.
         """
         if self._pending is not None:
-            self.communicator.roll_call.meet("finishes its training", meanwhile=self.communicator._poll)
+            self.communicator.roll_call.meet("finishes its training", meanwhile=self.communicator.progress)
             self._pending.finish()
             self._pending = None
             self.optimizer.step()

@@ -1,8 +1,9 @@
 """What a step takes with p ranks on n machines: what a rank computes, and the sum of gradients on virtual ranks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from mpcourse.virtual import MPI, Topology, run
 from mpcourse.virtual.specs import Link, find_link
 
 MOST = 1 << 25  # bytes of gradients that the virtual ranks together hold
+
+# A communicator's name, or an all-reduce f(comm, x), which adds up all gradients in one flat buffer.
+Summing = str | Callable[[Any, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,11 @@ class Step:
         return steps_of_epoch(examples, batch, ranks) * self.seconds
 
 
-def step(compute: float, parameters: Sequence[int], machines: Machines, communicator: str = "hierarchical") -> Step:
+def step(compute: float, parameters: Sequence[int], machines: Machines, communicator: Summing = "hierarchical") -> Step:
     """A step of data parallelism, in which gradients are summed after backward, float32.
 
-    compute: seconds of forward, backward and update on one rank. parameters: how many numbers each has. communicator:
-    as of `create_communicator`.
+    compute: seconds of forward, backward and update on one rank. parameters: how many elements each has. communicator:
+    as of `create_communicator`, or an all-reduce of one flat buffer.
     """
     if not 0 <= compute < math.inf:
         raise UserError(f"a step computes for 0 seconds or more, not {compute}")
@@ -87,10 +91,11 @@ def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
     return math.ceil(examples / (batch * ranks))
 
 
-def sum_seconds(communicator: str, parameters: Sequence[int], machines: Machines) -> float:
+def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Machines) -> float:
     """Virtual seconds in which ranks sum gradients of so many float32 numbers each, by the communicator's own code.
 
-    "naive" sums them parameter by parameter, all others in one row. What else ranks say to each other is not in it.
+    "naive" sums them parameter by parameter, all others in one flat buffer. What else ranks say to each other is not in
+    it.
     Where the gradients of all ranks would not fit here, ranks hold fewer numbers and links have as much less bandwidth:
     alpha + n beta stays what it is. Only what depends on n in another way differs, as the choice of an algorithm.
     """
@@ -100,11 +105,14 @@ def sum_seconds(communicator: str, parameters: Sequence[int], machines: Machines
     rows = [max(1, round(n / shrink)) for n in (parameters if communicator == "naive" else [sum(parameters)])]
 
     def program(comm: Any) -> tuple[float, float]:
-        own = create_communicator(communicator, comm, machines.ranks // machines.nodes)
+        if isinstance(communicator, str):
+            add_up = create_communicator(communicator, comm, machines.ranks // machines.nodes).sum_row
+        else:
+            add_up = partial(communicator, comm)
         comm.Barrier()
         begin = MPI.Wtime()
         for length in rows:
-            own.sum_row(torch.zeros(length))
+            add_up(torch.zeros(length))
         return begin, MPI.Wtime()
 
     told = run(program, machines.ranks, machines.topology(shrink), record=False).results

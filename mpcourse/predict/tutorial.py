@@ -1,11 +1,18 @@
 """ChainerMN's tutorial of 2018, its two tables row by row: from single-node rows to what Ethernet does to them."""
 
+from functools import partial
 from typing import NamedTuple
 
-from mpcourse.predict.scaling import Machines, Step, step, steps_of_epoch
+from mpcourse.collectives import rabenseifner_allreduce, ring_allreduce
+from mpcourse.predict.scaling import Machines, Step, Summing, step, steps_of_epoch
 from mpcourse.published import CHAINERMN_TUTORIAL, Processes, Scaling
 from mpcourse.virtual.specs import Link
 
+# What MPI_Allreduce was in 2018 for these gradients, 7.18 MB of float32, by the libraries' own sources: MPICH (3.2)
+# takes Rabenseifner's algorithm above 2048 bytes; Open MPI (1.2 to 4.0, coll_tuned_decision_fixed.c) a ring from 10 000
+# bytes on, in segments of 1 MiB where there is more than that for each rank.
+MPICH_2018 = rabenseifner_allreduce
+OPEN_MPI_2018 = partial(ring_allreduce, segment=1 << 20)
 LATENCY = 10e-6  # seconds of a copy between two GPUs of a node: the table's single-node rows cannot tell it
 
 
@@ -27,7 +34,7 @@ def step_of(row: Processes, table: Scaling = CHAINERMN_TUTORIAL) -> float:
     return row.seconds / (table.epochs * steps_of_epoch(table.examples, table.batch, row.processes))
 
 
-def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchical") -> tuple[float, Link]:
+def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical") -> tuple[float, Link]:
     """Seconds that a GPU computes in a step, and the link inside a node: what explains the two single-node GPU rows."""
     one, two = (step_of(row, table) for row in table.gpu if row.nodes == 1)
     # Virtual time is a straight line in a link's seconds per byte: two points tell it.
@@ -40,7 +47,7 @@ def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchica
 
 
 def gpu_rows(
-    table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchical", between: str | Link = "1 GbE"
+    table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical", between: str | Link = "1 GbE"
 ) -> list[Row]:
     """All GPU rows. Two numbers are fitted, to the rows of one node; those of two nodes follow from them.
 
@@ -56,7 +63,7 @@ def gpu_rows(
 
 
 def cpu_rows(
-    table: Scaling = CHAINERMN_TUTORIAL, communicator: str = "hierarchical", between: str | Link = "1 GbE"
+    table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical", between: str | Link = "1 GbE"
 ) -> list[Row]:
     """All CPU rows. What a process computes is taken from single-node rows with as many processes on a node.
 

@@ -80,7 +80,7 @@ def uneven(comm, kind, seed, double_buffering):
     def late(p=None):
         wait(comm, draw.choice(DELAYS))
         for _ in range(draw.choice((0, 0, 1, 3))):
-            communicator._poll()
+            communicator.progress()
             optimizer._go_on(p)
 
     for p in net.parameters():
