@@ -330,7 +330,7 @@ print("by formula, 16 ranks:", ", ".join(f"{name} from {nbytes} B on" for nbytes
 # %% [markdown]
 # Why is there a ring at all, if Rabenseifner is never slower here? First, this p is a power of two. Where p is none,
 # Rabenseifner's algorithm folds the ranks that are too many, and these 2 n bytes more show. Second, the picture knows
-# one and the same link for any two ranks. Real networks are wired in a certain way, and a ring asks for neighbours only.
+# the same link between any two ranks. Real networks are wired in a certain way, and a ring asks for neighbours only.
 
 # %%
 for name in ("rabenseifner", "ring"):

@@ -143,7 +143,8 @@ found = {}
 for name, way in ways.items():
     row = gpu_rows(communicator=way)[3]
     found[name] = in_parts(row)
-    print(f"{name:>15}: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %; the sum takes {1e3 * row.step.sum:5.1f} ms a step")
+    ms = 1e3 * row.step.sum
+    print(f"{name:>15}: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %; the sum takes {ms:5.1f} ms a step")
     assert abs(row.off) > 0.15
 left = step_of(four) - rows[3].step.compute - rows[3].step.staging
 print(f"      published: {four.seconds:5.0f} s         ; it leaves    {1e3 * left:5.1f} ms a step")
@@ -221,7 +222,7 @@ None
 #
 # Which all-reduce, this time? Not the hierarchical one: it adds up inside a machine by NCCL, which needs GPUs. Without
 # them ChainerMN had `naive`, which leaves each parameter to MPI. If the binding is Open MPI's, then so is the ring. It
-# predicts four on two machines 23 % too slow, six 3 %, and ten 11 % too fast. Any other all-reduce does worse somewhere:
+# predicts four on two machines 23 % too slow, six 3 %, and ten 11 % too fast. Any other does worse somewhere:
 
 # %%
 for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical": "hierarchical"}.items():
