@@ -73,7 +73,7 @@ for name, method in inspect.getmembers(VirtualComm, inspect.isfunction):
     if ours != theirs:
         wrong[name] = [ours, theirs]
 ours = [name for name in vars(VirtualComm) if not name.startswith("_")]
-print(json.dumps([wrong, [name for name in ours if not hasattr(MPI.Intracomm, name)]]))
+print(json.dumps([wrong, [name for name in ours if not hasattr(MPI.Intracomm, name) and name != "theirs"]]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     wrong, unknown = json.loads(done.stdout)
@@ -95,7 +95,7 @@ assert "mpi4py.MPI" not in sys.modules
 
 
 def test_a_method_that_is_not_offered_says_so():
-    with pytest.raises(AttributeError, match="a communicator of virtual ranks has no Win_create"):
+    with pytest.raises(AttributeError, match=r"Intracomm has no Win_create, neither"):
         run(lambda comm: comm.Win_create(), 1)
 
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from mpcourse.virtual.cluster.comm import VirtualComm
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.speak import PROC_NULL
-
-CART = 2  # MPICH's number
+from mpcourse.virtual.cluster.numbers import CART, ERR_ARG, ERR_DIMS, ERR_RANK, PROC_NULL
 
 
 class VirtualCart(VirtualComm):
@@ -16,6 +14,7 @@ class VirtualCart(VirtualComm):
 
     dims: list[int]
     periods: list[int]
+    theirs = "Cartcomm"
     is_topo = True
     topology = CART
 
@@ -45,7 +44,7 @@ class VirtualCart(VirtualComm):
     def Get_coords(self, rank: int) -> list[int]:
         """Where a rank is."""
         if not 0 <= rank < self.size:
-            self._misused(f"Get_coords({rank}), but there are ranks 0 to {self.size - 1}")
+            self._misused(f"Get_coords({rank}), but there are ranks 0 to {self.size - 1}", ERR_RANK)
         found = []
         for length in reversed(self.dims):
             rank, at = divmod(rank, length)
@@ -55,24 +54,26 @@ class VirtualCart(VirtualComm):
     def Get_cart_rank(self, coords: Sequence[int]) -> int:
         """The rank at `coords`; in a direction that is a ring any number will do."""
         if len(coords) != self.dim:
-            self._misused(f"Get_cart_rank({list(coords)}): the grid has {self.dim} directions")
+            self._misused(f"Get_cart_rank({list(coords)}): the grid has {self.dim} directions", ERR_ARG)
         rank = 0
         for at, length, ring in zip(coords, self.dims, self.periods, strict=True):
             if not ring and not 0 <= at < length:
-                self._misused(f"Get_cart_rank({list(coords)}): {at} is off the grid, {length} ranks and no ring")
+                self._misused(
+                    f"Get_cart_rank({list(coords)}): {at} is off the grid, {length} ranks and no ring", ERR_ARG
+                )
             rank = rank * length + at % length
         return rank
 
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
         """Whence to receive and where to send, `disp` steps along a direction. MPI.PROC_NULL: off the grid."""
         if not 0 <= direction < self.dim:
-            self._misused(f"Shift in direction {direction}, but there are directions 0 to {self.dim - 1}")
+            self._misused(f"Shift in direction {direction}, but there are directions 0 to {self.dim - 1}", ERR_ARG)
         return self._beside(direction, -disp), self._beside(direction, disp)
 
     def Sub(self, remain_dims: Sequence[bool]) -> "VirtualCart":
         """The part of the grid in which this rank is, along the directions that remain."""
         if len(remain_dims) != self.dim:
-            self._misused(f"Sub needs a truth value for each of {self.dim} directions, not {len(remain_dims)}")
+            self._misused(f"Sub needs a truth value for each of {self.dim} directions, not {len(remain_dims)}", ERR_ARG)
         keep = [i for i, remains in enumerate(remain_dims) if remains]
         color = 0
         for i, (at, length) in enumerate(zip(self.coords, self.dims, strict=True)):
@@ -90,7 +91,7 @@ class VirtualCart(VirtualComm):
 
 def grid(comm: Any, dims: Sequence[int], periods: Sequence[int]) -> Any:
     """`comm`, made just now, with coordinates; COMM_NULL as it is."""
-    if isinstance(comm, VirtualComm):
+    if comm:
         comm.__class__ = VirtualCart
         comm.dims, comm.periods = list(dims), list(periods)  # type: ignore[attr-defined]
     return comm
@@ -101,7 +102,9 @@ def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
     given = [0] * dims if isinstance(dims, int) else list(dims)
     fixed = math.prod(d for d in given if d)
     if nnodes < 1 or any(d < 0 for d in given) or nnodes % fixed or (0 not in given and fixed != nnodes):
-        raise ClusterError("misuse", f"Compute_dims: {nnodes} ranks cannot fill a grid of {given} (0: to be chosen)")
+        raise ClusterError(
+            "misuse", f"Compute_dims: {nnodes} ranks cannot fill a grid of {given} (0: to be chosen)", number=ERR_DIMS
+        )
     free = min(_factors(nnodes // fixed, given.count(0), nnodes), key=lambda f: (f[0] - f[-1], f), default=())
     left = iter(free)
     return [d or next(left) for d in given]

@@ -2,16 +2,19 @@
 
 import itertools
 import sys
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpcourse.virtual.cluster import speak
 from mpcourse.virtual.cluster.collective import Collectives
-from mpcourse.virtual.cluster.errors import nearest
+from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.fast import sendrecv
 from mpcourse.virtual.cluster.making import Making
+from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, ERR_COMM
+from mpcourse.virtual.cluster.refused import NoAttribute, Offered, reduced, refusal
 from mpcourse.virtual.cluster.request import Line, Prequest, Request, Status
-from mpcourse.virtual.cluster.speak import ANY_SOURCE, ANY_TAG, memory_of, pickled
+from mpcourse.virtual.cluster.speak import memory_of, pickled
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
@@ -22,14 +25,40 @@ def _line(depth: int = 2) -> Line:
     return frame.f_code, frame.f_lasti
 
 
-class VirtualComm(Collectives, Making):
+def _not_needed(buf: Any) -> None:
+    """mpi4py's warning."""
+    if buf is not None:
+        warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=3)
+
+
+class VirtualComm(Collectives, Making, Offered):
     """One rank's communicator, of those that `run` or Split made.
 
     rank, size: as in mpi4py. ranks: for each of its ranks, its rank in the world. context: a number of its own, so that
     messages of two communicators never meet.
     """
 
-    def __init__(self, world: "World", context: int, ranks: tuple[int, ...], rank: int, name: str = "") -> None:
+    theirs = "Intracomm"
+
+    def __new__(cls, comm: "VirtualComm | None" = None) -> Any:
+        """Another name for `comm`, or for MPI.COMM_NULL."""
+        made = super().__new__(cls)
+        if comm is None:
+            made.__class__ = NullComm
+        else:
+            vars(made).update(vars(comm))
+        return made
+
+    @classmethod
+    def _of_world(
+        cls, world: "World", context: int, ranks: tuple[int, ...], rank: int, name: str = ""
+    ) -> "VirtualComm":
+        """A communicator that is made."""
+        made = super().__new__(cls)
+        made._set(world, context, ranks, rank, name)
+        return made
+
+    def _set(self, world: "World", context: int, ranks: tuple[int, ...], rank: int, name: str) -> None:
         self.world, self.context, self.ranks, self.rank, self.size = world, context, ranks, rank, len(ranks)
         self.me = ranks[rank]  # in the world
         self.name = name
@@ -41,8 +70,18 @@ class VirtualComm(Collectives, Making):
     def __repr__(self) -> str:
         return f"<{self.name or 'a communicator'} of virtual ranks, rank {self.rank} of {self.size}>"
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a communicator of virtual ranks has no {name}{nearest(name, dir(type(self)))}")
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, VirtualComm)
+            and bool(other)
+            and (self.world, self.context) == (other.world, other.context)
+        )
+
+    def __hash__(self) -> int:
+        return self.context
+
+    def __reduce__(self) -> Any:
+        return reduced(self, {"COMM_WORLD": self.world.comms[self.me], "COMM_SELF": self.world.selves[self.me]})
 
     def Get_rank(self) -> int:
         return self.rank
@@ -123,7 +162,7 @@ class VirtualComm(Collectives, Making):
         self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, source: int = ANY_SOURCE,
         recvtag: int = ANY_TAG,
     ) -> NoReturn:  # fmt: skip
-        raise AttributeError("virtual ranks have no Isendrecv: begin an Isend and an Irecv")
+        raise NoAttribute(refusal("Intracomm", "Isendrecv", "Intracomm", ()))
 
     # -- persistent requests: the same message again and again --
 
@@ -169,9 +208,11 @@ class VirtualComm(Collectives, Making):
         return speak.send(self, "ibsend", pickled(obj), dest, tag, _line(), False, eager=sys.maxsize, objects=True)
 
     def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Any:
+        _not_needed(buf)
         return speak.recv(self, "recv", None, source, tag, _line(), status)
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        _not_needed(buf)
         return speak.irecv(self, "irecv", None, source, tag, _line(), False)
 
     def sendrecv(
@@ -187,3 +228,32 @@ class VirtualComm(Collectives, Making):
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         return speak.iprobe(self, "iprobe", source, tag, status)
+
+
+class NullComm(VirtualComm):
+    """No communicator: what Split gives to a rank that is in none, and what one becomes by its Free."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NullComm)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __reduce__(self) -> Any:
+        return reduced(self, {"COMM_NULL": COMM_NULL})
+
+    def __repr__(self) -> str:
+        return "MPI.COMM_NULL"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return object.__getattribute__(self, name)
+        freed = object.__getattribute__(self, "__dict__")
+        why = "was freed: free it when nobody needs it any more" if freed else "is MPI.COMM_NULL: this rank is in none"
+        raise ClusterError("misuse", f"{name} of a communicator that {why}", number=ERR_COMM)
+
+
+COMM_NULL = VirtualComm()

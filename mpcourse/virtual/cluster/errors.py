@@ -1,14 +1,14 @@
 """What goes wrong between ranks, told on every one of them."""
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mpcourse.virtual.cluster import numbers
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """How a refusal of an attribute goes on: the name that was meant, if there is one like it."""
-    likely = difflib.get_close_matches(name, [n for n in names if not n.startswith("_")], 1, 0.75)
-    return f": did you mean {likely[0]}?" if likely else ": they have what the course and most programs use of mpi4py"
+_NUMBERS = {
+    "truncated": numbers.ERR_TRUNCATE, "counts": numbers.ERR_COUNT, "datatypes": numbers.ERR_TYPE,
+    "buffer": numbers.ERR_BUFFER, "changed": numbers.ERR_BUFFER,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,44 @@ class ClusterError(RuntimeError):
     """A mistake in what ranks say to each other. Every rank that was still running raises one.
 
     kind: "deadlock", "truncated", "datatypes", "collectives", "counts", "buffer", "never received", "never waited",
-    "changed", "misuse". waits: where each rank was that waited. cycle: ranks that wait for each other in a circle.
+    "changed", "misuse". number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
+    waits: where each rank was that waited. cycle: ranks that wait for each other in a circle.
     """
 
-    def __init__(self, kind: str, text: str, waits: Sequence[Wait] = (), cycle: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        waits: Sequence[Wait] = (),
+        cycle: Sequence[int] = (),
+        number: int | None = None,
+    ) -> None:
         super().__init__(text)
         self.kind, self.text, self.waits, self.cycle = kind, text, tuple(waits), tuple(cycle)
+        self.number = _NUMBERS.get(kind, numbers.ERR_OTHER) if number is None else number
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        """As mpi4py's: equal to its number."""
+        return self is other or (isinstance(other, int) and self.number == other)
 
     def Get_error_class(self) -> int:
-        """MPI's number for such an error, as MPICH has it: of truncation, of a rank or root, or another one."""
-        return {"truncated": 14, "counts": 2, "datatypes": 3, "buffer": 1}.get(self.kind, 15)
+        """The number of MPI.ERR_TRUNCATE, ERR_COUNT, ERR_TYPE, ERR_BUFFER, ERR_RANK, ERR_ROOT, ERR_TAG, ERR_COMM, ...,
+        as MPICH has it; MPI.ERR_OTHER for what MPI has no class of, as a deadlock.
+        """
+        return self.number
 
-    Get_error_code = Get_error_class
+    error_class = property(Get_error_class)
+
+    Get_error_code = Get_error_class  # MPICH's code holds where it was raised, too
+    error_code = property(Get_error_code)
 
     def Get_error_string(self) -> str:
         return self.text
+
+    error_string = property(Get_error_string)
 
 
 class Deadlock(ClusterError):

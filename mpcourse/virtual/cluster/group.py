@@ -1,27 +1,53 @@
 """Groups: some ranks in an order, of which a communicator can be made."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.several import UNDEFINED
+from mpcourse.virtual.cluster.numbers import ERR_GROUP, ERR_RANK, IDENT, SIMILAR, UNDEFINED, UNEQUAL
+from mpcourse.virtual.cluster.refused import Offered, reduced
 
-IDENT, CONGRUENT, SIMILAR, UNEQUAL = range(4)  # MPICH's numbers
 
+class Group(Offered):
+    """ranks: of the world, in the group's order; None of MPI.GROUP_NULL. me: the rank that holds it, of the world."""
 
-class Group:
-    """ranks: of the world, in the group's order. me: the rank that holds it, of the world."""
+    theirs = "Group"
+    given: tuple[int, ...] | None
+    me: int
 
-    def __init__(self, ranks: Iterable[int] = (), me: int = -1) -> None:
-        self.ranks, self.me = tuple(ranks), me
+    def __new__(cls, group: "Group | None" = None) -> "Group":
+        """Another name for `group`, or for MPI.GROUP_NULL."""
+        made = super().__new__(cls)
+        made.given, made.me = (None, -1) if group is None else (group.given, group.me)
+        return made
+
+    @classmethod
+    def of(cls, ranks: Iterable[int], me: int = -1) -> "Group":
+        """A group of these ranks."""
+        made = cls()
+        made.given, made.me = tuple(ranks), me
+        return made
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        if self.given is None:
+            raise ClusterError("misuse", "this is MPI.GROUP_NULL, which is no group", number=ERR_GROUP)
+        return self.given
+
+    def __bool__(self) -> bool:
+        return self.given is not None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Group) and self.ranks == other.ranks
+        return isinstance(other, Group) and self.given == other.given
 
     def __hash__(self) -> int:
-        return hash(self.ranks)
+        return hash(self.given)
+
+    def __reduce__(self) -> Any:
+        return reduced(self, {"GROUP_NULL": GROUP_NULL, "GROUP_EMPTY": GROUP_EMPTY})
 
     def __repr__(self) -> str:
-        return f"<a group of {self.size} virtual ranks>"
+        return f"<a group of {self.size} virtual ranks>" if self else "MPI.GROUP_NULL"
 
     @property
     def size(self) -> int:
@@ -39,11 +65,11 @@ class Group:
         return self.rank
 
     def Incl(self, ranks: Sequence[int]) -> "Group":
-        return Group([self.ranks[r] for r in self._checked("Incl", ranks)], self.me)
+        return Group.of([self.ranks[r] for r in self._checked("Incl", ranks)], self.me)
 
     def Excl(self, ranks: Sequence[int]) -> "Group":
         out = set(self._checked("Excl", ranks))
-        return Group([each for r, each in enumerate(self.ranks) if r not in out], self.me)
+        return Group.of([each for r, each in enumerate(self.ranks) if r not in out], self.me)
 
     def Range_incl(self, ranks: Sequence[Sequence[int]]) -> "Group":
         """ranks: (first, last, step) each; the last belongs to it."""
@@ -61,34 +87,38 @@ class Group:
 
     @classmethod
     def Union(cls, group1: "Group", group2: "Group") -> "Group":
-        return cls(dict.fromkeys(group1.ranks + group2.ranks), group1.me)
+        return cls.of(dict.fromkeys(group1.ranks + group2.ranks), group1.me)
 
     @classmethod
     def Intersection(cls, group1: "Group", group2: "Group") -> "Group":
-        return cls((r for r in group1.ranks if r in group2.ranks), group1.me)
+        return cls.of((r for r in group1.ranks if r in group2.ranks), group1.me)
 
     @classmethod
     def Difference(cls, group1: "Group", group2: "Group") -> "Group":
-        return cls((r for r in group1.ranks if r not in group2.ranks), group1.me)
+        return cls.of((r for r in group1.ranks if r not in group2.ranks), group1.me)
 
-    @classmethod
-    def Compare(cls, group1: "Group", group2: "Group") -> int:
+    def Compare(self, group: "Group") -> int:
         """MPI.IDENT, MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
-        if group1.ranks == group2.ranks:
+        if self.ranks == group.ranks:
             return IDENT
-        return SIMILAR if sorted(group1.ranks) == sorted(group2.ranks) else UNEQUAL
+        return SIMILAR if sorted(self.ranks) == sorted(group.ranks) else UNEQUAL
 
     def Dup(self) -> "Group":
-        return Group(self.ranks, self.me)
+        return Group.of(self.ranks, self.me)
 
     def Free(self) -> None:
-        """Nothing is kept."""
+        """It becomes MPI.GROUP_NULL."""
+        if self is GROUP_EMPTY or not self:
+            raise ClusterError("misuse", f"{self!r} is not freed by a program", number=ERR_GROUP)
+        self.given = None
 
     def _checked(self, name: str, ranks: Sequence[int]) -> list[int]:
         found = [int(r) for r in ranks]
         repeated = name != "Translate_ranks" and len(set(found)) != len(found)
         if repeated or not all(0 <= r < self.size for r in found):
-            raise ClusterError("misuse", f"Group.{name}({found}): different ranks are needed, 0 to {self.size - 1}")
+            raise ClusterError(
+                "misuse", f"Group.{name}({found}): different ranks are needed, 0 to {self.size - 1}", number=ERR_RANK
+            )
         return found
 
 
@@ -97,3 +127,6 @@ def _ranges(ranks: Sequence[Sequence[int]]) -> list[int]:
     for first, last, step in ranks:
         found += range(first, last + (1 if step > 0 else -1), step)
     return found
+
+
+GROUP_NULL, GROUP_EMPTY = Group(), Group.of(())

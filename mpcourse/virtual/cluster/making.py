@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.group import CONGRUENT, IDENT, SIMILAR, UNEQUAL, Group
+from mpcourse.virtual.cluster.group import Group
 from mpcourse.virtual.cluster.meeting import line_of, meet
-from mpcourse.virtual.cluster.speak import UNDEFINED
+from mpcourse.virtual.cluster.numbers import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -50,7 +49,7 @@ class Making:
         dims = [dims] if isinstance(dims, int) else [int(d) for d in dims]
         rings = [0] * len(dims) if periods is None else [int(bool(p)) for p in _list(periods, len(dims))]
         if len(rings) != len(dims) or any(d < 1 for d in dims) or math.prod(dims) > len(self.ranks):
-            self._misused(f"Create_cart({dims}, periods={periods}) does not fit {len(self.ranks)} ranks")
+            self._misused(f"Create_cart({dims}, periods={periods}) does not fit {len(self.ranks)} ranks", ERR_ARG)
         inside = self.rank < math.prod(dims)
         return grid(self._made("Create_cart", (0 if inside else UNDEFINED, self.rank)), dims, rings)
 
@@ -59,7 +58,7 @@ class Making:
 
     @property
     def group(self) -> Group:
-        return Group(self.ranks, self.me)
+        return Group.of(self.ranks, self.me)
 
     def Get_group(self) -> Group:
         return self.group
@@ -84,18 +83,19 @@ class Making:
         context = self.world.groups.setdefault(key, next(self.world.contexts))
         return self._of(context, list(members))
 
-    @classmethod
-    def Compare(cls, comm1: "VirtualComm", comm2: "VirtualComm") -> int:
+    def Compare(self, comm: "VirtualComm") -> int:
         """MPI.IDENT, MPI.CONGRUENT (the same ranks), MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
-        if comm1.context == comm2.context:
+        if self.context == comm.context:
             return IDENT
-        return {IDENT: CONGRUENT, SIMILAR: SIMILAR, UNEQUAL: UNEQUAL}[Group.Compare(comm1.group, comm2.group)]
+        return {IDENT: CONGRUENT, SIMILAR: SIMILAR, UNEQUAL: UNEQUAL}[self.group.Compare(comm.group)]
 
     def Free(self) -> None:
         """From now on this rank cannot use it."""
         if self.context < self.world.size + 1:
-            self._misused(f"{self.name} is MPI's own, and not freed by a program")
-        self.__class__ = Freed  # type: ignore[assignment]
+            self._misused(f"{self.name} is MPI's own, and not freed by a program", ERR_COMM)
+        from mpcourse.virtual.cluster.comm import NullComm
+
+        self.__class__ = NullComm  # type: ignore[assignment]
 
     Disconnect = Free
 
@@ -110,12 +110,13 @@ class Making:
 
     def _of(self, context: int | None, members: list[int]) -> Any:
         """The communicator of `members`, ranks of this one; None: this rank is in none."""
-        from mpcourse.virtual.cluster.comm import VirtualComm
-        from mpcourse.virtual.cluster.mpi import COMM_NULL
+        from mpcourse.virtual.cluster.comm import COMM_NULL, VirtualComm
 
         if context is None:
             return COMM_NULL
-        return VirtualComm(self.world, context, tuple(self.ranks[r] for r in members), members.index(self.rank))
+        return VirtualComm._of_world(
+            self.world, context, tuple(self.ranks[r] for r in members), members.index(self.rank)
+        )
 
     def _members(self, name: str, group: Group) -> tuple[int, ...]:
         """The ranks of `group` in this communicator."""
@@ -124,28 +125,8 @@ class Making:
             self._misused(f"{name}: rank {missing[0]} of the world is in the group, and not in this communicator")
         return tuple(place[r] for r in group.ranks)
 
-    def _misused(self, text: str) -> None:
-        self.world.fail("misuse", f"rank {self.me}, {self.world.told(line_of())}: {text}")
-
-
-class Freed:
-    """What a communicator becomes by its Free: equal to MPI.COMM_NULL, and of no use."""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        from mpcourse.virtual.cluster.mpi import COMM_NULL
-
-        return other is COMM_NULL or isinstance(other, Freed)
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return "MPI.COMM_NULL"
-
-    def __getattr__(self, name: str) -> Any:
-        raise ClusterError("misuse", f"{name} of a communicator that was freed: free it when nobody needs it any more")
+    def _misused(self, text: str, number: int | None = None) -> None:
+        self.world.fail("misuse", f"rank {self.me}, {self.world.told(line_of())}: {text}", number)
 
 
 def _list(value: Any, length: int) -> list[Any]:

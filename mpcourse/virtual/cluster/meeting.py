@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.numbers import ERR_ROOT
 from mpcourse.virtual.cluster.request import Line, Request, put
 
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)
@@ -147,7 +148,9 @@ def begin(
     root = agreed.get("root", 0)
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
-            "misuse", f"rank {rank}, {world.told(line)}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}"
+            "misuse",
+            f"rank {rank}, {world.told(line)}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}",
+            ERR_ROOT,
         )
     key = (comm.context, next(comm._calls))
     q = Request(world, comm, name, -1, key, None, True, False, blocking, line)  # type: ignore[arg-type]
@@ -161,7 +164,7 @@ def begin(
         try:
             nbytes, results = finish([meeting.given[r] for r in range(comm.size)])
         except ClusterError as error:
-            world.fail(error.kind, error.text)
+            world.fail(error.kind, error.text, error.number)
         link = world.topology.slowest(comm.ranks)
         start = max(r.posted for r in meeting.arrived.values())
         end = start + seconds(name, comm.size, nbytes, link.latency, 1 / link.bandwidth)

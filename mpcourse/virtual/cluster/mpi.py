@@ -6,23 +6,33 @@ Within `as_mpi4py()` a program that says `from mpi4py import MPI` gets them, too
 import contextlib
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
+from mpcourse.virtual.cluster import numbers as _numbers
 from mpcourse.virtual.cluster import world as _world
-from mpcourse.virtual.cluster.asking import ASKING
-from mpcourse.virtual.cluster.errors import ClusterError as Exception  # noqa: A004  mpi4py's name
-from mpcourse.virtual.cluster.errors import nearest
-from mpcourse.virtual.cluster.group import CONGRUENT, IDENT, SIMILAR, UNEQUAL, Group
-from mpcourse.virtual.cluster.request import NOTHING, Prequest, Request, Status
+from mpcourse.virtual.cluster.asking import ASKING as _ASKING
+from mpcourse.virtual.cluster.cart import Compute_dims as Compute_dims
+from mpcourse.virtual.cluster.cart import VirtualCart as Cartcomm
+from mpcourse.virtual.cluster.comm import COMM_NULL as COMM_NULL
+from mpcourse.virtual.cluster.comm import VirtualComm as Comm
+from mpcourse.virtual.cluster.datatypes import BY_CHARACTER as _typedict  # noqa: F401  mpi4py's name
+from mpcourse.virtual.cluster.datatypes import DATATYPE_NULL as DATATYPE_NULL
+from mpcourse.virtual.cluster.datatypes import DATATYPES as _DATATYPES
+from mpcourse.virtual.cluster.datatypes import Datatype as Datatype
+from mpcourse.virtual.cluster.group import GROUP_EMPTY as GROUP_EMPTY
+from mpcourse.virtual.cluster.group import GROUP_NULL as GROUP_NULL
+from mpcourse.virtual.cluster.group import Group as Group
+from mpcourse.virtual.cluster.operations import OP_NULL as OP_NULL
+from mpcourse.virtual.cluster.operations import OPERATIONS as _OPERATIONS
+from mpcourse.virtual.cluster.operations import Op as Op
+from mpcourse.virtual.cluster.refused import refuse as _refuse
+from mpcourse.virtual.cluster.request import NOTHING as _NOTHING
+from mpcourse.virtual.cluster.request import Prequest as Prequest
+from mpcourse.virtual.cluster.request import Request as Request
+from mpcourse.virtual.cluster.request import Status as Status
 
-# The numbers that MPICH has for these, so that those of a real MPI module are understood, too.
-ANY_SOURCE, ANY_TAG, PROC_NULL, ROOT, UNDEFINED = -2, -1, -1, -3, -32766
-COMM_TYPE_SHARED = 1
-THREAD_SINGLE, THREAD_FUNNELED, THREAD_SERIALIZED, THREAD_MULTIPLE = range(4)
-SUCCESS = 0
+_MODULES = ("contextlib", "sys", "types", "Any", "Iterator")
 
 
 class _Named:
@@ -33,146 +43,10 @@ class _Named:
         return f"MPI.{self.name}"
 
 
-class _Null(_Named):
-    """No communicator: what Split gives to a rank that is in none."""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(other).__name__ == "Freed" and not other)
-
-    __hash__ = object.__hash__
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise Exception("misuse", f"{name} of MPI.{self.name}: this rank is in no communicator that was made here")
-
-
-IN_PLACE, BOTTOM = map(_Named, ("IN_PLACE", "BOTTOM"))
-COMM_NULL = _Null("COMM_NULL")
-REQUEST_NULL, GROUP_EMPTY = NOTHING, Group()
-
-
-class Op(_Named):
-    """A reduction. Called with two objects it combines them; `arrays` combines two numpy arrays of one dtype.
-
-    kinds: of numpy's dtypes, those on which MPI defines it (MPI 4.1, section 6.9.2).
-    """
-
-    def __init__(
-        self,
-        name: str,
-        objects: Callable[[Any, Any], Any],
-        arrays: Callable[..., Any] | None,
-        commute: bool = True,
-        kinds: str = "biufc",
-    ) -> None:
-        super().__init__(name)
-        self.objects, self.arrays, self.commute, self.kinds = objects, arrays, commute, kinds
-
-    def __call__(self, x: Any, y: Any) -> Any:
-        return self.objects(x, y)
-
-    @classmethod
-    def Create(cls, function: Callable[[Any, Any, Any], None], commute: bool = False) -> "Op":
-        """function(a, b, datatype): both memory; writes `a op b` into b."""
-
-        def arrays(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            into = np.ascontiguousarray(y).copy()
-            function(np.ascontiguousarray(x).data.cast("B"), into.data.cast("B"), datatype_of(x.dtype))
-            return into
-
-        def objects(x: Any, y: Any) -> Any:
-            raise TypeError("an op of Op.Create works on buffers: use Reduce, not reduce")
-
-        return cls("OP_USER", objects, arrays, commute)
-
-    def Free(self) -> None:
-        """Nothing is kept."""
-
-
-def _located(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
-    def choose(x: Any, y: Any) -> Any:
-        if x[0] == y[0]:
-            return x if x[1] <= y[1] else y
-        return x if better(x[0], y[0]) else y
-
-    return choose
-
-
-def _logical(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """On numbers, 0 is false and the result is 0 or 1, of the same dtype."""
-    return lambda x, y: combine(x, y).astype(x.dtype)
-
-
-SUM = Op("SUM", lambda x, y: x + y, np.add, kinds="iufc")
-PROD = Op("PROD", lambda x, y: x * y, np.multiply, kinds="iufc")
-MAX = Op("MAX", lambda x, y: y if y > x else x, np.maximum, kinds="iuf")
-MIN = Op("MIN", lambda x, y: y if y < x else x, np.minimum, kinds="iuf")
-LAND = Op("LAND", lambda x, y: bool(x) & bool(y), _logical(np.logical_and), kinds="biu")
-LOR = Op("LOR", lambda x, y: bool(x) | bool(y), _logical(np.logical_or), kinds="biu")
-LXOR = Op("LXOR", lambda x, y: bool(x) ^ bool(y), _logical(np.logical_xor), kinds="biu")
-BAND = Op("BAND", lambda x, y: x & y, np.bitwise_and, kinds="iu")
-BOR = Op("BOR", lambda x, y: x | y, np.bitwise_or, kinds="iu")
-BXOR = Op("BXOR", lambda x, y: x ^ y, np.bitwise_xor, kinds="iu")
-MAXLOC = Op("MAXLOC", _located(lambda x, y: x > y), None)
-MINLOC = Op("MINLOC", _located(lambda x, y: x < y), None)
-
-
-class Datatype(_Named):
-    """A number's type; typestr: numpy's name for it."""
-
-    def __init__(self, name: str, dtype: str) -> None:
-        super().__init__(name)
-        self.dtype = np.dtype(dtype)
-        self.typestr, self.typechar, self.size, self.extent = dtype, self.dtype.char, *[self.dtype.itemsize] * 2
-
-    @classmethod
-    def fromcode(cls, code: str) -> "Datatype":
-        """The type that numpy calls by this character or string."""
-        try:
-            return datatype_of(np.dtype(code))
-        except TypeError:
-            raise ValueError(f"cannot map type code {code!r} to an MPI type") from None
-
-    def Dup(self) -> "Datatype":
-        return Datatype(self.name, self.typestr)
-
-    def Commit(self) -> "Datatype":
-        return self
-
-    def Free(self) -> None:
-        """Nothing is kept."""
-
-    def Get_size(self) -> int:
-        return self.size
-
-    def Get_extent(self) -> tuple[int, int]:
-        return 0, self.extent
-
-    def Get_name(self) -> str:
-        return f"MPI_{self.name}"
-
-
-_TYPES = {
-    "BYTE": "u1", "CHAR": "i1", "SIGNED_CHAR": "i1", "UNSIGNED_CHAR": "u1", "SHORT": "i2", "UNSIGNED_SHORT": "u2",
-    "INT": "i4", "UNSIGNED": "u4", "LONG": "i8", "UNSIGNED_LONG": "u8", "LONG_LONG": "i8", "UNSIGNED_LONG_LONG": "u8",
-    "FLOAT": "f4", "DOUBLE": "f8", "COMPLEX": "c8", "DOUBLE_COMPLEX": "c16", "C_FLOAT_COMPLEX": "c8",
-    "C_DOUBLE_COMPLEX": "c16", "C_BOOL": "?", "BOOL": "?", "CXX_BOOL": "?", "INT8_T": "i1", "INT16_T": "i2",
-    "INT32_T": "i4", "INT64_T": "i8", "UINT8_T": "u1", "UINT16_T": "u2", "UINT32_T": "u4", "UINT64_T": "u8",
-    "REAL": "f4", "DOUBLE_PRECISION": "f8", "INTEGER": "i4", "AINT": "i8", "COUNT": "i8", "OFFSET": "i8",
-}  # fmt: skip
-_DATATYPES = {name: Datatype(name, dtype) for name, dtype in _TYPES.items()}
-globals().update(_DATATYPES)
-BYTE = _DATATYPES["BYTE"]
-_typedict = {t.dtype.char: t for t in reversed(_DATATYPES.values())}  # mpi4py's, by numpy's character
-
-
-def datatype_of(dtype: np.dtype) -> Datatype:
-    """The first of MPI's types that is numpy's `dtype`."""
-    return next((t for name, t in _DATATYPES.items() if name != "BYTE" and t.dtype == dtype), BYTE)
+IN_PLACE, BOTTOM, INFO_NULL = map(_Named, ("IN_PLACE", "BOTTOM", "INFO_NULL"))
+REQUEST_NULL = _NOTHING
+Intracomm, Topocomm = Comm, Cartcomm
+globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_numbers).items() if name.isupper()})
 
 
 def Wtime() -> float:
@@ -185,12 +59,17 @@ def Wtime() -> float:
 
 def Wtick() -> float:
     """Seconds of that moment."""
-    return ASKING
+    return _ASKING
 
 
 def Get_version() -> tuple[int, int]:
     """Of the standard, whose calls these are."""
-    return 4, 1
+    return _numbers.VERSION, _numbers.SUBVERSION
+
+
+def get_vendor() -> tuple[str, tuple[int, int, int]]:
+    """Which MPI it is, and its version."""
+    return "mpcourse", (*Get_version(), 0)
 
 
 def Get_library_version() -> str:
@@ -220,7 +99,7 @@ def Is_finalized() -> bool:
 
 
 def Query_thread() -> int:
-    return THREAD_SINGLE
+    return _numbers.THREAD_FUNNELED
 
 
 def __getattr__(name: str) -> Any:
@@ -230,15 +109,9 @@ def __getattr__(name: str) -> Any:
     if name == "COMM_SELF":
         at = _world.here()
         return at.selves[at.current]
-    if name in ("CART", "Cartcomm", "Compute_dims"):
-        from mpcourse.virtual.cluster import cart
-
-        return {"CART": cart.CART, "Cartcomm": cart.VirtualCart, "Compute_dims": cart.Compute_dims}[name]
-    if name in ("Comm", "Intracomm"):
-        from mpcourse.virtual.cluster.comm import VirtualComm
-
-        return VirtualComm
-    raise AttributeError(f"virtual ranks have no MPI.{name}{nearest(name, globals())}")
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _refuse(name, globals(), sys._getframe(1))
 
 
 @contextlib.contextmanager
@@ -258,5 +131,4 @@ def as_mpi4py() -> Iterator[types.ModuleType]:
             mpi4py.MPI = attribute
 
 
-__all__ = [name for name in globals() if not name.startswith("_")]
-__all__ += ["Request", "Prequest", "Status", "Exception", "Group", "IDENT", "CONGRUENT", "SIMILAR", "UNEQUAL"]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in _MODULES]

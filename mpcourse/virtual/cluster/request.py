@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, UNDEFINED
+from mpcourse.virtual.cluster.refused import Offered
 from mpcourse.virtual.cluster.several import Several
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
 
-UNDEFINED = -32766  # MPICH's number
 Line = tuple[CodeType, int]  # a function, and where in it: the number of the line is looked up when it is asked for
 
 
-class Status:
+class Status(Offered):
     """Of a message that was received or found: its source and tag, and its length."""
 
-    def __init__(self) -> None:
-        self.source, self.tag, self.error, self.nbytes, self.cancelled = -2, -1, 0, 0, False
+    theirs = "Status"
+
+    def __init__(self, status: "Status | None" = None) -> None:
+        self.source, self.tag, self.error, self.nbytes, self.cancelled = ANY_SOURCE, ANY_TAG, 0, 0, False
+        if status is not None:
+            vars(self).update(vars(status))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Status) and vars(self) == vars(other)
+
+    __hash__ = object.__hash__
 
     def Get_source(self) -> int:
         return self.source
@@ -50,18 +60,31 @@ class Status:
     def Set_error(self, error: int) -> None:
         self.error = error
 
+    def Set_elements(self, datatype: Any, count: int) -> None:
+        self.nbytes = count * datatype.Get_size()
+
+    def Set_cancelled(self, flag: bool) -> None:
+        self.cancelled = bool(flag)
+
     @property
     def count(self) -> int:
         return self.nbytes
 
+    @count.setter
+    def count(self, value: int) -> None:
+        self.nbytes = value
 
-class Request(Several):
+    is_cancelled = property(Is_cancelled, Set_cancelled)
+
+
+class Request(Several, Offered):
     """A send, a receive or a collective call that one rank has begun. mpi4py's methods.
 
     end: when it is done, on the cluster's clock; None while nobody knows. over: its rank knows that it is done; from
     then on it is false, and equal to MPI.REQUEST_NULL, as one that was never begun: `Request()`.
     """
 
+    theirs = "Request"
     # What most requests never have is not given to each: tens of thousands are made.
     end: float | None = None
     over = collective = awaited = from_any = cancelled = False
@@ -172,7 +195,7 @@ class Request(Several):
     def _tell(self, status: Status) -> None:
         """What a status says of it: nothing, of one that is over already."""
         if self.over:
-            status.source, status.tag, status.nbytes, status.cancelled = -2, -1, 0, False
+            status.source, status.tag, status.nbytes, status.cancelled = ANY_SOURCE, ANY_TAG, 0, False
         elif self.receives:
             status.source, status.tag, status.nbytes = self.source, self.tag_found, self.nbytes
             status.cancelled = self.cancelled
@@ -206,6 +229,8 @@ class Request(Several):
 
 class Prequest(Request):
     """A persistent request: `begin` begins it, as often as Start is called. Between two Starts it is inactive."""
+
+    theirs = "Prequest"
 
     def __init__(self, begin: Callable[[], Request]) -> None:
         super().__init__()

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mpcourse.virtual.cluster.numbers import UNDEFINED
+
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.request import Request, Status
-
-UNDEFINED = -32766  # MPICH's number
 
 
 class Several:
     """Class methods of Request. A request that is over, or was never begun, counts as done in Waitall and Testall, and
-    not at all in the others. statuses: gets as many more as are needed, as mpi4py does it.
+    not at all in the others. statuses: a list gets as many more as are needed, as mpi4py does it.
     """
 
     @classmethod
@@ -110,8 +110,11 @@ def _first(requests: "Sequence[Request]") -> int:
 
 def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "list[Status] | None") -> list[Any]:
     """What came by each request at `places`."""
-    if statuses is not None and len(statuses) < len(places):
+    told: list[Any] = [None] * len(places) if statuses is None else list(statuses)
+    if len(told) < len(places):
         from mpcourse.virtual.cluster.request import Status
 
-        statuses += [Status() for _ in places[len(statuses) :]]
-    return [requests[at].begun._complete(None if statuses is None else statuses[i]) for i, at in enumerate(places)]
+        told += [Status() for _ in places[len(told) :]]
+        if isinstance(statuses, list):
+            statuses += told[len(statuses) :]
+    return [requests[at].begun._complete(status) for at, status in zip(places, told, strict=False)]

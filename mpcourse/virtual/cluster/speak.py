@@ -10,13 +10,12 @@ import numpy as np
 from mpcourse.virtual.cluster.buffers import flat
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.mail import ANY, Message
+from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, ERR_RANK, ERR_TAG, PROC_NULL
 from mpcourse.virtual.cluster.request import Line, Request, Status, put, told_call
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.comm import VirtualComm
     from mpcourse.virtual.cluster.world import World
-
-ANY_SOURCE, ANY_TAG, PROC_NULL, UNDEFINED = -2, -1, -1, -32766
 
 
 def send(
@@ -218,7 +217,7 @@ def misuse(comm: "VirtualComm", error: ClusterError) -> NoReturn:
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
     at = comm.world.told((frame.f_code, frame.f_lasti))
-    comm.world.fail(error.kind, f"rank {comm.me}, {at}: {error.text}")
+    comm.world.fail(error.kind, f"rank {comm.me}, {at}: {error.text}", error.number)
 
 
 def peer_of(comm: "VirtualComm", name: str, what: str, rank: int) -> int:
@@ -228,7 +227,10 @@ def peer_of(comm: "VirtualComm", name: str, what: str, rank: int) -> int:
         except TypeError:
             raise TypeError(f"{name}: {what} is a rank, an integer, not {rank!r}") from None
     if not 0 <= rank < comm.size and rank != PROC_NULL:
-        misuse(comm, ClusterError("misuse", f"{name}: {what}={rank}, but there are ranks 0 to {comm.size - 1}"))
+        misuse(
+            comm,
+            ClusterError("misuse", f"{name}: {what}={rank}, but there are ranks 0 to {comm.size - 1}", number=ERR_RANK),
+        )
     return rank
 
 
@@ -239,7 +241,7 @@ def tag_of(comm: "VirtualComm", name: str, tag: int) -> int:
         except TypeError:
             raise TypeError(f"{name}: a tag is an integer, not {tag!r}") from None
     if not 0 <= tag < 2**28:
-        misuse(comm, ClusterError("misuse", f"{name}: tag={tag}, but tags are 0 to {2**28 - 1}"))
+        misuse(comm, ClusterError("misuse", f"{name}: tag={tag}, but tags are 0 to {2**28 - 1}", number=ERR_TAG))
     return tag
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from mpcourse.virtual.cluster.buffers import alike, blocks, counted, flat, is_named
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.meeting import Pairs, line_of, memory
+from mpcourse.virtual.cluster.numbers import ERR_OP
+from mpcourse.virtual.cluster.operations import OPERATIONS
 
 
 def nothing(given: list[Any]) -> list[Pairs]:
@@ -145,11 +147,11 @@ def checked(comm: Any, read: Callable, *args: Any) -> Any:
     try:
         return read(*args)
     except ClusterError as error:
-        wrong(comm, error.kind, error.text)
+        wrong(comm, error.kind, error.text, error.number)
 
 
-def wrong(comm: Any, kind: str, text: str) -> Any:
-    comm.world.fail(kind, f"rank {comm.me}, {comm.world.told(line_of())}: {text}")
+def wrong(comm: Any, kind: str, text: str, number: int | None = None) -> Any:
+    comm.world.fail(kind, f"rank {comm.me}, {comm.world.told(line_of())}: {text}", number)
 
 
 def same_dtype(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
@@ -189,24 +191,14 @@ def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> N
 
 def arrays(comm: Any, name: str, op: Any, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     op = operation(op)
-    if getattr(op, "arrays", None) is None:
+    if not hasattr(op, "on"):
         wrong(
-            comm, "misuse", f"{name}: {op} is no operation on virtual ranks' buffers: from mpcourse.virtual import MPI"
+            comm,
+            "misuse",
+            f"{name}: {op!r} is no operation on virtual ranks' buffers: from mpcourse.virtual import MPI",
+            ERR_OP,
         )
-    if dtype.kind not in op.kinds:
-        wrong(comm, "misuse", f"{name}: MPI has no {op.name} of {dtype}{instead(op.name, dtype)}")
-    return op.arrays
-
-
-def instead(op: str, dtype: np.dtype) -> str:
-    """What is likely meant where MPI does not define an operation on a dtype."""
-    if dtype.kind == "b":
-        return ": truth values go by LAND, LOR and LXOR, or count them as integers, x.astype(int)"
-    if op in ("LAND", "LOR", "LXOR"):
-        return ": it is of truth values and integers, e.g. x != 0"
-    if op in ("BAND", "BOR", "BXOR"):
-        return ": it is of integers"
-    return ": complex numbers have no order"
+    return checked(comm, op.on, dtype)
 
 
 def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
@@ -223,9 +215,7 @@ def in_place(buf: Any) -> bool:
 
 def operation(op: Any) -> Any:
     """`op`; None: MPI.SUM."""
-    from mpcourse.virtual.cluster.mpi import SUM
-
-    return SUM if op is None else op
+    return OPERATIONS["SUM"] if op is None else op
 
 
 def op_name(op: Any) -> str:

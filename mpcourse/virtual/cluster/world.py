@@ -201,13 +201,13 @@ class World(Waiting, Asking):
         failure = self.failure
         assert failure is not None
         if isinstance(failure, ClusterError):
-            raise type(failure)(failure.kind, failure.text, failure.waits, failure.cycle)
+            raise type(failure)(failure.kind, failure.text, failure.waits, failure.cycle, failure.number)
         raise RankFailed(str(failure))
 
-    def fail(self, kind: str, text: str) -> NoReturn:
+    def fail(self, kind: str, text: str, number: int | None = None) -> NoReturn:
         """Tell all ranks of a mistake; the one that runs raises it now."""
         if self.failure is None:
-            self.failure = ClusterError(kind, text)
+            self.failure = ClusterError(kind, text, number=number)
         self._raise()
 
     def _stuck(self) -> None:
