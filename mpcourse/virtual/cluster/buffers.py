@@ -1,5 +1,6 @@
 """What a program gives as a buffer, in all the forms that mpi4py takes, as a flat numpy array on the same memory."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,8 +36,10 @@ def flat(spec: Any, writable: bool = False) -> np.ndarray:
     array, counts, displacement = counted(spec, writable)
     if counts is None and displacement is None:
         return array
-    begin = 0 if displacement is None else int(displacement)
-    count = len(array) - begin if counts is None else int(counts)
+    begin, count = _integers(displacement) or 0, _integers(counts)
+    if isinstance(begin, list) or isinstance(count, list):
+        raise ClusterError("counts", "one count, and one displacement, are needed here, not one for each rank")
+    count = len(array) - begin if count is None else count
     if begin < 0 or count < 0 or begin + count > len(array):
         raise ClusterError("buffer", f"{count} elements from {begin} on, but the buffer has {len(array)}")
     return array[begin : begin + count]
@@ -130,19 +133,19 @@ def blocks(buffer: Counted, size: int, what: str, uneven: bool = False) -> list[
     uneven: where no counts are given, the first pieces may be one longer. One displacement is the distance of pieces.
     """
     array, counts, displacements = buffer
-    if isinstance(displacements, int | np.integer):
-        displacements = [rank * int(displacements) for rank in range(size)]
+    counts, displacements = _integers(counts), _integers(displacements)
+    if isinstance(displacements, int):
+        displacements = [rank * displacements for rank in range(size)]
     if counts is None and uneven:
         counts = [len(array) // size + (rank < len(array) % size) for rank in range(size)]
-    if counts is None or isinstance(counts, int | np.integer):
-        count = len(array) // size if counts is None else int(counts)
+    if counts is None or isinstance(counts, int):
+        count = len(array) // size if counts is None else counts
         if counts is None and len(array) % size:
             raise ClusterError("counts", f"{what} has {len(array)} elements, which {size} ranks cannot share alike")
         counts = [count] * size
-    counts = [int(c) for c in counts]
     if len(counts) != size:
         raise ClusterError("counts", f"{what} has {len(counts)} counts for {size} ranks")
-    begins = _begins(counts) if displacements is None else [int(d) for d in displacements]
+    begins = _begins(counts) if displacements is None else displacements
     for rank, (begin, count) in enumerate(zip(begins, counts, strict=True)):
         if begin < 0 or count < 0 or begin + count > len(array):
             raise ClusterError(
@@ -150,6 +153,16 @@ def blocks(buffer: Counted, size: int, what: str, uneven: bool = False) -> list[
                 f"{what}: the piece of rank {rank} is elements {begin} to {begin + count - 1}, but it has {len(array)}",
             )
     return [array[b : b + c] for b, c in zip(begins, counts, strict=True)]
+
+
+def _integers(given: Any) -> Any:
+    """Counts or displacements: None, one for all ranks, or a list with one for each."""
+    try:
+        if given is None or np.ndim(given) == 0:
+            return None if given is None else operator.index(given)
+        return [operator.index(each) for each in given]
+    except TypeError:
+        raise ClusterError("counts", f"counts and displacements are integers, not {given!r}") from None
 
 
 def alike(sent: np.dtype, wanted: np.dtype) -> bool:

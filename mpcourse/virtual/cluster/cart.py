@@ -93,7 +93,7 @@ def grid(comm: Any, dims: Sequence[int], periods: Sequence[int]) -> Any:
     """`comm`, made just now, with coordinates; COMM_NULL as it is."""
     if comm:
         comm.__class__ = VirtualCart
-        comm.dims, comm.periods = list(dims), list(periods)  # type: ignore[attr-defined]
+        comm.dims, comm.periods = list(dims), list(periods)
     return comm
 
 

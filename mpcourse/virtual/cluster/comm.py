@@ -43,16 +43,16 @@ class VirtualComm(Collectives, Making, Offered):
     def __new__(cls, comm: "VirtualComm | None" = None) -> Any:
         """Another name for `comm`, or for MPI.COMM_NULL."""
         made = super().__new__(cls)
-        if comm is None:
+        if cls.is_topo and comm is not None and not isinstance(comm, cls):
+            raise TypeError(f"MPI.{cls.theirs} is another name for a grid that Create_cart made, not for {comm!r}")
+        if not comm:
             made.__class__ = NullComm
         else:
             vars(made).update(vars(comm))
         return made
 
     @classmethod
-    def _of_world(
-        cls, world: "World", context: int, ranks: tuple[int, ...], rank: int, name: str = ""
-    ) -> "VirtualComm":
+    def _of(cls, world: "World", context: int, ranks: tuple[int, ...], rank: int, name: str = "") -> "VirtualComm":
         """A communicator that is made."""
         made = super().__new__(cls)
         made._set(world, context, ranks, rank, name)
@@ -100,6 +100,8 @@ class VirtualComm(Collectives, Making, Offered):
 
     def Is_intra(self) -> bool:
         return True
+
+    is_inter, is_intra = property(Is_inter), property(Is_intra)
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
         """End all ranks."""

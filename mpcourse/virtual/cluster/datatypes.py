@@ -14,6 +14,9 @@ class Datatype(Offered):
 
     theirs = "Datatype"
     dtype: np.dtype | None
+    name: str
+    is_predefined: bool
+    is_named: bool
 
     def __new__(cls, datatype: "Datatype | None" = None) -> "Datatype":
         """Another name for `datatype`, or for MPI.DATATYPE_NULL."""

@@ -29,17 +29,21 @@ class ClusterError(RuntimeError):
 
     kind: "deadlock", "truncated", "datatypes", "collectives", "counts", "buffer", "never received", "never waited",
     "changed", "misuse". number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
+    A number alone is mpi4py's MPI.Exception(number).
     waits: where each rank was that waited. cycle: ranks that wait for each other in a circle.
     """
 
     def __init__(
         self,
-        kind: str,
-        text: str,
+        kind: str | int = numbers.SUCCESS,
+        text: str = "",
         waits: Sequence[Wait] = (),
         cycle: Sequence[int] = (),
         number: int | None = None,
     ) -> None:
+        if isinstance(kind, int):
+            number, text = kind, numbers.named(kind)
+            kind = "misuse"
         super().__init__(text)
         self.kind, self.text, self.waits, self.cycle = kind, text, tuple(waits), tuple(cycle)
         self.number = _NUMBERS.get(kind, numbers.ERR_OTHER) if number is None else number

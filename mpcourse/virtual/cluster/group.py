@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import ERR_GROUP, ERR_RANK, IDENT, SIMILAR, UNDEFINED, UNEQUAL
+from mpcourse.virtual.cluster.numbers import ERR_GROUP, ERR_RANK, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from mpcourse.virtual.cluster.refused import Offered, reduced
 
 
@@ -81,9 +81,10 @@ class Group(Offered):
     def Translate_ranks(self, ranks: Sequence[int] | None = None, group: "Group | None" = None) -> list[int]:
         """What ranks of this group are called in another one."""
         other = self if group is None else group
-        asked = range(self.size) if ranks is None else self._checked("Translate_ranks", ranks)
+        asked = list(range(self.size)) if ranks is None else [int(r) for r in ranks]
+        self._checked("Translate_ranks", [r for r in asked if r != PROC_NULL])
         place = {each: r for r, each in enumerate(other.ranks)}
-        return [place.get(self.ranks[r], UNDEFINED) for r in asked]
+        return [PROC_NULL if r == PROC_NULL else place.get(self.ranks[r], UNDEFINED) for r in asked]
 
     @classmethod
     def Union(cls, group1: "Group", group2: "Group") -> "Group":

@@ -94,8 +94,8 @@ def run(
         raise ValueError(f"eager is a number of bytes, not {eager}")
     world = World(size, topology_of(link, size), eager, record)
     everyone = tuple(range(size))
-    world.comms = [VirtualComm._of_world(world, 0, everyone, rank, "MPI_COMM_WORLD") for rank in everyone]
-    world.selves = [VirtualComm._of_world(world, 1 + rank, (rank,), 0, "MPI_COMM_SELF") for rank in everyone]
+    world.comms = [VirtualComm._of(world, 0, everyone, rank, "MPI_COMM_WORLD") for rank in everyone]
+    world.selves = [VirtualComm._of(world, 1 + rank, (rank,), 0, "MPI_COMM_SELF") for rank in everyone]
     world.run(program)
     if world.errors:
         _report(world)

@@ -71,7 +71,7 @@ class Making:
             context = {g: next(self.world.contexts) for g in sorted(set(given))}
             return 16, [(context[g], list(g)) if r in g else (None, []) for r, g in enumerate(given)]
 
-        return self._of(*meet(self, "Create", members, finish, {}, line_of()))
+        return self._part(*meet(self, "Create", members, finish, {}, line_of()))
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
         """The same, called by the ranks of `group` alone."""
@@ -81,7 +81,7 @@ class Making:
         self._groups[members, tag] += 1
         key = (self.context, members, tag, self._groups[members, tag])
         context = self.world.groups.setdefault(key, next(self.world.contexts))
-        return self._of(context, list(members))
+        return self._part(context, list(members))
 
     def Compare(self, comm: "VirtualComm") -> int:
         """MPI.IDENT, MPI.CONGRUENT (the same ranks), MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
@@ -95,7 +95,7 @@ class Making:
             self._misused(f"{self.name} is MPI's own, and not freed by a program", ERR_COMM)
         from mpcourse.virtual.cluster.comm import NullComm
 
-        self.__class__ = NullComm  # type: ignore[assignment]
+        self.__class__ = NullComm
 
     Disconnect = Free
 
@@ -106,17 +106,15 @@ class Making:
             members = {c: sorted((k, r) for r, (own, k) in enumerate(given) if own == c) for c in colors}
             return 16, [(context.get(c), [r for _, r in members.get(c, ())]) for c, _ in given]
 
-        return self._of(*meet(self, name, told, finish, {}, line_of()))
+        return self._part(*meet(self, name, told, finish, {}, line_of()))
 
-    def _of(self, context: int | None, members: list[int]) -> Any:
+    def _part(self, context: int | None, members: list[int]) -> Any:
         """The communicator of `members`, ranks of this one; None: this rank is in none."""
         from mpcourse.virtual.cluster.comm import COMM_NULL, VirtualComm
 
         if context is None:
             return COMM_NULL
-        return VirtualComm._of_world(
-            self.world, context, tuple(self.ranks[r] for r in members), members.index(self.rank)
-        )
+        return VirtualComm._of(self.world, context, tuple(self.ranks[r] for r in members), members.index(self.rank))
 
     def _members(self, name: str, group: Group) -> tuple[int, ...]:
         """The ranks of `group` in this communicator."""

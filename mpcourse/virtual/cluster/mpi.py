@@ -20,6 +20,7 @@ from mpcourse.virtual.cluster.datatypes import BY_CHARACTER as _typedict  # noqa
 from mpcourse.virtual.cluster.datatypes import DATATYPE_NULL as DATATYPE_NULL
 from mpcourse.virtual.cluster.datatypes import DATATYPES as _DATATYPES
 from mpcourse.virtual.cluster.datatypes import Datatype as Datatype
+from mpcourse.virtual.cluster.errors import ClusterError as _ClusterError
 from mpcourse.virtual.cluster.group import GROUP_EMPTY as GROUP_EMPTY
 from mpcourse.virtual.cluster.group import GROUP_NULL as GROUP_NULL
 from mpcourse.virtual.cluster.group import Group as Group
@@ -45,6 +46,7 @@ class _Named:
 
 IN_PLACE, BOTTOM, INFO_NULL = map(_Named, ("IN_PLACE", "BOTTOM", "INFO_NULL"))
 REQUEST_NULL = _NOTHING
+Exception = _ClusterError
 Intracomm, Topocomm = Comm, Cartcomm
 globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_numbers).items() if name.isupper()})
 

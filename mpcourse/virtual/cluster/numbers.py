@@ -23,3 +23,9 @@ ERR_SESSION, ERR_PROC_ABORTED, ERR_VALUE_TOO_LARGE, ERR_ERRHANDLER = 75, 76, 77,
 ERR_ABI = ERR_LASTCODE = (1 << 30) - 1
 # MPICH of mpi4py's wheels does not have these three.
 ERR_PROC_FAILED = ERR_PROC_FAILED_PENDING = ERR_REVOKED = ERR_UNKNOWN
+
+
+def named(number: int) -> str:
+    """What a class of errors is called."""
+    names = (name for name, n in globals().items() if n == number and name.startswith(("SUCCESS", "ERR_")))
+    return f"MPI.{next(names, number)}"

@@ -13,14 +13,11 @@ from mpcourse.virtual.cluster.refused import Offered, reduced
 
 
 class Memory(np.ndarray):
-    """Bytes that an operation of a program gets, as mpi4py's MPI.buffer: whatever is memory can be written into them."""
+    """Bytes that a program's operation gets, as mpi4py's MPI.buffer: whatever is memory can be written into them."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         is_memory = isinstance(key, slice) and not isinstance(value, int | np.integer)
         super().__setitem__(key, np.frombuffer(value, np.uint8) if is_memory else value)
-
-    def cast(self, format: str) -> memoryview:
-        return memoryview(self).cast(format)
 
 
 def _memory(array: np.ndarray) -> Memory:

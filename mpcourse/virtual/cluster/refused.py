@@ -111,8 +111,9 @@ def reduced(what: Any, named: dict[str, Any]) -> Any:
     for name, each in named.items():
         if each is what:
             return by_name, (name,)
-    if (name := next((name for name, each in named.items() if each == what), None)) is not None:
-        return type(what), (named[name],)
+    for each in named.values():
+        if each == what:
+            return type(what), (each,)
     raise ValueError(f"{what!r} is of its own process and cannot be sent: each rank makes it by the same calls")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, UNDEFINED
-from mpcourse.virtual.cluster.refused import Offered
+from mpcourse.virtual.cluster.refused import NotOffered, Offered
 from mpcourse.virtual.cluster.several import Several
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Request(Several, Offered):
         array: np.ndarray | None = None, objects: bool = False, receives: bool = False, blocking: bool = False,
         line: Line | None = None,
     ) -> None:  # fmt: skip
+        if isinstance(world, Request):
+            raise NotOffered("virtual ranks have no second name for a request: keep the one that began it")
         if world is None:  # mpi4py's Request()
             self.over, self.receives = True, False
             return
@@ -233,7 +235,7 @@ class Prequest(Request):
     theirs = "Prequest"
 
     def __init__(self, begin: Callable[[], Request]) -> None:
-        super().__init__()
+        super().__init__(begin if isinstance(begin, Request) else None)
         self.begin = begin
         self.active = NOTHING
         self.freed = False
