@@ -37,7 +37,7 @@ export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 PYTEST := $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test quick test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises clean
+.PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -62,6 +62,9 @@ test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi,
 
 test-browser: chromium $(VENV)/.browser ## run lessons in JupyterLab in a browser (Debian's chromium and chromium-driver)
 	@$(BIN)/python -m pytest tests/browser $(TEST_ARGS)
+
+test-mpi4py: $(STAMP) ## run mpi4py's own tests, from the package index, on 1 to 5 virtual ranks (3 minutes)
+	@MPCOURSE_MPI4PY_SIZES="1 2 3 4 5" $(PYTEST) tests/test_mpi4py_suite.py $(TEST_ARGS)
 
 chromium:
 	@for program in chromium chromedriver; do command -v $$program >/dev/null || { echo "mpcourse: $$program was not found: apt-get install chromium chromium-driver"; exit 2; }; done >&2

@@ -21,7 +21,9 @@ def v(k, n, dtype):
 
 def thing(k):
     """Some object."""
-    return [k, f"text {k}", (k, None, 2.5), {"k": k, "list": [k] * (k % 4)}, b"bytes" * (k % 3), v(k, k % 5, "f4")][k % 6]
+    return [k, f"text {k}", (k, None, 2.5), {"k": k, "list": [k] * (k % 4)}, b"bytes" * (k % 3), v(k, k % 5, "f4")][
+        k % 6
+    ]
 
 
 def told(x):
@@ -276,7 +278,11 @@ def memory_together(p):
             before = [f"{x} = {mine(total)}", f"{y} = {room(counts[me] * n)}"]
             args = f"[{x}, {counts}], [{y}, {[counts[me]] * n}]"
         elif call == "own op":
-            before = [f"{x} = v({me + k}, {c}, 'l')", f"{y} = np.zeros({c}, 'l')", f"{q} = MPI.Op.Create(plus_twice, True)"]
+            before = [
+                f"{x} = v({me + k}, {c}, 'l')",
+                f"{y} = np.zeros({c}, 'l')",
+                f"{q} = MPI.Op.Create(plus_twice, True)",
+            ]
             args = f"{x}, {y}, {q}"
         elif call in ("Reduce", "Allreduce"):
             here = at if call == "Reduce" else True
@@ -299,7 +305,11 @@ def memory_together(p):
             p.say(rank, f"{q} = {comm}.I{call.lower()}({args}); " + draw.choice([f"{q}.Wait()", f"until({q}.Test)"]))
         else:
             p.say(rank, f"{comm}.{call}({args})")
-        if call != "Barrier" and not (call in ("Gather", "Gatherv", "Reduce") and not at) and (call, me) != ("Exscan", 0):
+        if (
+            call != "Barrier"
+            and not (call in ("Gather", "Gatherv", "Reduce") and not at)
+            and (call, me) != ("Exscan", 0)
+        ):
             p.say(rank, f"out({y})")
 
 
@@ -347,7 +357,9 @@ def communicators(p):
             color = "MPI.UNDEFINED" if color is None else color
             p.say(rank, f"{made} = {comm}.Split({color}, {key}); out(bool({made}))")
         for each in {c for c in colors if c is not None}:
-            inside = sorted((key, me) for me, (color, key) in enumerate(zip(colors, keys, strict=True)) if color == each)
+            inside = sorted(
+                (key, me) for me, (color, key) in enumerate(zip(colors, keys, strict=True)) if color == each
+            )
             p.comms.append((made, [members[me] for _, me in inside]))
     elif how == "Dup":
         for rank in members:
@@ -445,7 +457,9 @@ def other_order(p, a, b, others, tag):
 
 def left_out(p, a, b, others, tag):
     """A collective call that one rank does not make."""
-    call = p.draw.choice(["allreduce(1)", "Barrier()", "alltoall(list(range(c0.size)))", "Allgather(np.zeros(1), np.zeros(c0.size))"])
+    call = p.draw.choice(
+        ["allreduce(1)", "Barrier()", "alltoall(list(range(c0.size)))", "Allgather(np.zeros(1), np.zeros(c0.size))"]
+    )
     for rank in range(p.size):
         if rank != a:
             p.say(rank, f"c0.{call}")

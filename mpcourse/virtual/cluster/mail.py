@@ -65,7 +65,7 @@ class Mail:
             return
         if r is not None:
             # Somebody who runs later may still say something earlier: who comes first is seen when it is time.
-            world.wake_for(r, m.posted)
+            world.wake_for(r, m)
         elif ready:
             world.fail("misuse", f"{world.who(m)}: a ready send needs a receive that waits already, and none does")
         if keeps and not m.objects:
@@ -107,20 +107,22 @@ class Mail:
         """A receive is given up."""
         self.boxes[r.comm.context, r.owner].forget(r)
 
-    def choose(self, r: Request, now: float | None = None) -> None:
+    def choose(self, r: Request, now: float | None = None, woken_by: Message | None = None) -> None:
         """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock.
 
         A message goes to the first receive that it fits, in the order in which they began, whichever was asked about.
         """
         box = self.boxes[r.comm.context, r.owner]
-        if r.end is not None and now is not None:  # what woke it may be for the next one
-            r = box.from_any() or r
+        if r.end is not None and woken_by is not None and not woken_by.taken:  # then that is for another one
+            r = box.receiver(woken_by.source, woken_by.tag) or r
+            if not r.from_any:
+                return
         while r.end is None:
             m = box.first(ANY, r.tag)
             if m is None:
                 return
             if m.posted > (self.world.clock[r.owner] if now is None else now):
-                self.world.wake_for(r, m.posted)
+                self.world.wake_for(r, m)
                 return
             first = box.receiver(m.source, m.tag)
             assert first is not None

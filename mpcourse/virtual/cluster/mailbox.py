@@ -102,7 +102,3 @@ class Mailbox:
         queue.remove(r)
         if not queue:
             del self.exact[r.peer, r.tag]
-
-    def from_any(self) -> "Request | None":
-        """The first receive from any source."""
-        return next((r for r in self.wild if r.from_any), None)

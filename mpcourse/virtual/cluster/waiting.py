@@ -11,7 +11,7 @@ from mpcourse.virtual.cluster.request import Request
 from mpcourse.virtual.cluster.turns import HUB
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.mail import Mail
+    from mpcourse.virtual.cluster.mail import Mail, Message
 
 
 class Waiter:
@@ -110,12 +110,14 @@ class Waiting:
                     end = other.end
             self.push(end, q.owner)
 
-    def wake_for(self, r: Request, time: float) -> None:
-        """What a receive from any source waits for may be there at `time`."""
+    def wake_for(self, r: Request, m: "Message") -> None:
+        """A receive from any source, or the next one that `m` fits, chooses when `m` is there.
+
+        Also where its rank is busy with something else, for the sender waits.
+        """
         if r.awaited:
-            self.push(max(time, self.clock[r.owner]), r.owner)
-        else:  # its rank may be busy with something else, and the sender waits
-            heapq.heappush(self._ready, (time, next(self._order), HUB, r))
+            self.push(max(m.posted, self.clock[r.owner]), r.owner)
+        heapq.heappush(self._ready, (m.posted, next(self._order), HUB, (r, m)))
 
     def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""

@@ -114,7 +114,7 @@ class World(Waiting, Asking):
         while ready:
             time, _, rank, ticket = heapq.heappop(ready)
             if rank == HUB:
-                self.mail.choose(ticket, time)
+                self.mail.choose(ticket[0], time, ticket[1])
             elif ticket == tickets[rank]:
                 tickets[rank] += 1
                 if time > self.clock[rank]:
@@ -168,7 +168,8 @@ class World(Waiting, Asking):
         while ready:
             time, _, who, ticket = ready[0]
             if who == HUB and time < self.clock[rank]:
-                self.mail.choose(heapq.heappop(ready)[3], time)
+                r, m = heapq.heappop(ready)[3]
+                self.mail.choose(r, time, m)
             elif who == HUB or ticket == self._tickets[who]:
                 break
             else:  # no longer true
