@@ -86,6 +86,7 @@ class Box:
         self.call: tuple[tuple, dict] | None = None  # arguments of the torch function under way
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
+        self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
         self._stack: contextlib.ExitStack | None = None
 
     # -- which device --
@@ -283,6 +284,11 @@ class Box:
                 yield self
             finally:
                 _here.box = None
+
+
+def box_here() -> Box | None:
+    """The box that this thread has entered, if any."""
+    return getattr(_here, "box", None)
 
 
 def active_box() -> Box:

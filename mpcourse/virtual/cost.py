@@ -45,10 +45,14 @@ _MORE_FLOPS: dict[str, Callable[..., int]] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """What is known of an aten operation before its arguments are. view: it makes no data, and takes no time."""
+    """What is known of an aten operation before its arguments are. view: it makes no data, and takes no time.
+
+    composite: it is made of other operations, and has no kernel of its own.
+    """
 
     name: str
     view: bool
+    composite: bool
     mutates: bool
     overwrites: bool
     picks: bool
@@ -68,6 +72,7 @@ def describe(func: Any) -> Operation:
     return Operation(
         name,
         view=func.is_view or func.namespace == "profiler",
+        composite=func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd),
         mutates=func._schema.is_mutable,
         overwrites=name in _OVERWRITES,
         picks=name in _PICKS,

@@ -48,6 +48,9 @@ class DispatchMode(TorchDispatchMode):
         op = _known.get(func)
         if op is None:
             op = _known[func] = describe(func)
+        if op.composite:  # in inference mode, where autograd does not take them apart
+            with self:
+                return func.decompose(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             if op.view:
                 if type(args[0]) is Parameter:
@@ -78,7 +81,10 @@ class DispatchMode(TorchDispatchMode):
             if not may_mix(op, args, inputs, blocks):
                 raise refusal(func, op, args, kwargs, box)
         if box.dry and op.name == "_local_scalar_dense" and inputs[0].is_meta:
-            raise no_data("item()")
+            if box.stand_in is None:
+                raise no_data("item()")
+            self._settle(op, args, kwargs, inputs, blocks, index, box.stand_in)
+            return box.stand_in
         if index != HOST and not inputs:
             self._check_room(func, op, args, kwargs, index)
         out = SHAPES.get(func, func)(*args, **kwargs) if box.dry and index != HOST else func(*args, **kwargs)

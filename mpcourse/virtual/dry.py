@@ -16,18 +16,20 @@ Tensor = torch.Tensor
 
 def _batch_norm(x: Tensor, weight: Tensor | None, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> tuple:
     channels = x.shape[1] if training else 0
-    return torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
+    statistics = torch.promote_types(x.dtype, torch.float32)  # as CUDA, which computes them so
+    return torch.empty_like(x), x.new_empty(channels, dtype=statistics), x.new_empty(channels, dtype=statistics)
 
 
 def _batch_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor | None, mean: Any, var: Any, save_mean: Any, save_var: Any, train: bool,
     eps: float, mask: list[bool],
 ) -> tuple:  # fmt: skip
+    of_weight = (x if weight is None else weight).new_empty
     channels = x.shape[1]
     return (
         torch.empty_like(x) if mask[0] else None,
-        x.new_empty(channels) if mask[1] else None,
-        x.new_empty(channels) if mask[2] else None,
+        of_weight(channels) if mask[1] else None,
+        of_weight(channels) if mask[2] else None,
     )
 
 

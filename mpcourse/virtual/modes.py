@@ -11,14 +11,16 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from mpcourse.virtual import autocast
 from mpcourse.virtual.asked import asking_line, in_backward
 from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dry import attention
 from mpcourse.virtual.line import Line, told
-from mpcourse.virtual.refuse import no_data
+from mpcourse.virtual.refuse import no_data, tensors_in
 
 Tensor = torch.Tensor
+_CPU_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
 class Move(torch.autograd.Function):
@@ -46,6 +48,16 @@ class FunctionMode(TorchFunctionMode):
         self.box, self.dispatch = box, dispatch
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if torch.is_autocast_enabled("cpu") and self._on_device(args, kwargs or {}):
+            with torch._C._ExcludeDispatchKeyGuard(_CPU_AUTOCAST):
+                return self._call(func, args, kwargs)
+        return self._call(func, args, kwargs)
+
+    def _on_device(self, args: tuple, kwargs: dict) -> bool:
+        """Whether a tensor is on a virtual GPU: the autocast of CPUs leaves it alone, though its data are there."""
+        return any(block is not None for block in self.box.blocks_of(tensors_in((*args, *kwargs.values()))))
+
+    def _call(self, func: Any, args: tuple, kwargs: dict | None) -> Any:
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs or {})
@@ -256,7 +268,7 @@ def entered(box: Box) -> Iterator[None]:
     dispatch = DispatchMode(box)
     _here.mode = FunctionMode(box, dispatch)
     try:
-        with _here.mode, dispatch:
+        with torch._C._IncludeDispatchKeyGuard(autocast.KEY), _here.mode, dispatch:
             yield
     finally:
         _here.mode = None

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from mpcourse.virtual import amp
 from mpcourse.virtual.box import HOST, TAG, active_box
 from mpcourse.virtual.memory import KINDS, size
 
@@ -43,8 +44,8 @@ def set_rng_state(state: torch.Tensor, device: Any = None) -> None:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """For torch.autocast, which activation checkpointing asks whether it is on."""
-    return [torch.float16, torch.bfloat16]
+    """The dtypes that torch.autocast takes: CUDA's does not object to float32."""
+    return [torch.float16, torch.bfloat16, torch.float32]
 
 
 def device_count() -> int:
@@ -225,3 +226,4 @@ register_optimizer_step_pre_hook(_optimizer_begins)
 register_optimizer_step_post_hook(_optimizer_ends)
 _library = torch.library.Library("_", "IMPL")
 _library.fallback(_outside, "PrivateUse1")
+amp.install()
