@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mpcourse.virtual.asked import asking_line, inside_function
 from mpcourse.virtual.box import HOST, TAG, Block, Box
 from mpcourse.virtual.cost import Operation, describe, flops_of, traffic
+from mpcourse.virtual.dropout import VALUES
 from mpcourse.virtual.dry import SHAPES
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.refuse import may_mix, mixed, no_data, refusal, tensors_in
@@ -87,7 +88,8 @@ class DispatchMode(TorchDispatchMode):
             return box.stand_in
         if index != HOST and not inputs:
             self._check_room(func, op, args, kwargs, index)
-        out = SHAPES.get(func, func)(*args, **kwargs) if box.dry and index != HOST else func(*args, **kwargs)
+        run = func if index == HOST else (SHAPES if box.dry else VALUES).get(func, func)
+        out = run(*args, **kwargs)
         self._settle(op, args, kwargs, inputs, blocks, index, out)
         return out
 
@@ -104,6 +106,8 @@ class DispatchMode(TorchDispatchMode):
         """Tag what is new on device `index`, and bill the operation."""
         box = self.box
         outputs = [out] if isinstance(out, Tensor) else tensors_in((out,))
+        if op.name == "_pack_padded_sequence":
+            outputs.pop()  # how many sequences are left at each step: on the CPU, wherever they are
         line: Line | None = None
         doing = ""
         if index == HOST:
@@ -142,6 +146,12 @@ class DispatchMode(TorchDispatchMode):
                 block.ready = end
         if op.synchronizes:
             box.wait_until(end, op.name, told(line))
+
+    def settle(self, op: Operation, inputs: list[Tensor], results: list[Tensor]) -> None:
+        """The same of an operation that was done unseen: its inputs and results count, and `op.flops`."""
+        blocks = self.box.blocks_of(inputs)
+        index = next(b.index for b in blocks if b is not None)
+        self._settle(op, tuple(inputs), {}, inputs, blocks, index, results)
 
     def _foreach(
         self, func: Any, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], blocks: Sequence[Block | None]

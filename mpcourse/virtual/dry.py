@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mpcourse.virtual import autocast, dropout
+
 Tensor = torch.Tensor
 
 
@@ -44,12 +46,22 @@ def _arange(start: Any, end: Any = None, step: Any = 1, *, dtype: torch.dtype | 
     return torch.empty(math.ceil((end - start) / step), dtype=dtype, device="meta")
 
 
+def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    given = lengths.tolist()
+    if min(given) < 1:
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' <= 0")
+    sizes = [sum(length > step for length in given) for step in range(given[0])]
+    return x.new_empty(sum(given), *x.shape[2:]), torch.tensor(sizes, device="cpu")
+
+
 SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
     torch.ops.aten.arange.default: _arange,
     torch.ops.aten.arange.start: _arange,
     torch.ops.aten.arange.start_step: _arange,
+    torch.ops.aten._pack_padded_sequence.default: _pack,
+    **dropout.SHAPES,
 }
 
 
@@ -64,6 +76,8 @@ def attention(
 
     Of meta tensors torch would make many operations, and that matrix.
     """
+    if torch.is_autocast_enabled("vgpu"):
+        query, key, value = (autocast.cast(x, autocast.region_dtype()) for x in (query, key, value))
     if query.dim() != 4 or enable_gqa:
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

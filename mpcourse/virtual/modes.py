@@ -11,10 +11,11 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from mpcourse.virtual import autocast
+from mpcourse.virtual import kernels, recurrent
 from mpcourse.virtual.asked import asking_line, in_backward
 from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.dispatch import DispatchMode
+from mpcourse.virtual.dropout import dropout
 from mpcourse.virtual.dry import attention
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.refuse import no_data, tensors_in
@@ -259,6 +260,7 @@ _HANDLERS: dict[Any, Handler] = {
 }
 
 
+kernels.register({"dropout": dropout} | recurrent.KERNELS)
 _here = threading.local()
 
 
@@ -268,7 +270,7 @@ def entered(box: Box) -> Iterator[None]:
     dispatch = DispatchMode(box)
     _here.mode = FunctionMode(box, dispatch)
     try:
-        with torch._C._IncludeDispatchKeyGuard(autocast.KEY), _here.mode, dispatch:
+        with kernels.active(dispatch), _here.mode, dispatch:
             yield
     finally:
         _here.mode = None
