@@ -64,6 +64,13 @@ def _chosen(run: Callable[..., Any], func: Any) -> Callable[..., Any]:
     return choose
 
 
+@contextlib.contextmanager
+def unseen(mode: DispatchMode) -> Iterator[None]:
+    """What runs in here is torch's own for a CPU: nothing is counted, and no region of autocast applies."""
+    with mode.paused(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        yield
+
+
 @dataclasses.dataclass
 class Whole:
     """An operation that is one kernel on a GPU and several on a CPU.
@@ -101,13 +108,13 @@ class _Whole(torch.autograd.Function):
         mode = whole.mode
         backing = mode.box.backing
         ctx.set_materialize_grads(False)
-        with mode.paused():
+        with unseen(mode):
             reserve = torch.empty(whole.reserve if whole.trains else 0, dtype=torch.uint8, device=backing)
             if mode.box.dry:
                 results = whole.shapes(tensors)
             else:
                 ctx.inputs = [t.detach().requires_grad_(t.requires_grad and learns) for t in tensors]
-                with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST), torch.set_grad_enabled(learns):
+                with torch.set_grad_enabled(learns):
                     ctx.results = whole.compute(ctx.inputs)
                 results = tuple(r.detach() for r in ctx.results)
         whole.bill(tensors, [*results, reserve])
@@ -123,7 +130,7 @@ class _Whole(torch.autograd.Function):
         wanted = [i for i in range(ctx.count) if ctx.needs_input_grad[2 + i]]
         given = [(i, g) for i, g in enumerate(gradients) if g is not None]
         found: Sequence[Tensor | None]
-        with whole.mode.paused():
+        with unseen(whole.mode):
             if whole.mode.box.dry:
                 found = [whole.gradient(i, saved[i]) for i in wanted]
             else:
