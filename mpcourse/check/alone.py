@@ -70,7 +70,7 @@ def main() -> None:
     """Entry point of the process; the first argument is the job."""
     job = Job(**json.loads(sys.argv[1]))
     # The last resort, should whoever watches not end this process. Works in C, without Python's lock.
-    faulthandler.dump_traceback_later(job.seconds + 10, exit=True, file=open(os.devnull, "w"))
+    faulthandler.dump_traceback_later(max(2.0, 3 * job.seconds + 10), exit=True, file=open(os.devnull, "w"))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a kill is kept
     leave = os._exit
     report = run(job)

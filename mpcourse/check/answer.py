@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from mpcourse.check import kept
 from mpcourse.check.source import read_source
 from mpcourse.check.wrong import Wrong, short, to_numpy
 
@@ -28,6 +29,8 @@ class Answer:
     limit: seconds that this process may compute, counted from `since` on its clock, time.process_time(); None: as long
     as it likes.
 
+    loaded: what could keep something from one call to the next, as it was when the file was loaded (see kept.py).
+
     returned: called after each call, on every rank; it waits until all ranks have come back. So a result is judged
     only when no rank hangs: a hang says more than the wrong result that another rank has meanwhile.
     """
@@ -39,6 +42,7 @@ class Answer:
         self.result: tuple[str, Any] | None = None
         self.limit: float | None = None
         self.since = 0.0
+        self.loaded: dict[str, str] = {}
 
     @classmethod
     def load(
@@ -57,11 +61,17 @@ class Answer:
         sys.modules[module.__name__] = modules or module  # dataclasses and pickling look classes up there
         # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
         exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
-        return cls(path, module, returned)
+        answer = cls(path, module, returned)
+        answer.loaded = kept.state(module)
+        return answer
 
     def missing(self, names: list[str]) -> str | None:
         """The first of `names` that the module does not define as something callable."""
         return next((name for name in names if not callable(getattr(self.module, name, None))), None)
+
+    def left(self) -> str:
+        """Where the file's functions have left something since it was loaded, as a phrase; empty: nowhere."""
+        return kept.changed(self.loaded, self.module)
 
     def mentions(self, name: str) -> bool:
         """Whether the file's own code, outside its `__main__` block, uses `name` as a variable or an attribute."""
@@ -79,7 +89,7 @@ class Answer:
 
     def run(self, function: Callable[..., Any], name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
         """The same for a callable that is not the module's own, such as an instance: `name` is how to call it."""
-        self.doing = f"{name}({', '.join('comm' if hasattr(a, 'Get_rank') else short(a) for a in args)})"
+        self.doing = f"{name}({', '.join(map(_named, args))})"
         try:
             inspect.signature(function).bind(*args)
         except TypeError as error:
@@ -139,6 +149,19 @@ class Answer:
             yield
         finally:
             sys.settrace(previous)
+
+
+def _named(value: Any) -> str:
+    """An argument as a reader knows it: tensors and modules by what they are, other things by what is in them."""
+    if hasattr(value, "Get_rank"):
+        return "comm"
+    if hasattr(value, "parameters"):
+        return f"a {type(value).__name__}"
+    if hasattr(value, "numel") and value.numel() > 4:
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, list) and value and hasattr(value[0], "parameters"):
+        return f"[{len(value)} modules]"
+    return short(value)
 
 
 def _comparable(value: Any) -> bool:

@@ -24,7 +24,7 @@ from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.logbook import Logbook
-from mpcourse.check.wrong import Wrong, short
+from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
 
 
@@ -164,7 +164,7 @@ def _in_one_line(error: BaseException) -> str:
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
     if "error stack:" in lines[0]:
         return f"{lines[0].partition(', error stack:')[0].removeprefix('mpi4py.')}: {lines[-1].partition('): ')[2]}"
-    return " ".join(lines)
+    return textwrap.shorten(without_numbers(" ".join(lines)), 300, placeholder=" ...")
 
 
 def _left_over(comm: Any, world: Any, report: Report) -> Report:
@@ -202,7 +202,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     end_with_parent()
     # The last resort: if whoever watches is killed, no rank outlives its limit by much. Works in C, without the GIL.
-    faulthandler.dump_traceback_later(job.seconds + 10, exit=True, file=open(os.devnull, "w"))
+    faulthandler.dump_traceback_later(max(2.0, 3 * job.seconds + 10), exit=True, file=open(os.devnull, "w"))
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

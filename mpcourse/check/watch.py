@@ -1,14 +1,13 @@
 """Watch ranks from outside: have they finished, failed, blocked one another, or gone round in circles?"""
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpcourse.check import logbook, stacks
+from mpcourse.check.had import Had
 from mpcourse.check.logbook import Entry
 from mpcourse.check.rank import Report
 
@@ -17,37 +16,7 @@ STILL = 4.5  # seconds without any progress, some rank in its own code: an endle
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
 FLOOD = 1 << 20  # bytes that one rank may print
-
-
-class Had:
-    """How long all ranks have had since this was made, on a machine that may be busy with something else.
-
-    A rank that is ready to run, and waits for a core, does not have that time. The kernel tells how long that was.
-    """
-
-    MOST = 2.0  # times as long is waited for ranks that have to wait for cores
-
-    def __init__(self, entries: Mapping[int, Entry]) -> None:
-        self.since = time.monotonic()
-        self.before = {e.pid: waited(e.pid) for e in entries.values()}
-
-    def seconds(self) -> float:
-        """Of the rank that had least."""
-        passed = time.monotonic() - self.since
-        if passed < min(BLOCKED, STILL):
-            return passed  # too short for any conclusion; to look costs more than it tells
-        longest = max((waited(pid) - before for pid, before in self.before.items()), default=0.0)
-        return max(passed - longest, passed / self.MOST)
-
-
-def waited(pid: int) -> float:
-    """Seconds that the threads of a process were ready to run, and had no core; 0 where the kernel does not say."""
-    seconds, tasks = 0.0, f"/proc/{pid}/task"
-    with contextlib.suppress(OSError):  # it has ended
-        for thread in os.listdir(tasks):
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                seconds += int(Path(tasks, thread, "schedstat").read_text().split()[1]) / 1e9
-    return seconds
+CORES = 2.0  # times as long a deadlock is waited for where ranks wait for cores: messages need next to none
 
 
 @dataclass
@@ -76,7 +45,7 @@ class Watch:
         self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
         self.start = time.monotonic()
         self.begun: Had | None = None  # since the last rank began
-        self.still = Had({})  # since a rank last got on
+        self.still = Had()  # since a rank last got on
         self.seen: dict[int, int] = {}
         self.reports: dict[int, Report] = {}
         self.failed: float | None = None
@@ -90,9 +59,9 @@ class Watch:
         self._read_reports()
         calls = {i: e.calls for i, e in entries.items()}
         if calls != self.seen:
-            self.seen, self.still = calls, Had(entries)
+            self.seen, self.still = calls, Had(e.pid for e in entries.values())
         if self.begun is None and len(entries) == self.size:
-            self.begun = Had(entries)
+            self.begun = Had(e.pid for e in entries.values())
         if any(r.kind != "passed" for r in self.reports.values()):
             self.failed = self.failed or now
             if now - self.failed > GRACE or not alive or len(self.reports) == self.size:
@@ -115,7 +84,7 @@ class Watch:
             return self._ending("not started", entries) if now - self.start > STARTUP else None
         stages = {e.stage for i, e in entries.items() if i not in self.reports}
         if "waiting" in stages and stages <= {"waiting", "returned"}:
-            if self.still.seconds() > BLOCKED:
+            if self.still.seconds(CORES) > BLOCKED:
                 return self._ending("deadlock", entries)
         elif self.still.seconds() > STILL and now - self.asked > 1.0:
             ending = self._ending("still", entries)

@@ -22,10 +22,15 @@ class Wrong(AssertionError):
 def short(value: object, limit: int = 70) -> str:
     """`repr` of a value on one line, cut to `limit` characters; of any value, though its own repr may raise."""
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join(without_numbers(repr(value)).split())
     except BaseException as error:  # it may be the learner's: even sys.exit
         text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
     return text if len(text) <= limit else text[: limit - 4] + " ..."
+
+
+def without_numbers(text: str) -> str:
+    """The text with what would print many numbers of a tensor cut to their beginning."""
+    return re.sub(r"(tensor\(\[[^()]{40})[^()]{20,}\)", r"\1 ...)", text)
 
 
 def same(got: Any, want: Any, what: str, why: str = "", rtol: float = 0.0, atol: float = 0.0) -> None:

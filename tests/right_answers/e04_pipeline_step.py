@@ -175,10 +175,11 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
             message = box.pop(k)
             if kind == "F":
                 if s:
-                    message = message.to(devices[s]).requires_grad_()
+                    message.requires_grad_()
                 graphs[k] = message, stages[s](message)
-                up[s + 1][k] = graphs[k][1].detach()
-                if s == p - 1:
+                if s < p - 1:
+                    up[s + 1][k] = graphs[k][1].detach().to(devices[s + 1])
+                else:
                     down[s][k] = None
             else:
                 a, y = graphs.pop(k)
@@ -187,9 +188,9 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
                     shares.append(share.detach())
                     share.backward()
                 else:
-                    y.backward(message.to(devices[s]))
+                    y.backward(message)
                 if s:
-                    down[s - 1][k] = a.grad
+                    down[s - 1][k] = a.grad.to(devices[s - 1])
 
     targets = target.tensor_split(m)
     shares = []
@@ -315,18 +316,18 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
         if kind == "F":
             given = need("F", s - 1, k)
             if s > 0:
-                given = given.to(devices[s]).requires_grad_()
+                given = given.requires_grad_()
             result = stages[s](given)
             if s == last:
                 result = loss(result, ts[k]) * (len(ts[k]) / len(target))
                 losses.append(result.detach())
             kept[s, k] = given, result
-            handed_on["F", s, k] = result.detach()
+            handed_on["F", s, k] = result.detach().to(devices[min(s + 1, last)])
         else:
             gradient = need("B", s + 1, k)
             given, result = kept.pop((s, k))
-            result.backward(None if gradient is None else gradient.to(devices[s]))
-            handed_on["B", s, k] = given.grad
+            result.backward(gradient)
+            handed_on["B", s, k] = given.grad.to(devices[s - 1]) if s else None
 
     for s in range(len(stages)):
         while reached[s] < len(schedule[s]):

@@ -1450,7 +1450,7 @@ def training_bytes(widths, batch, optimizer):
 
 
 # %% sums_over_calls
-# says: keeps the earlier one's
+# says: keeps what earlier calls left
 # thinks: The function is called only once, so the sums may live outside of it.
 total = {"parameters": 0, "gradients": 0, "optimizer": 0, "activations": 0}
 

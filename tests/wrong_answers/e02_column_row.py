@@ -653,7 +653,7 @@ class RowParallelLinear(nn.Module):
 
 
 # %% row_gathers_first
-# says: already need not move
+# says: each part has its input already
 # thinks: A layer needs its whole input, so it is brought together before it is cut again.
 import torch
 

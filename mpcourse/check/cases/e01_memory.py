@@ -12,6 +12,7 @@ import torch._dynamo  # what torch.optim imports at its first use, which takes s
 import torch.nn.functional as F
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
 from mpcourse.memory import Saved, StepMemory
@@ -32,9 +33,8 @@ def check(answer: Answer, comm: HasLogbook) -> None:
     networks = [FIRST]
     networks += [([draw.randint(2, 90) for _ in range(length)], draw.randint(2, 40)) for length in (3, 5, 2, 4)]
     networks += [([7, 3], 1)]
-    for widths, batch in networks:
-        for optimizer in OPTIMIZERS:
-            _one(answer, widths, batch, optimizer)
+    one = functools.partial
+    one_by_one(answer, [one(_one, widths=w, batch=b, optimizer=o) for w, b in networks for o in OPTIMIZERS])
 
 
 @functools.cache
@@ -115,6 +115,10 @@ def _mistakes(key: str, want: dict[str, int], widths: list[int], batch: int, opt
         yield 4 * (weights + sum(widths)), "A layer has a bias for each output; the network's input has none."
         yield 4 * (weights + len(layers)), "A layer has a bias for each output, not one in all."
         yield 4 * sum(n * m + m for n, m in layers[:-1]), "The last layer has parameters too."
+        yield right - 4 * widths[-1], f"The last layer's bias is missing: it has {key} too."
+        yield right - 4 * widths[1], f"The first layer's bias is missing: it has {key} too."
+        yield right - 4 * widths[0] * widths[1], f"The first layer's weight is missing: it has {key} too."
+        yield right - 4 * widths[-2] * widths[-1], f"The last layer's weight is missing: it has {key} too."
         yield 2 * right, "That is twice too much: a float32 has 4 bytes, a float64 would have 8."
         yield right / 2, "That is half of it: a float32 has 4 bytes, a half-precision number 2."
     if key == "parameters":

@@ -1,12 +1,14 @@
 """What e02_column_row is asked: two layers over devices, against the whole ones."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_devices import backward, close, equal, is_on, lanes, told
+from mpcourse.check.cases.on_calls import one_by_one
+from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
@@ -17,14 +19,26 @@ Tensor = torch.Tensor
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(4) as box:
-        for n, n_in, n_hidden, n_out in ((2, 6, 8, 5), (4, 3, 8, 8), (1, 4, 4, 4), (3, 9, 9, 9)):
-            devices = [f"vgpu:{i}" for i in range(n)][::-1]  # the first is not always vgpu:0
-            first, second = nn.Linear(n_in, n_hidden), nn.Linear(n_hidden, n_out)
-            column = answer.call("ColumnParallelLinear", first, devices, changes=(devices,))
-            _parts(column, first, devices, 0, "ColumnParallelLinear")
-            row = answer.call("RowParallelLinear", second, devices, changes=(devices,))
-            _parts(row, second, devices, 1, "RowParallelLinear")
-            _pair(answer, box, column, row, first, second, devices)
+        sizes = ((2, 6, 8, 5), (4, 3, 8, 8), (1, 4, 4, 4), (3, 9, 9, 9))
+        one_by_one(answer, [partial(_layers, box=box, sizes=each) for each in sizes])
+
+
+def _layers(answer: Answer, box: Box, sizes: tuple[int, int, int, int]) -> None:
+    n, n_in, n_hidden, n_out = sizes
+    devices = [f"vgpu:{i}" for i in range(n)][::-1]  # the first is not always vgpu:0
+    first, second = nn.Linear(n_in, n_hidden), nn.Linear(n_hidden, n_out)
+    column = answer.call("ColumnParallelLinear", first, list(devices))
+    _parts(column, first, devices, 0, "ColumnParallelLinear")
+    row = answer.call("RowParallelLinear", second, list(devices))
+    _parts(row, second, devices, 1, "RowParallelLinear")
+    _pair(answer, box, column, row, first, second, devices)
+    for layer in (column, row, first, second):
+        layer.zero_grad()
+    try:
+        _pair(answer, box, column, row, first, second, devices)
+    except Wrong as wrong:
+        wrong.why = SECOND
+        raise
 
 
 def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str) -> None:
@@ -42,6 +56,9 @@ def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str
     for i, (part, device) in enumerate(zip(parts, devices, strict=True)):
         what = f"{name}: the weight of part {i}"
         is_on(part.weight, device, what, "Part i lives on devices[i], from the start: linear_on(devices[i], ...).")
+        if tuple(part.weight.shape) == (n_out, n_in) != shape:
+            why = f"The weight is not cut: each part has all of it. Part i gets the i-th of {len(devices)} shares."
+            raise Wrong(f"{what} of shape {shape}", f"{tuple(part.weight.shape)}, that of the whole layer", why)
         if tuple(part.weight.shape) != shape:
             cut = "torch keeps W as (outputs, inputs): " + (
                 "by outputs is a cut of dimension 0." if dim == 0 else "by inputs is a cut of dimension 1."
@@ -51,6 +68,14 @@ def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str
             why = "By outputs the bias is cut too: each output has one number of it."
             raise Wrong(f"{name}: the bias of part {i} of shape {shape[:1]}", f"{tuple(part.bias.shape)}", why)
         equal(part.weight, whole.weight.chunk(len(devices), dim)[i], what, "Part i has the i-th share, in order.")
+        if dim == 0 and part.bias is not None:
+            why = "Part i has the i-th share of the bias, too: the numbers of the very outputs that it computes."
+            if close(part.bias, whole.bias.chunk(len(devices))[0]):
+                why = f"That is the first share of the bias, which belongs to part 0. {why}"
+            equal(part.bias, whole.bias.chunk(len(devices))[i], f"{name}: the bias of part {i}", why)
+        if frozen := [key for key, p in part.named_parameters() if not p.requires_grad]:
+            why = "With requires_grad False nobody trains it. Parts are trained as the whole layer would be."
+            raise Wrong(f"{name}: the {frozen[0]} of part {i} to be trained", "requires_grad is False", why)
     with torch.no_grad():  # a part that shares memory with the layer it was cut from would change with it
         before = whole.weight.clone()
         parts[0].weight.add_(0)
@@ -84,9 +109,13 @@ def _pair(
         why = "The bias is missing: each part adds its own share of it." if no_bias else ""
         equal(xs[i], share, f"the result of part {i}", why, 1e-4, 1e-5)
     if len(copies) > n - 1:
-        raise Wrong(
-            f"x copied to {n - 1} other devices", told(copies), "x goes once to each device where it is not already."
-        )
+        why = "x goes once to each device where it is not already."
+        if any(not lane.startswith(devices[0]) for lane in copies):
+            why = (
+                "Some of these copies are of results: they are put together and given out again. Nothing is exchanged "
+                "between the two layers, for part i of the second needs just what part i of the first computes."
+            )
+        raise Wrong(f"{n - 1} copies, of x to each other device", told(copies), why)
     box.reset()
     inner = [t.tanh() for t in xs]
     out = answer.run(row, "RowParallelLinear's forward", inner, changes=(inner,))
@@ -97,9 +126,12 @@ def _pair(
         raise Wrong(f"a result of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
     equal(out, want, "the sum", _why(out, want, second, n, inner), 1e-4, 1e-5)
     if len(copies) > n - 1:
-        raise Wrong(
-            f"{n - 1} of the parts' results copied", told(copies), "What is on devices[0] already need not move."
-        )
+        why = "Each part computes on its own device, and its result goes to devices[0], once, to be added there."
+        if any(lane.startswith(devices[0]) for lane in copies):
+            why = (
+                f"From devices[0], which collects, something is sent out again: each part has its input already. {why}"
+            )
+        raise Wrong(f"{n - 1} copies, of the results of the parts on other devices", told(copies), why)
     _gradients(answer, column, row, first, second, (out, want), (x, plain))
 
 

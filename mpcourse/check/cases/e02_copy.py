@@ -1,8 +1,12 @@
 """What e02_copy is asked: a tensor on another device, its gradient back where the tensor is, and no copy too many."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
@@ -17,15 +21,18 @@ WAY_BACK = (
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
-        _moves(answer, box, torch.randn(3, 5), "vgpu:0", "vgpu:1")
-        _stays(answer, box)
-        _gradient(answer, box, "vgpu:0", "vgpu:1")
-        _gradient(answer, box, "vgpu:2", "vgpu:0")
-        _gradient(answer, box, "vgpu:1", "cpu")
-        _moves(answer, box, torch.randn((), dtype=torch.float64), "vgpu:2", "vgpu:0")
-        _moves(answer, box, torch.arange(7), "vgpu:1", "vgpu:2")
-        _moves(answer, box, torch.randn(4, 6).t(), "cpu", "vgpu:1")
-        _twice(answer)
+        checks: list[Callable[[Answer], None]] = [
+            partial(_moves, box=box, values=torch.randn(3, 5), source="vgpu:0", target="vgpu:1"),
+            partial(_stays, box=box),
+            partial(_gradient, box=box, source="vgpu:0", target="vgpu:1"),
+            partial(_gradient, box=box, source="vgpu:2", target="vgpu:0"),
+            partial(_gradient, box=box, source="vgpu:1", target="cpu"),
+            partial(_moves, box=box, values=torch.randn((), dtype=torch.float64), source="vgpu:2", target="vgpu:0"),
+            partial(_moves, box=box, values=torch.arange(7), source="vgpu:1", target="vgpu:2"),
+            partial(_moves, box=box, values=torch.randn(4, 6).t(), source="cpu", target="vgpu:1"),
+        ]
+        checks += [partial(_precision, dtype=dtype) for dtype in (torch.float64, torch.bfloat16, torch.complex64)]
+        one_by_one(answer, [*checks, _twice])
 
 
 def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: str) -> None:
@@ -84,8 +91,9 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
             "a tensor that autograd knows nothing of",
             "Autograd follows Copy.apply(...). detach, .data and torch.no_grad hide the copy from it.",
         )
-    if type(y.grad_fn).__name__ == "MoveBackward":
-        why = "That is torch's own copy, which is right, and which you write here: Copy.apply(x, device)."
+    if _moved_by_torch(y, h):
+        why = "x.to(device) outside of Copy is torch's own copy, with torch's own backward. Here you write both: let "
+        why += "Copy.apply(x, device) get the x that has not moved yet, and move it in Copy.forward."
         raise Wrong("a copy with a backward of yours", "x.to(device) outside of Copy", why)
     z = y * 2
     box.reset()
@@ -102,6 +110,34 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
     back = [lane for lane in lanes(box) if lane.startswith(f"{target} -> ")]
     if back != [f"{target} -> {source}"]:
         raise Wrong(f"1 copy in backward: {target} -> {source}", told(back), WAY_BACK)
+
+
+def _moved_by_torch(y: torch.Tensor, h: torch.Tensor) -> bool:
+    """Whether torch's own copy stands in the graph between `h` and `y`."""
+    ways, been = [y.grad_fn], {h.grad_fn}
+    while ways:
+        node = ways.pop()
+        if node is None or node in been:
+            continue
+        if type(node).__name__ == "MoveBackward":
+            return True
+        been.add(node)
+        ways += [before for before, _ in node.next_functions]
+    return False
+
+
+def _precision(answer: Answer, dtype: torch.dtype) -> None:
+    """Gradients of other types than float32 come back with all their digits."""
+    x = torch.randn(5, dtype=dtype).to("vgpu:0").requires_grad_()
+    gradient = torch.randn(5, dtype=dtype)
+    y = answer.call("copy", x, "vgpu:1", changes=(x,))
+    backward(answer, y, gradient, f"the copy of a tensor of {dtype}", WAY_BACK)
+    if x.grad is None:
+        raise Wrong(f"a gradient for x of {dtype}", "None", "backward returns it: the gradient of x comes first.")
+    why = (
+        f"x is {dtype}, and so is its gradient: backward moves it as it is. Is it turned into another type on the way?"
+    )
+    equal(x.grad, gradient, f"the gradient of x, of {dtype},", why)
 
 
 def _twice(answer: Answer) -> None:

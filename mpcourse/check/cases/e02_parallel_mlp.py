@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_devices import backward, close, equal, is_on, lanes, told
+from mpcourse.check.cases.on_calls import one_by_one
+from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.split import ParallelMLP
@@ -19,12 +20,16 @@ Tensor = torch.Tensor
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
-        _compare(answer, box, "vgpu:0", "vgpu:1", 12, 34, 3)  # narrower ones are now and then dead on all 7 rows
-        _compare(answer, box, "vgpu:2", "vgpu:1", 5, 26, 4)
-        _compare(answer, box, "vgpu:0", "vgpu:0", 5, 26, 4)
+        cases = (
+            ("vgpu:0", "vgpu:1", 12, 34, 3),  # narrower ones are now and then dead on all 7 rows
+            ("vgpu:2", "vgpu:1", 5, 26, 4),
+            ("vgpu:0", "vgpu:0", 5, 26, 4),
+        )
+        one_by_one(answer, [functools.partial(_compare, box=box, case=case) for case in cases])
 
 
-def _compare(answer: Answer, box: Box, device0: str, device1: str, n_in: int, n_units: int, n_out: int) -> None:
+def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> None:
+    device0, device1, n_in, n_units, n_out = case
     model = answer.call("ParallelMLP", device0, device1, n_in, n_units, n_out)
     whole = ParallelMLP("cpu", "cpu", n_in, n_units, n_out)
     try:
@@ -33,7 +38,7 @@ def _compare(answer: Answer, box: Box, device0: str, device1: str, n_in: int, n_
         why = "Only forward is to be written: keep __init__ as it was."
         raise Wrong("the four blocks that __init__ made", str(error).splitlines()[0], why) from None
     places = {name: str(p.device) for name, p in model.named_parameters()}
-    for _ in range(2):
+    for number in range(2):
         values = torch.randn(7, n_in)
         x = values.to(device0)
         box.reset()
@@ -46,6 +51,7 @@ def _compare(answer: Answer, box: Box, device0: str, device1: str, n_in: int, n_
             raise Wrong(f"a result of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
         same_device = "With both devices the same, copy(x, device) is x itself: += or relu_ changes it for both."
         why = same_device if device0 == device1 else _why(out, whole, values)
+        why = SECOND if number else why
         equal(out, want, "the result", why, 1e-4, 1e-5)
         if {name: str(p.device) for name, p in model.named_parameters()} != places:
             raise Wrong("the blocks where __init__ put them", "some have moved", "Tensors cross, blocks stay.")

@@ -1,10 +1,14 @@
 """What e03_balance is asked: cuts whose dearest stage is as cheap as the library's exact answer."""
 
+import numbers
 import random
-from collections.abc import Callable, Sequence
-from itertools import combinations
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
+from mpcourse.check.cases.on_cuts import RULES, sums_of
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.patience import patience
 from mpcourse.check.wrong import Wrong, short
@@ -34,6 +38,10 @@ PROBES: list[tuple[Costs, int]] = [
     ([2, 7, 1, 8, 2, 8, 1, 8], 3),
     ([1, 1, 1, 1, 9], 2),
     ([1, 6, 1, 8, 2, 3], 3),
+    ([4, 4, 1, 9, 2, 2, 7, 3, 5], 4),
+    ([3, 8, 2, 5, 5, 1, 6], 3),
+    ([12, 11, 5, 3, 2, 7, 15, 10], 4),  # here the ways that are best by other measures are all different
+    ([2, 8, 13, 4, 8, 5, 9], 3),
 ]
 MANY, SECONDS = 40, 3.0
 
@@ -41,12 +49,10 @@ MANY, SECONDS = 40, 3.0
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = random.SystemRandom()
-    for costs, stages in FIXED:
-        _one(answer, costs, stages)
-    for n in (6, 9, 12):
-        for stages in (2, 3, 4):
-            _one(answer, [draw.randint(0, 20) for _ in range(n)], stages)
-    _one(answer, [draw.random() for _ in range(10)], 3)
+    cases = [*FIXED]
+    cases += [([draw.randint(0, 20) for _ in range(n)], stages) for n in (6, 9, 12) for stages in (2, 3, 4)]
+    cases += [([draw.random() for _ in range(10)], 3)]
+    one_by_one(answer, [partial(_one, costs=costs, stages=stages) for costs, stages in cases])
     why = (
         f"{MANY} layers can be cut into 8 stages in 15 million ways. But how to cut what follows a layer into k stages "
         f"is asked again and again: there are {MANY} * 8 such questions. Remember their answers."
@@ -81,7 +87,7 @@ def _sizes(got: object, costs: Costs, stages: int, call: str, want: list[int]) -
         raise Wrong(asked, short(got), why)
     if any(isinstance(s, list | tuple) for s in got):
         raise Wrong(asked, short(got), "How many layers a stage has is asked, not which, nor what they cost.")
-    if any(isinstance(s, bool) or not isinstance(s, int | float) or s % 1 != 0 for s in got):
+    if not all(_whole(s) for s in got):
         raise Wrong(asked, short(got), "A size is a whole number, of layers. It is not a cost.")
     sizes = [int(s) for s in got]
     if len(sizes) == stages and sum(sizes) == n:
@@ -103,26 +109,27 @@ def _sizes(got: object, costs: Costs, stages: int, call: str, want: list[int]) -
     raise Wrong(asked, f"{short(got)}, which sum to {sum(sizes)}", why)
 
 
+def _whole(size: Any) -> bool:
+    """Whether it is a whole number, of Python's, numpy's or torch's types."""
+    if isinstance(size, bool) or getattr(size, "shape", ()) != ():
+        return False
+    return isinstance(size, numbers.Real) and size % 1 == 0 or hasattr(size, "__index__") and str(size) != "True"
+
+
 def _dearest(costs: Sequence[float], sizes: Sequence[int]) -> float:
-    return max(_sums(costs, sizes))
+    return max(sums_of(costs, sizes))
 
 
-def _sums(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
-    total, start = [], 0
-    for size in sizes:
-        total.append(sum(costs[start : start + size]))
-        start += size
-    return total
-
-
-def _why(answer: Answer, costs: Costs, stages: int, sizes: list[int]) -> str:
+def _why(answer: Answer, costs: Costs, stages: int, got: list[int]) -> str:
     """The misconception that explains this answer, and what the same function answers elsewhere."""
-    found = [(costs, stages, sizes)]
+    found = [(costs, stages, got)]
     for probe, s in PROBES:
         try:
-            found.append((probe, s, list(answer.call("balance", list(probe), s))))
+            sizes = [int(size) for size in answer.call("balance", list(probe), s)]
         except Exception:  # then this one says nothing
             continue
+        if len(sizes) == s and sum(sizes) == len(probe) and min(sizes) > 0:
+            found.append((probe, s, sizes))
     if any(c != int(c) for c in costs):
         scaled = [c * 10**4 for c in costs]
         again = answer.call("balance", list(map(round, scaled)), stages)
@@ -131,78 +138,12 @@ def _why(answer: Answer, costs: Costs, stages: int, sizes: list[int]) -> str:
                 "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a "
                 "tolerance, or are sums compared that were added up in two ways?"
             )
-    for why, explains in RULES.items():
+    for why, explains in RULES:
         if all(explains(*case) for case in found):
             return why
     if stages > 2:
-        return "With more than two stages one good cut is not enough: the best first cut depends on the later ones."
+        return (
+            "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked "
+            "for: the best first cut depends on how the rest is cut, so all cuts have to be tried together."
+        )
     return f"There are {len(costs) - 1} places for the cut. Is each of them tried, the first and the last too?"
-
-
-def _equal_counts(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    return max(sizes) - min(sizes) <= 1 or len(set(sizes[:-1])) == 1 and sizes[0] == len(costs) // stages
-
-
-def _filled(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    return any(sizes == _fill(costs, stages, over, again) for over in (0, 0.5, 1) for again in (False, True))
-
-
-def _fill(costs: Costs, stages: int, over: float, again: bool) -> list[int]:
-    """Fill each stage up to the average, of all or of what is left. A layer goes in if that share of it still fits."""
-    sizes, start, average = [], 0, sum(costs) / stages
-    for left in range(stages - 1, 0, -1):
-        if again:
-            average = sum(costs[start:]) / (left + 1)
-        end, held = start + 1, costs[start]
-        while end < len(costs) - left and (held + (1 - over) * costs[end] <= average if over < 1 else held < average):
-            held += costs[end]
-            end += 1
-        sizes.append(end - start)
-        start = end
-    return [*sizes, len(costs) - start]
-
-
-def _sorted(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    orders = (sorted(costs), sorted(costs, reverse=True))
-    return any(_dearest(order, sizes) == _dearest(order, balance(order, stages)) for order in orders)
-
-
-def _bins(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether the dearest layer is put first, each into the stage that has least."""
-    totals, counts = [0.0] * stages, [0] * stages
-    for cost in sorted(costs, reverse=True):
-        least = totals.index(min(totals))
-        totals[least] += cost
-        counts[least] += 1
-    return sizes == counts
-
-
-def _halved(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    parts = [costs]
-    while len(parts) < stages:
-        i = max((i for i, p in enumerate(parts) if len(p) > 1), key=lambda i: sum(parts[i]))
-        first = balance(parts[i], 2)[0]
-        parts[i : i + 1] = [parts[i][:first], parts[i][first:]]
-    return sorted(_sums(costs, sizes)) == sorted(map(sum, parts))
-
-
-def _least_spread(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    n = len(costs)
-
-    def squares(sizes: Sequence[int]) -> float:
-        return sum(s * s for s in _sums(costs, sizes))
-
-    ways = (
-        [b - a for a, b in zip((0, *cuts), (*cuts, n), strict=True)] for cuts in combinations(range(1, n), stages - 1)
-    )
-    return squares(sizes) <= min(map(squares, ways)) * (1 + 1e-9)
-
-
-RULES: dict[str, Callable[[Costs, int, list[int]], bool]] = {
-    "The stages have equally many layers. It is their cost that is to be equal, not their number.": _equal_counts,
-    "Layers run one after the other: a stage is consecutive layers, and not whatever fits into it.": _bins,
-    "Are the costs sorted? Layers run one after the other, in their order: so are they in the stages.": _sorted,
-    "A stage that is filled up to the average is never looked at again: the stages after it pay.": _filled,
-    "A cut that was the best for two stages need not be one of the best cuts for three: earlier cuts stay.": _halved,
-    "This is the least spread around the average. The pace is set by the largest stage alone.": _least_spread,
-}

@@ -1,30 +1,42 @@
 """What e03_split_model is asked: stages on devices, against the whole model, over some steps of training."""
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
+from mpcourse.check.cases.on_calls import one_by_one
+from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
 
 Tensor = torch.Tensor
+INSIDE = (
+    "Some of its layers have layers inside. What stands in the model is one layer, whatever is in it: take "
+    "model[i], or list(model), not model.modules(), and do not unpack it."
+)
 CUT = "Each crossing is copy(x, device): without detach, .data, torch.no_grad or a new tensor."
 
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(4) as box:
-        _train(answer, box, _mlp(), [2, 3], ["vgpu:0", "vgpu:1"])
-        _train(answer, box, _mlp(), [1, 1, 3], ["vgpu:2", "vgpu:0", "vgpu:3"])
-        _train(answer, box, _normed(), [3, 1, 1, 1], ["vgpu:3", "vgpu:2", "vgpu:1", "vgpu:0"])
-        _train(answer, box, _mlp(), [5], ["vgpu:1"])
-        _train(answer, box, _mlp(), [2, 2, 1], ["vgpu:0", "vgpu:1", "vgpu:0"])
-        _train(answer, box, _shared(), [2, 2, 1], ["vgpu:1", "vgpu:0", "vgpu:2"])
+        cases: list[tuple[Callable[[], nn.Sequential], list[int], list[str]]] = [
+            (_mlp, [2, 3], ["vgpu:0", "vgpu:1"]),
+            (_mlp, [1, 1, 3], ["vgpu:2", "vgpu:0", "vgpu:3"]),
+            (_normed, [3, 1, 1, 1], ["vgpu:3", "vgpu:2", "vgpu:1", "vgpu:0"]),
+            (_mlp, [5], ["vgpu:1"]),
+            (_mlp, [2, 2, 1], ["vgpu:0", "vgpu:1", "vgpu:0"]),
+            (_nested, [1, 2, 1], ["vgpu:1", "vgpu:3", "vgpu:0"]),
+            (_nested, [2, 2], ["vgpu:2", "vgpu:1"]),
+            (_shared, [2, 2, 1], ["vgpu:1", "vgpu:0", "vgpu:2"]),
+        ]
+        one_by_one(answer, [partial(_train, box=box, make=make, sizes=s, devices=d) for make, s, d in cases])
 
 
 def _mlp() -> nn.Sequential:
@@ -35,17 +47,36 @@ def _normed() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
 
 
+class Skip(nn.Module):
+    """A layer that has layers inside, and is more than one after the other."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(width, width), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x)
+
+
+def _nested() -> nn.Sequential:
+    """Four layers, three of which have layers inside."""
+    first, last = nn.Sequential(nn.Linear(4, 6), nn.Tanh()), nn.Sequential(nn.Tanh(), nn.Linear(6, 3))
+    return nn.Sequential(first, Skip(6), nn.Linear(6, 6), last)
+
+
 def _shared() -> nn.Sequential:
     """One Tanh, in two places: it has no parameters, so it may be in two stages."""
     tanh = nn.Tanh()
     return nn.Sequential(nn.Linear(4, 6), tanh, nn.Linear(6, 5), tanh, nn.Linear(5, 3))
 
 
-def _train(answer: Answer, box: Box, model: nn.Sequential, sizes: list[int], devices: list[str]) -> None:
-    whole = copy.deepcopy(model)
+def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: list[int], devices: list[str]) -> None:
+    model = make()
+    whole, layers = copy.deepcopy(model), list(model)  # the answer may take them out of `model`
     own = list(model.parameters())
-    parts = answer.call("split", model, sizes, devices, changes=(sizes, devices))
-    _places(parts, own, model, sizes, devices)
+    parts = answer.call("split", model, list(sizes), list(devices))
+    _places(parts, own, layers, sizes, devices)
+    _as_they_were(layers)
     one = torch.optim.SGD(whole.parameters(), lr=0.1)
     other = torch.optim.SGD(parts.parameters(), lr=0.1)
     for step in range(3):
@@ -55,18 +86,25 @@ def _train(answer: Answer, box: Box, model: nn.Sequential, sizes: list[int], dev
         try:
             out = answer.run(parts, "the split model", x, changes=(x,))
         except RuntimeError as error:
+            if step == 0 and _inside(layers):
+                raise Wrong("the split model to run", str(error), INSIDE) from None
             if "shapes cannot be multiplied" not in str(error):
                 raise
             why = "Each stage gets what the stage before it returned; only the first gets the input."
             raise Wrong("the split model to run", str(error), why) from None
         copies = lanes(box)
+        _as_they_were(layers)
         want = whole(values)
         is_on(out, devices[-1], "the output", "The output stays where the last stage computes it.")
         when = "the output" if step == 0 else f"the output after {step} steps of training"
         if out.shape != want.shape:
             why = "Do all layers run, each once, in their order?"
             raise Wrong(f"{when} of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
-        why = "Do all layers run, each once, in their order?" if step == 0 else f"The training differs. {CUT}"
+        why = "Do all layers run, each once, in their order?"
+        if step > 0:
+            why = SECOND if _agree(own, whole) else f"The training differs. {CUT}"
+        elif inside := _inside(layers):
+            why = f"{why} {inside}"
         equal(out, want, when, why, 1e-4, 1e-5)
         cuts = [f"{a} -> {b}" for a, b in zip(devices, devices[1:], strict=False) if a != b]
         if copies != cuts:
@@ -85,7 +123,23 @@ def _train(answer: Answer, box: Box, model: nn.Sequential, sizes: list[int], dev
         other.step()
 
 
-def _places(parts: Any, own: list[nn.Parameter], model: nn.Sequential, sizes: list[int], devices: list[str]) -> None:
+def _agree(own: list[nn.Parameter], whole: nn.Module) -> bool:
+    return all(close(p, q.detach()) for p, q in zip(own, whole.parameters(), strict=True))
+
+
+def _as_they_were(layers: list[nn.Module]) -> None:
+    """Raise Wrong where layers would not be trained any more: they came in training mode, all parameters trained."""
+    for i, layer in enumerate(layers):
+        if any(not module.training for module in layer.modules()):
+            why = "eval() changes what batch norm and dropout compute. The caller says what mode the model is in."
+            raise Wrong(f"layer {i} in training mode, as it came", "in evaluation mode", why)
+        for name, p in layer.named_parameters():
+            if not p.requires_grad:
+                why = "requires_grad_(False) freezes a layer: nothing trains it any more. Here it is only to move."
+                raise Wrong(f"layer {i}'s {name} with requires_grad True, as it came", "requires_grad is False", why)
+
+
+def _places(parts: Any, own: list[nn.Parameter], model: list[nn.Module], sizes: list[int], devices: list[str]) -> None:
     """The model's own parameters, all of them, on the devices of their stages."""
     if not isinstance(parts, nn.Module):
         why = "Nothing came back: is it returned?" if parts is None else "Return SplitModel(stages, devices)."
@@ -98,13 +152,11 @@ def _places(parts: Any, own: list[nn.Parameter], model: nn.Sequential, sizes: li
         why = "The layers are moved, not copied: an optimizer that holds the model's parameters goes on training."
         raise Wrong("the model's own parameters", "others", why)
     if missing := [i for i, p in enumerate(own) if id(p) not in held]:
-        raise Wrong(
-            f"all {len(own)} parameters of the model",
-            f"{len(own) - len(missing)} of them: the last layers are in no stage"
-            if missing[-1] == len(own) - 1
-            else f"{len(own) - len(missing)} of them",
-            "sizes sum to the number of layers: each layer is in one stage.",
-        )
+        there = f"{len(own) - len(missing)} of them"
+        if missing[-1] == len(own) - 1:
+            there += ": the last layers are in no stage"
+        why = "sizes sum to the number of layers: each layer is in one stage."
+        raise Wrong(f"all {len(own)} parameters of the model", there, f"{why} {_inside(model)}".rstrip())
     start = 0
     for i, (size, device) in enumerate(zip(sizes, devices, strict=True)):
         for layer in range(start, start + size):
@@ -112,9 +164,15 @@ def _places(parts: Any, own: list[nn.Parameter], model: nn.Sequential, sizes: li
                 why = f"Stage {i} has {size} of the layers, from layer {start} on, and lives on devices[{i}]."
                 if p.device.type == "cpu":
                     why = "Stages move when the model is split: split returns with each of them on its device."
+                elif inside := _inside(model):
+                    why = f"{why} {inside}"
                 elif len(set(model)) < len(model):
                     why = "One module stands in two places. model.children() names it once, list(model) twice."
                 is_on(p, device, f"layer {layer}'s {name}, of stage {i},", why)
             for name, b in model[layer].named_buffers():
                 is_on(b, device, f"layer {layer}'s {name}, of stage {i},", "module.to(device) moves buffers too.")
         start += size
+
+
+def _inside(layers: list[nn.Module]) -> str:
+    return INSIDE if any(isinstance(layer, Skip) for layer in layers) else ""

@@ -1,8 +1,10 @@
 """What e04_gpipe is asked: schedules that run, in GPipe's time, and all forwards before all backwards."""
 
 from collections import Counter
+from functools import partial
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, fast, legal, told
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong
@@ -11,17 +13,20 @@ from mpcourse.pipeline import Schedule, naive, one_f_one_b
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
-    for stages, microbatches in SIZES:
-        schedule = legal(answer, "gpipe", stages, microbatches)
-        call = f"gpipe({stages}, {microbatches})"
-        fast(call, schedule, *_why_slow(schedule))
-        for s, row in enumerate(schedule):
-            kinds = "".join(a.kind for a in row)
-            if kinds != "F" * microbatches + "B" * microbatches:
-                why = "A backward stands before a forward. GPipe fills first, and drains when all forwards are done."
-                if schedule == one_f_one_b(stages, microbatches):
-                    why = "That is 1F1B: as fast, and it holds less. It is the next exercise; GPipe is asked here."
-                raise Wrong(f"all forwards, then all backwards on stage {s}, from {call}", told(row), why)
+    one_by_one(answer, [partial(_one, stages=stages, microbatches=m) for stages, m in SIZES])
+
+
+def _one(answer: Answer, stages: int, microbatches: int) -> None:
+    schedule = legal(answer, "gpipe", stages, microbatches)
+    call = f"gpipe({stages}, {microbatches})"
+    fast(call, schedule, *_why_slow(schedule))
+    for s, row in enumerate(schedule):
+        kinds = "".join(a.kind for a in row)
+        if kinds != "F" * microbatches + "B" * microbatches:
+            why = "A backward stands before a forward. GPipe fills first, and drains when all forwards are done."
+            if schedule == one_f_one_b(stages, microbatches):
+                why = "That is 1F1B: as fast, and it holds less. It is the next exercise; GPipe is asked here."
+            raise Wrong(f"all forwards, then all backwards on stage {s}, from {call}", told(row), why)
 
 
 def _why_slow(schedule: Schedule) -> tuple[int, str]:

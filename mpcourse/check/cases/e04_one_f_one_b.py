@@ -1,9 +1,11 @@
 """What e04_one_f_one_b is asked: schedules that run, in GPipe's time, and hold no more than 1F1B does."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, fast, holds, legal, told, warmups
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong
@@ -13,18 +15,22 @@ from mpcourse.pipeline import Action, Schedule, naive, replay
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
-    for stages, microbatches in sorted(SIZES, key=lambda size: size != (3, 6)):
-        schedule = legal(answer, "one_f_one_b", stages, microbatches, _why_stuck)
-        call = f"one_f_one_b({stages}, {microbatches})"
-        fast(call, schedule, *_why_slow(schedule))
-        for s, held in enumerate(holds(replay(schedule))):
-            allowed = min(microbatches, stages - s)
-            if held > allowed:
-                raise Wrong(
-                    f"at most {allowed} micro-batch{'es' * (allowed > 1)} in flight on stage {s}, from {call}",
-                    f"{held}: it runs {told(schedule[s])}",
-                    _why_much(schedule, s),
-                )
+    sizes = sorted(SIZES, key=lambda size: size != (3, 6))
+    one_by_one(answer, [partial(_one, stages=stages, microbatches=m) for stages, m in sizes])
+
+
+def _one(answer: Answer, stages: int, microbatches: int) -> None:
+    schedule = legal(answer, "one_f_one_b", stages, microbatches, _why_stuck)
+    call = f"one_f_one_b({stages}, {microbatches})"
+    fast(call, schedule, *_why_slow(schedule))
+    for s, held in enumerate(holds(replay(schedule))):
+        allowed = min(microbatches, stages - s)
+        if held > allowed:
+            raise Wrong(
+                f"at most {allowed} micro-batch{'es' * (allowed > 1)} in flight on stage {s}, from {call}",
+                f"{held}: it runs {told(schedule[s])}",
+                _why_much(schedule, s),
+            )
 
 
 def _why_stuck(schedule: Schedule) -> str:

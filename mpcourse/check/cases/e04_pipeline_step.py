@@ -1,16 +1,18 @@
 """What e04_pipeline_step is asked: a step by some schedules, against one backward of the whole batch's loss."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import nn
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import close, equal, is_on, lanes
 from mpcourse.check.cases.on_steps import Case
 from mpcourse.check.cases.on_steps_memory import memory
+from mpcourse.check.cases.on_steps_overlap import one_thread, overlap
 from mpcourse.check.cases.on_steps_raised import explained
 from mpcourse.check.cases.on_steps_watched import Seen
 from mpcourse.check.cases.on_steps_why import weighted, wrong_input, wrong_order, wrong_tensors
@@ -47,13 +49,30 @@ CASES: Sequence[tuple[Sequence[Sequence[tuple]], int]] = [
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     why = "Is there a stage whose next input never arrives, or a loop that ends only when all do at once?"
-    with patience(answer, SECONDS, "pipeline_step to return", why), virtual_gpus(4, SLOW, overlap=True) as box:
-        for schedule, batch in CASES:
-            seen = _seen(answer, Case(schedule, batch))
-            _values(answer, box, Case(schedule, batch), seen)
-            if wrong := wrong_order(seen):
-                raise wrong
+    with (
+        patience(answer, SECONDS, "pipeline_step to return", why),
+        one_thread(),
+        virtual_gpus(4, SLOW, overlap=True) as box,
+    ):
+        one_by_one(answer, [step for schedule, batch in CASES for step in _steps(box, schedule, batch)])
         memory(answer, box)
+        overlap(answer, box)
+
+
+def _steps(box: Box, schedule: Sequence[Sequence[tuple]], batch: int) -> Iterator[Callable[[Answer], None]]:
+    """A run with a look at what each stage does, and one that is judged by what comes out of it."""
+    looked: list[Seen] = []
+
+    def look(answer: Answer) -> None:
+        looked[:] = [_seen(answer, Case(schedule, batch))]
+
+    def judge(answer: Answer) -> None:
+        _values(answer, box, Case(schedule, batch), looked[0])
+        if wrong := wrong_order(looked[0]):
+            raise wrong
+
+    yield look
+    yield judge
 
 
 def _seen(answer: Answer, case: Case) -> Seen:

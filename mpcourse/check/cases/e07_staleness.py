@@ -1,9 +1,11 @@
 """What e07_staleness is asked: the age of each gradient, in updates, and an error where nothing was pulled."""
 
+import functools
 import random
 from collections.abc import Callable
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong, short
@@ -53,15 +55,15 @@ def right(history: History) -> list[int]:
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = random.SystemRandom()
-    for history in FIXED:
-        _one(answer, history)
+    histories = list(FIXED)
     for workers in (1, 2, 4, 8):
-        for _ in range(5):
-            _one(answer, _drawn(draw, workers, 60))
+        histories += [_drawn(draw, workers, 60) for _ in range(5)]
         turns = range(1, workers + 1)
-        _one(answer, [("pull", w) for w in turns] + [(k, w) for w in 3 * [*turns] for k in ("push", "pull")])
+        histories += [[("pull", w) for w in turns] + [(k, w) for w in 3 * [*turns] for k in ("push", "pull")]]
+    checks: list[Callable[[Answer], None]] = [functools.partial(_one, history=history) for history in histories]
     for text, worker in (("-5", 5), ("+1 -1 -0", 0), ("+1 +2 -2 -7 +7 -7", 7), ("-4 +4", 4)):
-        _refused(answer, _read(text), worker)
+        checks.append(functools.partial(_refused, history=_read(text), worker=worker))
+    one_by_one(answer, checks)
 
 
 def _drawn(draw: random.Random, workers: int, events: int) -> History:

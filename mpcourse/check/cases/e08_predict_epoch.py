@@ -1,5 +1,6 @@
 """What e08_predict_epoch is asked: seconds of an epoch over a ring, and which mistakes give other numbers."""
 
+import functools
 import itertools
 import math
 import numbers
@@ -8,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import as_first
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -194,7 +196,8 @@ def check(answer: Answer, comm: HasLogbook) -> None:
     for case, got in zip(cases, found, strict=True):
         if not _close(got, want := seconds(case)):
             answer.line = line
-            raise Wrong(f"{want:.6g} s from {case}", f"{got:.6g}", _why(cases, found))
+            why = as_first(answer, functools.partial(_right, case=case)) or _why(cases, found)
+            raise Wrong(f"{want:.6g} s from {case}", f"{got:.6g}", why)
     for ranks, nodes in ((3, 2), (2, 4), (10, 4)):
         _refused(answer, cases[3]._replace(ranks=ranks, nodes=nodes))
 
@@ -210,6 +213,12 @@ def _drawn(draw: random.Random) -> Case:
         draw.randint(500, 100_000), draw.randint(1, 300), nodes * each, nodes, draw.uniform(1e-3, 0.5),
         draw.randint(1_000, 200_000_000), link(), link(),
     )  # fmt: skip
+
+
+def _right(answer: Answer, case: Case) -> None:
+    """Raise Wrong unless it is."""
+    if not _close(got := _asked(answer, case), want := seconds(case)):
+        raise Wrong(f"{want:.6g} s", f"{got:.6g}")
 
 
 def _asked(answer: Answer, case: Case) -> float:

@@ -1,11 +1,13 @@
 """What e09_lars is asked: the steps of the formulas, by each weight's own norms, with a state that can be saved."""
 
+import functools
 import random
 from typing import Any
 
 import torch
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_lars import (
     DEFAULT,
     Given,
@@ -15,6 +17,7 @@ from mpcourse.check.cases.on_lars import (
     euclid,
     ratio,
     right_trust,
+    right_update,
     trained,
     trainings,
 )
@@ -28,8 +31,7 @@ RIGHT = Way()
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     every = trainings(random.SystemRandom().getrandbits(30))
-    for training in every:
-        _one(answer, training, every)
+    one_by_one(answer, [functools.partial(_one, training=training, every=every) for training in every])
     _goes_on(answer, every[5])
 
 
@@ -159,7 +161,11 @@ def _of_weights(trust: Any) -> Any:
     return lambda x: trust(x) if x.w.dim() > 1 else 1.0
 
 
+OWN = "Each weight has a velocity of its own. There {}: keep it in self.state[p], under p itself."
 WAYS: dict[str, Way] = {
+    OWN.format("weights of one shape share one"): Way(place=lambda group, i, w: w.shape),
+    OWN.format("all parameters share one"): Way(place=lambda group, i, w: 0),
+    OWN.format("all parameters of a group share one"): Way(place=lambda group, i, w: group),
     "The parameters are as they were. w = w - v makes a new tensor; w -= v, or w.sub_(v), writes into the parameter.": (
         Way(update=lambda x, t: (x.v, 0 * x.w))
     ),
@@ -194,6 +200,21 @@ WAYS: dict[str, Way] = {
     ),
     "||w|| is the root of the sum of squares, over all numbers of w. That is the largest number alone.": Way(
         trust=lambda x: right_trust(x, lambda t: t.abs().max().item())
+    ),
+    "The trust is capped at 1. The formula may give more: gradients that are small beside their weights ask for it.": (
+        Way(trust=lambda x: min(1.0, right_trust(x)))
+    ),
+    "The trust is capped. The formula may give more: gradients that are small beside their weights ask for it.": (
+        Way(trust=lambda x: min(10.0, right_trust(x)))
+    ),
+    "The trust has a least value. The formula may give less: large gradients beside small weights ask for it.": (
+        Way(trust=lambda x: max(1e-3, right_trust(x)))
+    ),
+    "Where the gradient is 0, trust is what the formula gives, and not 1: weight_decay * ||w|| is below the line.": (
+        Way(trust=lambda x: right_trust(x) if euclid(x.g) > 0 else 1.0)
+    ),
+    "A gradient of zeros is a gradient: velocity and weight decay move the weight as in any other step.": Way(
+        update=lambda x, t: right_update(x, t) if euclid(x.g) > 0 else (x.v, 0 * x.w)
     ),
     "Weights of zeros never move with a trust of 0: where ||w|| is 0, trust is 1.": Way(
         trust=lambda x: right_trust(x) if _inside(x) or x.w.dim() < 2 else 0.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -62,18 +63,23 @@ def check(answer: Answer, comm: HasLogbook) -> None:
     draw = random.SystemRandom()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
     first, second = [[3.0, 0.0], [2.0, 1.0]], [[1.0, 1.5], [1.0, -0.5]]
-    _one(answer, _rows(first), 2)
-    _one(answer, _rows(first), 8)
-    _one(answer, _rows(first, second), 2)
-    _one(answer, _rows([[2.0, 1.0], [1.0, 1.0], [3.0, 1.0]], [[2.0, -1.0], [1.0, 0.0], [1.0, 1.0]]), 5)
+    cases = [
+        (_rows(first), 2),
+        (_rows(first), 8),
+        (_rows(first, second), 2),
+        (_rows([[2.0, 1.0], [1.0, 1.0], [3.0, 1.0]], [[2.0, -1.0], [1.0, 0.0], [1.0, 1.0]]), 5),
+    ]
     for ranks, parameters, steps, examples in ((2, 3, 5, 16), (4, 7, 3, 32), (8, 50, 10, 1), (3, 1, 4, 100)):
         generator = torch.Generator().manual_seed(draw.getrandbits(60))
         rows = torch.randn(steps, ranks, parameters, generator=generator, dtype=torch.float64) + 2
-        _one(answer, list(rows), examples)
-    _one(answer, _rows([[1.0, 2.0], [1.0, 2.0]]), 4)  # no noise: 0
-    _one(answer, _rows([[2.0, 0.0], [-1.0, 1.0]], [[2.0, 0.0], [2.0, 1.0]]), 4)  # |G|^2 of the first step is negative
-    _one(answer, _rows([[1.0, 0.0], [-1.0, 0.0]]), 4)  # |G|^2 is negative: infinite
-    _one(answer, _rows([[1.0, 0.0], [0.0, 1.0]]), 4)  # |G|^2 is 0
+        cases.append((list(rows), examples))
+    cases += [
+        (_rows([[1.0, 2.0], [1.0, 2.0]]), 4),  # no noise: 0
+        (_rows([[2.0, 0.0], [-1.0, 1.0]], [[2.0, 0.0], [2.0, 1.0]]), 4),  # |G|^2 of the first step is negative
+        (_rows([[1.0, 0.0], [-1.0, 0.0]]), 4),  # |G|^2 is negative: infinite
+        (_rows([[1.0, 0.0], [0.0, 1.0]]), 4),  # |G|^2 is 0
+    ]
+    one_by_one(answer, [functools.partial(_one, gradients=rows, examples=examples) for rows, examples in cases])
 
 
 def _call(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> object:

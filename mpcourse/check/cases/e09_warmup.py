@@ -1,11 +1,13 @@
 """What e09_warmup is asked: the rate of each step, at every corner of the curve and between them."""
 
+import functools
 import math
 import random
 from collections.abc import Callable
 from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -58,16 +60,15 @@ def right(s: Setting, step: int) -> float:
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
-    for s in FIXED:
-        for step in _steps(s):
-            _one(answer, s, step)
+    cases = [(s, step) for s in FIXED for step in _steps(s)]
     draw = random.SystemRandom()
     for _ in range(20):  # ranks draw numbers of their own, and make equally many calls, after each of which they meet
         warmup = draw.randint(0, 3)
         milestones = tuple(sorted(draw.sample(range(warmup + 1, warmup + 9), draw.randint(0, 3))))
         epoch, batch = draw.randint(1, 9), draw.choice((48, 64, 200, 1000))
         s = Setting(epoch, batch, 48, draw.uniform(0.01, 1), warmup, milestones)
-        _one(answer, s, draw.randrange(12 * epoch))
+        cases.append((s, draw.randrange(12 * epoch)))
+    one_by_one(answer, [functools.partial(_one, s=s, step=step) for s, step in cases])
 
 
 def _steps(s: Setting) -> list[int]:

@@ -10,6 +10,10 @@ from mpcourse.check.wrong import Wrong, same, short
 from mpcourse.virtual import Box
 
 Tensor = torch.Tensor
+SECOND = (
+    "The first call of this very object was right: it keeps something from one call to the next (in self, perhaps). "
+    "What belongs to one call is made anew in each."
+)
 
 
 def is_on(value: Any, device: str, what: str, why: str) -> None:

@@ -1,6 +1,6 @@
 """Trainings for e09_lars: what an optimizer is given, and where the right formulas, or others, lead."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -62,6 +62,17 @@ def trainings(seed: int) -> list[Training]:
         [[torch.ones(2, 3, dtype=torch.float64), row(0.0, 0.0), torch.zeros(2, 2, dtype=torch.float64)]] * 2,
         [0.5, 0.5],
     )
+    alike = drawn([matrix, matrix, bias, bias], [0.5, 1.0, 0.2], seed + 9, momentum=0.9, weight_decay=0.1)
+    still = Group(  # gradients of zeros, where weight decay alone has a direction; then some
+        [row(3.0, 4.0), row(1.0, 2.0, 2.0)],
+        [[row(0.0, 0.0), row(0.0, 0.0, 0.0)], [row(1.0, 2.0), row(0.0, 0.0, 0.0)]],
+        [0.5, 0.5], momentum=0.9, weight_decay=0.1, coefficient=0.02,
+    )  # fmt: skip
+    small = Group(  # gradients so small, and so large, that trust is far above 1, and far below
+        [row(30.0, 40.0), row(0.3, 0.4), row(1.0, 2.0, 2.0)],
+        [[row(0.006, 0.008), row(300.0, 400.0), row(0.0, 0.3, 0.4)]] * 2,
+        [0.001, 0.002], momentum=0.5, coefficient=0.02,
+    )  # fmt: skip
     groups = [
         drawn([matrix, bias], [0.5, 0.1, 2.0], seed + 7, momentum=0.9, weight_decay=0.1, coefficient=0.02),
         drawn([(2, 2), (2,)], [3.0, 0.7, 0.2], seed + 8, momentum=0.5, weight_decay=0.0, coefficient=0.3),
@@ -75,6 +86,13 @@ def trainings(seed: int) -> list[Training]:
         Training(
             "four steps with momentum, and a learning rate that changes",
             [drawn([matrix, bias], [0.5, 2.0, 2.0, 0.1], seed + 5, momentum=0.9, weight_decay=0.1)],
+        ),
+        Training("three steps of two weights of one shape, and of two biases", [alike]),
+        Training("gradients far smaller, and far larger, than the weights", [small]),
+        Training(
+            "gradients of zeros, with weight decay", [still],
+            "Where ||g|| is 0 the formula holds as elsewhere, for weight_decay * ||w|| is below the line, too: trust "
+            "is 1 only where the whole sum below the line is 0, or ||w||.",
         ),
         Training(
             "gradients that are None in some steps", [missing],
@@ -135,17 +153,19 @@ class Way:
     """A way to make steps; as it stands, the right one.
 
     options: whose options a parameter gets, from the first group, its own, and what the optimizer has by default.
+    place: where the velocity is kept, by the number of the group, that of the parameter in it, and the parameter.
     """
 
     trust: Callable[[Given], float] = right_trust
     update: Update = right_update
     options: Callable[[Group, Group, Group], Group] = lambda first, own, default: own
+    place: Callable[[int, int, torch.Tensor], Hashable] = lambda group, i, w: (group, i)
 
 
 def trained(training: Training, way: Way) -> list[Rows]:
     """All parameters, group by group, after each step."""
     values = [[w.clone() for w in group.start] for group in training.groups]
-    velocities = [[torch.zeros_like(w) for w in group.start] for group in training.groups]
+    velocities: dict[Hashable, torch.Tensor] = {}
     told = []
     for step in range(training.steps):
         there = [
@@ -154,14 +174,17 @@ def trained(training: Training, way: Way) -> list[Rows]:
             for i, g in enumerate(group.gradients[step])
             if g is not None
         ]
-        for group, ws, vs in zip(training.groups, values, velocities, strict=True):
+        for number, (group, ws) in enumerate(zip(training.groups, values, strict=True)):
             o = way.options(training.groups[0], group, DEFAULT)
             for i, g in enumerate(group.gradients[step]):
                 if g is None:
                     continue
+                place = way.place(number, i, ws[i])
+                v = velocities.get(place)
+                v = torch.zeros_like(ws[i]) if v is None or v.shape != ws[i].shape else v
                 options = (o.lr[step % len(o.lr)], o.momentum, o.weight_decay, o.coefficient)
-                x = Given(ws[i], g, vs[i], *options, [w for w, _ in there], [g for _, g in there])
-                vs[i], change = way.update(x, way.trust(x))
+                x = Given(ws[i], g, v, *options, [w for w, _ in there], [g for _, g in there])
+                velocities[place], change = way.update(x, way.trust(x))
                 ws[i] = ws[i] - change
         told.append([w for ws in values for w in ws])
     return told

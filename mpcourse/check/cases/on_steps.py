@@ -48,8 +48,29 @@ class Case:
         return answer.call("pipeline_step", *arguments, changes=(self.stages, *self.given))
 
     def unchanged(self) -> None:
-        """Raise Wrong if the step changed a parameter or a buffer."""
+        """Raise Wrong if the step changed what it was given: a parameter, a buffer, a mode, what needs a gradient."""
+        enabled = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        if not enabled:
+            why = "It stays off for the caller. `with torch.no_grad():` switches it on again at its end."
+            raise Wrong("autograd to be on after the step, as before it", "it is off", why)
+        for given, name in zip(self.given, ("x", "target"), strict=True):
+            if given.requires_grad or given.grad is not None:
+                why = (
+                    f"{name} is the caller's: it is to be left as it is, {name}.requires_grad too, and nobody asks for "
+                    "its gradient. The first stage's pieces need none, for autograd finds the stage's parameters "
+                    "without that."
+                )
+                raise Wrong(f"{name}.requires_grad False after the step, as before it", "it is True", why)
         for s, stage in enumerate(self.stages):
+            if any(not module.training for module in stage.modules()):
+                why = "eval() changes what batch norm and dropout compute. A training step leaves the mode as it is."
+                raise Wrong(f"stage {s} in training mode, as it came", "in evaluation mode", why)
+            if any(not q.requires_grad for q in stage.parameters()):
+                why = (
+                    "requires_grad_(False) freezes parameters: they get no gradient, and nothing trains them any more."
+                )
+                raise Wrong(f"stage {s}'s parameters with requires_grad True", "requires_grad is False", why)
             for name, before in self.whole[s].state_dict().items():
                 if not torch.equal(stage.state_dict()[name].cpu(), before):
                     raise Wrong(

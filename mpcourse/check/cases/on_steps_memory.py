@@ -27,6 +27,14 @@ def memory(answer: Answer, box: Box) -> None:
     case.run(answer)
     for s, most in enumerate(box.ledger.most):
         held, allowed = (most - before[s]) / UNIT, EACH * (in_flight[s] + SPARE) + STAY * MICROBATCHES
+        if held > allowed and (long := _long(box, s)):
+            asked = f"tensors of one micro-batch at a time on stage {s}"
+            why = (
+                "Each piece is cut from a tensor that requires a gradient, so that each backward makes a gradient as "
+                "long as the whole batch, of zeros but for that piece. Nobody asks for a gradient of x, or of target: "
+                "cut what needs none, or detach each piece."
+            )
+            raise Wrong(asked, f"{long} gradients as long as the whole batch", why)
         if held > allowed:
             raise Wrong(
                 f"{in_flight[s]} of {MICROBATCHES} micro-batches in flight on stage {s}, as 1F1B has it: not more than "
@@ -35,6 +43,14 @@ def memory(answer: Answer, box: Box) -> None:
                 "After its B a stage needs nothing of a micro-batch. What is kept longer makes 1F1B hold as much as "
                 "GPipe: pop what the F kept and the gradient that arrived, do not retain_graph, detach losses.",
             )
+
+
+def _long(box: Box, device: int) -> int:
+    """How many gradients as long as the whole batch were made there."""
+    return sum(
+        sign > 0 and a.device == device and a.nbytes >= UNIT * MICROBATCHES and a.phase == "backward"
+        for _, a, sign in box.ledger.log
+    )
 
 
 def _made(answer: Answer, box: Box, device: int, start: set[int]) -> str:

@@ -23,6 +23,15 @@ USED_UP = (
     "A backward runs through one F's graph, once. Has each micro-batch a place of its own for what its F returned? "
     "With one place a stage, the next F overwrites it."
 )
+FLAGS = "you can only change requires_grad flags"
+PIECES = (
+    "What is cut from a tensor that requires a gradient, or computed from one, is no leaf, and its requires_grad stays "
+    "as it is. x needs no gradient: cut it as it is, or detach each piece."
+)
+EACH_STAGE = (
+    "Each stage has a micro-batch of that number, and keeps its own input and output of it: under one key, one stage's "
+    "takes the place of the other's. Keep them by stage and micro-batch."
+)
 DETACHED = (
     "B starts from what F returned, before it is detached, and outside of torch.no_grad. Keep that for B. Only what "
     "crosses to the next stage is detached."
@@ -51,12 +60,30 @@ def explained(seen: Seen, error: Exception) -> Wrong | None:
         return Wrong(asked, text, _why_no_start(seen))
     if GRAPHLESS in text:
         return Wrong(asked, text, DETACHED)
+    if "Mismatch in shape: grad_output" in text:
+        why = f"The gradient is of another output than the one whose backward is called. {EACH_STAGE}"
+        return Wrong(asked, "RuntimeError: a gradient and an output of different shapes", why)
+    if FLAGS in text:
+        return Wrong(asked, f"RuntimeError: {FLAGS.capitalize()} of leaf tensors", PIECES)
+    if isinstance(error, KeyError) and _by_microbatch_only(seen, error):
+        k = error.args[0]
+        return Wrong(asked, f"KeyError: {short(k)}", f"The key is {short(k)}, of micro-batch only. {EACH_STAGE}")
     if isinstance(error, KeyError):
         return Wrong(asked, f"KeyError: {short(error.args[0])}", f"{_not_there(seen) or EARLY} {TAKEN}")
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text:
         why = CROSSES if seen.uncut else AWAKE if seen.asleep else MOVED if seen.moved else _not_there(seen)
         return Wrong(asked, text, why) if why else None
     return wrong_order(seen, so_far=True, then=f", then {text}")
+
+
+def _by_microbatch_only(seen: Seen, error: KeyError) -> bool:
+    """Whether what is missing was kept under the number of a micro-batch, though that micro-batch's F has run."""
+    key = error.args[0] if error.args else None
+    if isinstance(key, tuple) and len(key) == 2 and key[0] in ("F", "B"):
+        key = key[1]
+    if isinstance(key, bool) or not isinstance(key, int) or seen.case.p < 2 or seen.case.m > 1:
+        return False  # of more than one micro-batch it may be the number of a stage
+    return sum(Action("F", key) in row for row in seen.rows) > 1
 
 
 def _next(seen: Seen) -> list[tuple[int, Action]]:

@@ -142,7 +142,7 @@ def weighted(case: Case, parameters: list[torch.nn.Parameter]) -> str:
         ]
         return all(close(a, b) for a, b in zip(got, sums, strict=True))
 
-    m, p, first, last = case.m, case.p, parts[0][0], parts[-1][0]
+    m, p, n, first, last = case.m, case.p, len(case.x), parts[0][0], parts[-1][0]
     explained: list[tuple[str, bool]] = [
         ("There were gradients of a step before. They are kept: new ones are added to them.", of(lambda w, s: w, 0.0)),
         ("Each micro-batch counts in full: its loss is a mean over its own examples only.", of(lambda w, s: 1.0)),
@@ -157,8 +157,21 @@ def weighted(case: Case, parameters: list[torch.nn.Parameter]) -> str:
             of(lambda w, s: first) or of(lambda w, s: last),
         ),
         (
+            "The loss is divided twice: its share of the examples is a weight already, and to divide by the number of "
+            "micro-batches once more makes it smaller by that.",
+            of(lambda w, s: w / m),
+        ),
+        (
+            "The loss is weighed twice: once by its share of the examples is enough.",
+            of(lambda w, s: w * w) or of(lambda w, s: 1 / m / m) or of(lambda w, s: 1 / m / n),
+        ),
+        (
+            "The loss is divided by the number of examples, but it is a mean over them already.",
+            of(lambda w, s: 1 / n) or of(lambda w, s: w / n),
+        ),
+        (
             "Gradients that were there before the step are divided too. Weigh the loss before its backward.",
-            any(of(lambda w, s: w, 1 / n) or of(lambda w, s: 1 / m, 1 / n) for n in (m, len(case.x))),
+            any(of(lambda w, s: w, 1 / d) or of(lambda w, s: 1 / m, 1 / d) for d in (m, n)),
         ),
         (
             "Each stage weighs the gradient once more. It is weighed with the loss, and that reaches all stages.",

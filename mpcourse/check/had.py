@@ -1,0 +1,61 @@
+"""How long ranks have had to get on, on a machine that may be busy with something else."""
+
+import os
+import time
+from collections.abc import Iterable
+
+LOOK = 0.1  # seconds between two looks at what the kernel says
+MOST = 8.0  # times as long is waited, at most, for ranks that have to wait for cores
+
+
+class Had:
+    """Counts from when it is made. A rank that computes has the time that its process computed, and one that sleeps the
+    time that passed: of a rank that is ready to run, and waits for a core, nothing counts.
+
+    pids: of the ranks. Call `seconds` often: what a process is doing is asked each time.
+    """
+
+    def __init__(self, pids: Iterable[int] = ()) -> None:
+        self.since = self.looked = time.monotonic()
+        self.computed = {pid: _computed(pid) for pid in pids}
+        self.had = dict.fromkeys(self.computed, 0.0)
+
+    def seconds(self, most: float = MOST) -> float:
+        """Of the rank that had least; no less than what passed, divided by `most`."""
+        now = time.monotonic()
+        if now - self.looked > LOOK:
+            for pid in self.had:
+                computed = _computed(pid)
+                used = computed - self.computed[pid]
+                self.had[pid] += used if _runs(pid) else max(used, now - self.looked)
+                self.computed[pid] = computed
+            self.looked = now
+        passed = now - self.since
+        return max(min(self.had.values(), default=passed), passed / most)
+
+
+def _computed(pid: int) -> float:
+    """Seconds that all threads of a process have computed; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _runs(pid: int) -> bool:
+    """Whether some thread of it runs, or is ready to."""
+    tasks = f"/proc/{pid}/task"
+    try:
+        return any(_state(f"{tasks}/{thread}/stat") == b"R" for thread in os.listdir(tasks))
+    except OSError:
+        return False  # it has ended, or the kernel does not say
+
+
+def _state(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return b""
