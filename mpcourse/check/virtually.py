@@ -69,12 +69,14 @@ def virtually(
     changes: Callable[[tuple], tuple],
     late: Sequence[float] | None = None,
     link: str | Topology = LINK,
+    eager: int = 0,
+    comm_of: Callable[[Any], Any] = lambda comm: comm,
 ) -> Ran:
     """Call `function(comm, *arguments(rank))` of the learner's file on each of `size` virtual ranks.
 
     function: its name, or the name by rank, where ranks have different parts to play. changes: of a rank's arguments,
-    those that may change. late: by how many seconds each rank begins late. link: as `run` takes it. Else as on_each,
-    which raises for what goes wrong.
+    those that may change. late: by how many seconds each rank begins late. link, eager: as `run` takes them.
+    comm_of: what a rank is given in the place of its communicator. Else as on_each, which raises for what goes wrong.
     """
     given = [arguments(rank) for rank in range(size)]
 
@@ -82,9 +84,9 @@ def virtually(
         rank = comm.rank
         comm.compute(late[rank] if late else 0.0)
         name = function if isinstance(function, str) else function(rank)
-        return own.call(name, comm, *given[rank], changes=changes(given[rank]))
+        return own.call(name, comm_of(comm), *given[rank], changes=changes(given[rank]))
 
-    return on_each(answer, comm, program, size, given, link)
+    return on_each(answer, comm, program, size, given, link, eager)
 
 
 def on_each(
@@ -94,11 +96,12 @@ def on_each(
     size: int,
     given: Sequence[tuple] = (),
     link: str | Topology = LINK,
+    eager: int = 0,
 ) -> Ran:
     """Run `program(own, comm)` on each of `size` virtual ranks: any calls of the learner's file, which is `own`.
 
     Each rank loads the file for itself, as a process does, so that ranks share no variables. comm: the real one, on
-    which each such run counts as progress. given: what `Ran.given` is to tell. link: as `run` takes it. Raises
+    which each such run counts as progress. given: what `Ran.given` is to tell. link, eager: as `run` takes them. Raises
     OnVirtualRank for what goes wrong, on a rank or between them.
     """
     comm.logbook.write("running", comm.rank)
@@ -119,7 +122,7 @@ def on_each(
 
     with _Pages(size) as pages, as_mpi4py():
         try:
-            done = run(on_rank, size, link)
+            done = run(on_rank, size, link, eager=eager)
         except BaseException as error:
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)

@@ -62,19 +62,21 @@ class WatchedRequest(_Request):
 class WatchedComm(MPI.Intracomm):
     """mpi4py's communicator, unchanged in what it does but for Abort.
 
-    begun: the number of this rank's calls through it. last: the last one, e.g. "gather(root=0)".
+    begun: the number of this rank's calls through it. last: the last one, e.g. "gather(root=0)". made: all of them.
     """
 
     logbook: Logbook
     file: str
     begun: int
     last: str
+    made: set[str]
 
     @classmethod
     def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
         """The same communicator, watched. `file`: the learner's, whose lines are told."""
         watched = cls(comm)
         watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, ""
+        watched.made = set()
         return watched
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
@@ -99,6 +101,7 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
     @functools.wraps(original)
     def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
         self.begun, self.last = self.begun + 1, _told(name, arguments, args, kwargs)
+        self.made.add(self.last)
         self.logbook.write(stage, self.rank, (line_in(self.file), self.last))
         try:
             result = original(self, *args, **kwargs)

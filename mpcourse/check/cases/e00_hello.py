@@ -2,13 +2,16 @@
 
 import re
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.wrong import Wrong, same, short
 
 if TYPE_CHECKING:
     from mpcourse.check.watched import WatchedComm
+
+MANY = 12
+MADE_UP = "Rank 0 made up what the others say, without a message of theirs, or it came by another way than comm."
 
 
 def check(answer: Answer, comm: "WatchedComm") -> None:
@@ -19,24 +22,75 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
     turned = cast("WatchedComm", comm.Split(0, -comm.rank))
     time.sleep(0.05 * (turned.size - turned.rank - 1))
     _greet(answer, turned)
+    if comm.size == 1:
+        _many(answer, comm)
 
 
 def _greet(answer: Answer, comm: "WatchedComm") -> None:
     rank, size = comm.rank, comm.size
-    before = comm.begun
+    comm.made.clear()
     got = answer.call("greet", comm)
     want = [f"rank {r} of {size}" for r in range(size)]
     if rank > 0:
         if got is not None:
             raise Wrong(f"None on rank {rank}", short(got), _why_not_none(got, want))
-        if comm.begun == before and not answer.mentions("Win"):  # one-sided messages go through a window, not comm
-            raise Wrong(
-                f"a message from rank {rank} to rank 0",
-                f"rank {rank} sent nothing through comm",
-                "Rank 0 made up what the others say, without a message, or it came by another way than comm.",
-            )
+        if not any(map(_sends, comm.made)) and not answer.mentions("Win"):  # which takes messages of its own
+            sent, why = f"rank {rank} sent nothing through comm", MADE_UP
+            if comm.made:
+                sent += f": it called {', '.join(sorted(comm.made))}"
+                why = f"{MADE_UP} A Barrier carries nothing, and a broadcast from rank 0 only what rank 0 has."
+            raise Wrong(f"a message from rank {rank} to rank 0", sent, why)
         return
-    same(got, want, "the list on rank 0", _why(got, want, size, comm.last))
+    same(list(got) if isinstance(got, tuple) else got, want, "the list on rank 0", _why(got, want, size, comm.last))
+
+
+def _sends(call: str) -> bool:
+    """Whether a rank that makes this call may tell rank 0 something."""
+    name, _, arguments = call.partition("(")
+    if name.lower() in ("bcast", "scatter", "scatterv"):
+        return arguments != "root=0)"
+    return name.lower() not in ("barrier", "ibarrier", "recv", "irecv", "probe", "mprobe")
+
+
+class _Renamed:
+    """A communicator that gives another number for this rank, and else does what `comm` does."""
+
+    def __init__(self, comm: Any, rank: int) -> None:
+        self._comm, self.rank = comm, rank
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+
+def _many(answer: Answer, comm: "WatchedComm") -> None:
+    """On 12 virtual ranks, where text has another order than numbers; and where ranks greet with other numbers than
+    rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
+    """
+    from mpcourse.check.virtually import OnVirtualRank, on_each
+
+    def honest(own: Answer, comm: Any) -> Any:
+        return own.call("greet", comm)
+
+    def renamed(own: Answer, comm: Any) -> Any:
+        return own.call("greet", _Renamed(comm, 100 + comm.rank) if comm.rank else comm)
+
+    want = [f"rank {r} of {MANY}" for r in range(MANY)]
+    try:
+        many, other = (on_each(answer, comm, program, MANY) for program in (honest, renamed))
+    except OnVirtualRank:
+        return
+    got = many.results[0]
+    if isinstance(got, list | tuple) and list(got) != want and all(isinstance(g, str) for g in got):
+        why = _why_text(list(got), want, MANY)
+        if list(got) == sorted(want):
+            why = "Sorted as text, 10 comes before 2: sort by the number, or let gather, which sorts by rank, do it."
+        raise many.wrong(0, f"the list on rank 0 in the order of ranks, {short(want, 40)}", short(got), why)
+    if list(got or ()) == want == list(other.results[0] or ()):
+        why = f"{MADE_UP} What is sent has to be what comes out: here the others greeted with other numbers."
+        raise other.wrong(0, "what the other ranks sent", "the same list, whatever they send", why)
 
 
 def _why_not_none(got: object, want: list[str]) -> str:
@@ -58,19 +112,19 @@ def _why(got: object, want: list[str], size: int, last: str) -> str:
         if last.lower().startswith("scatter"):
             return "Scatter hands out, gather collects: one piece to each rank, or one piece from each."
         return "That is one string. Rank 0 returns the list of all ranks' greetings, which the others must send to it."
-    if not isinstance(got, list):
+    if not isinstance(got, list | tuple):
         return "Return a list of strings."
     if any(type(g).__name__ == "Request" for g in got):
         return "irecv returns a request at once, before the message is there: call wait() on it to get the message."
     if not all(isinstance(g, str) for g in got):
         return "Return a list of strings: each element is the greeting itself, nothing around it."
-    return _why_text(got, want, size)
+    return _why_text(list(got), want, size)
 
 
 def _why_text(got: list[str], want: list[str], size: int) -> str:
     """The same, for a list of strings."""
     if len(got) > size:
-        return "Greetings of an earlier call are still in the list: a variable outside the function keeps them."
+        return "Greetings of an earlier call are still in the list: a variable outside of the function keeps them."
     if len(got) == size and sorted(got) == want:
         return (
             "These are the greetings, but not in the order of ranks. Receive from rank 1, then 2, and so on, not as "

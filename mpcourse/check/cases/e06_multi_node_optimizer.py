@@ -24,6 +24,8 @@ from mpcourse.check.cases.on_optimizers import (
 from mpcourse.check.cases.on_optimizers_why import after_making, why
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.virtually import OnVirtualRank
+from mpcourse.check.wrong import Wrong
 
 if TYPE_CHECKING:
     from mpcourse.check.watched import WatchedComm
@@ -44,6 +46,22 @@ TRAININGS = (  # why an answer that was right until then stumbles over it; numbe
     (Training("Adam with all of this", adam=True, missing=True, groups=True, decay=0.1), _MISSING, SIZES),
 )
 _MADE = Training("making one", groups=True)
+_COPIES = (  # what is right where a method hands out the tensor itself, and goes wrong where it makes a copy
+    (
+        Training("making one", turned=True),
+        "This parameter is transposed, so that contiguous(), reshape(-1) and flatten() make a copy of it: that became "
+        "rank 0's, and the parameter did not. Broadcast into a buffer, and write it in place: p.data.copy_(buffer).",
+    ),
+    (
+        Training("making one", single=True),
+        "This parameter is float32, so that double() makes a copy of it: that became rank 0's, and the parameter did "
+        "not. Broadcast it as it is, or write what came in place: p.data.copy_(buffer).",
+    ),
+)
+_SUMMED_COPY = (
+    "This gradient is transposed, so that contiguous(), reshape(-1) and flatten() make a copy of it: was that averaged "
+    "and p.grad left as it was? Put the mean back into p.grad."
+)
 
 
 def check(answer: Answer, comm: "WatchedComm") -> None:
@@ -65,11 +83,32 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             stumbled = (f"{training.what} on {size} rank{'s' * (size > 1)}", hint) if hint else None
             judge = _judge(training, size)
             on_virtual(answer, comm, size, program(training), judge, stumbled)
+    for training, copied in _COPIES:
+        _unless_refused(answer, comm, training, 0, functools.partial(after_making, copied=copied))
+    turned = Training("SGD with a transposed parameter", turned=True)
+    _unless_refused(answer, comm, turned, STEPS, _copied(_judge(turned, 3)))
     asked = "rank 2 to come back from zero_grad(), which it calls alone"
     why = (
         "A rank may call zero_grad on its own: it concerns this rank's gradients, and needs no message and no Barrier."
     )
     on_virtual(answer, comm, 3, zeroing_alone, lambda facts: None, (asked, why))
+
+
+def _unless_refused(answer: Answer, comm: HasLogbook, training: Training, steps: int, judge: Judge) -> None:
+    """Judge a training of three ranks in which an answer may raise an error: then nobody is misled."""
+    try:
+        on_virtual(answer, comm, 3, program(training, steps), judge)
+    except OnVirtualRank as error:
+        if isinstance(error.error, Wrong):
+            raise
+
+
+def _copied(judge: Judge) -> Judge:
+    def judged(facts: Sequence[Seen]) -> Finding | None:
+        finding = judge(facts)
+        return replace(finding, why=_SUMMED_COPY) if finding else None
+
+    return judged
 
 
 @functools.cache

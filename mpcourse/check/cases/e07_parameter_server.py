@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -38,6 +38,15 @@ CASES = (
 # nothing is asked of how long a worker waits, but who is next.
 ANSWER = 200e-6  # seconds; a gradient is computed in 50e-6 at most, and under way for 30e-6
 WAITING = ((4, 5, 4), (6, 4, 3))  # ranks, steps, length
+# Sends do not wait, and the first worker is held up after each: if two workers send two messages each, the first
+# one's first is there first, then both of the second, then the first one's second.
+CROSSED = (3, 4, 5)  # ranks, steps, length
+HELD_UP = 0.01  # seconds
+TWO_MESSAGES = (
+    "A gradient was taken for another worker's: where a worker sends two messages and the server takes each from any "
+    "rank, they may be two workers'. Take the second from the rank that sent the first, or send one message, whose "
+    "Status says who sent it."
+)
 
 
 def check_virtually(answer: Answer, comm: HasLogbook) -> None:
@@ -46,6 +55,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
         _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
     for size, steps, length in WAITING:  # the highest rank comes first, and the lowest last
         _virtually(answer, comm, size, steps, length, {r: 1e-5 * (size - r) for r in range(1, size)}, ANSWER)
+    _virtually(answer, comm, *CROSSED, {1: 1.0, 2: 1.001}, crossed=True)
 
 
 def check(answer: Answer, comm: "WatchedComm") -> None:
@@ -57,6 +67,25 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
     for ranks, steps, length in ((comm, 5, 7), (comm, 3, 20_003), (backwards, 4, 5), (backwards, 0, 3)):
         if not _really(answer, ranks, steps, length):
             return
+
+
+class _HeldUp:
+    """A communicator on whose rank 1 something else runs after each send, as on any machine it may."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._comm, name)
+        if self._comm.rank != 1 or not name.lower().endswith("send"):
+            return found
+
+        def send(*args: Any, **options: Any) -> Any:
+            sent = found(*args, **options)
+            self._comm.compute(HELD_UP)
+            return sent
+
+        return send
 
 
 def _weights(rank: int, length: int) -> np.ndarray:
@@ -80,8 +109,11 @@ def _virtually(
     length: int,
     seconds: dict[int, float],
     answers: float | None = None,
+    crossed: bool = False,
 ) -> None:
-    """seconds: what a gradient takes each worker. answers: what an answer takes at least; None: as long as others."""
+    """seconds: what a gradient takes each worker. answers: what an answer takes at least; None: as long as others.
+    crossed: whether messages of two workers arrive crosswise.
+    """
     from mpcourse.check.cases.on_updates_waits import LATE, held_up, retold
     from mpcourse.check.virtually import LINK, OnVirtualRank, virtually
     from mpcourse.virtual import LINKS, ClusterError, Topology, mpi
@@ -103,6 +135,8 @@ def _virtually(
             lambda rank: arguments[rank],
             changes=lambda given: given[:1],
             link=Topology(between=LINK, links=slower),
+            eager=1 << 20 if crossed else 0,
+            comm_of=_HeldUp if crossed else lambda comm: comm,
         )
     except OnVirtualRank as told:
         if isinstance(told.error, ClusterError):
@@ -119,6 +153,10 @@ def _virtually(
         {rank: _weights(rank, length) for rank in workers},
         {rank: weights[rank] for rank in workers},
     )
+    if crossed:
+        if found := counted(played) or listed(played, float("inf")) or valued(played):
+            raise ran.wrong(*found[:3], TWO_MESSAGES)
+        return
     found = (
         counted(played)
         or repeated(played)

@@ -27,7 +27,8 @@ torch.optim.Adam([nn.Parameter(torch.zeros(1))]).step()
 @dataclass(frozen=True)
 class Training:
     """adam: the optimizer; else SGD with momentum. decay: its weight decay. missing: whether gradients are None on some
-    ranks, and one on all. groups: two of them, the second with a frozen parameter, too. seed: of all numbers.
+    ranks, and one on all. groups: two of them, the second with a frozen parameter, too. turned: whether one parameter
+    lies in memory in another order than its shape says. single: whether all are float32. seed: of all numbers.
     """
 
     what: str
@@ -35,6 +36,8 @@ class Training:
     decay: float = 0.0
     missing: bool = False
     groups: bool = False
+    turned: bool = False
+    single: bool = False
     seed: int = 0
 
 
@@ -46,7 +49,10 @@ class Model(nn.Module):
         self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 1)
         self.side, self.idle = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(2))
         self.fixed = nn.Parameter(torch.zeros(4), requires_grad=False)
-        self.double()
+        if training.turned:
+            self.first.weight = nn.Parameter(torch.zeros(3, 4).t())
+        if not training.single:
+            self.double()
         random = np.random.default_rng([seed, training.seed])
         for p in self.parameters():
             p.data.copy_(torch.from_numpy(random.standard_normal(p.shape)))

@@ -10,8 +10,8 @@ from mpcourse.check.cases.on_optimizers import Seen, Training, Values, Way, righ
 Found = list[np.ndarray | None]
 
 
-def after_making(facts: Sequence[Seen]) -> Finding | None:
-    """Whether all parameters that the optimizer holds have become rank 0's."""
+def after_making(facts: Sequence[Seen], copied: str = "") -> Finding | None:
+    """Whether all parameters that the optimizer holds have become rank 0's. copied: why a copy of one may have."""
     want = facts[0].start
     wrong = [
         (rank, name)
@@ -24,6 +24,8 @@ def after_making(facts: Sequence[Seen]) -> Finding | None:
     rank, name = wrong[0]
     got = facts[rank].made[name]
     asked = f"{name} on rank {rank} to be that of rank 0 when the optimizer is made, {_first(want[name])}"
+    if copied and np.array_equal(got, facts[rank].start[name]):
+        return Finding(rank, asked, f"{_first(got)}, as it was", copied)
     return Finding(rank, asked, _first(got), _why_made(facts, rank, name, {n for _, n in wrong}))
 
 
