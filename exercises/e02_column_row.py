@@ -33,7 +33,11 @@ def linear_on(device, weight, bias):
 
 
 class ColumnParallelLinear(nn.Module):
-    """`linear` (an nn.Linear with bias) with its outputs spread evenly over devices."""
+    """`linear` (an nn.Linear with bias) with its outputs spread evenly over devices.
+
+    self.parts[i] is on devices[i] from the start. It has a copy of the i-th share of the outputs, in order, and is
+    trained like `linear`. In forward x goes once to each other device, and nothing else is copied.
+    """
 
     def __init__(self, linear, devices):
         super().__init__()
@@ -47,7 +51,11 @@ class ColumnParallelLinear(nn.Module):
 
 
 class RowParallelLinear(nn.Module):
-    """`linear` (an nn.Linear with bias) with its inputs spread evenly over devices."""
+    """`linear` (an nn.Linear with bias) with its inputs spread evenly over devices.
+
+    self.parts[i] is on devices[i] from the start. It has a copy of the i-th share of the inputs, in order, and is
+    trained like `linear`; all parts together have one bias. In forward each result goes once to devices[0].
+    """
 
     def __init__(self, linear, devices):
         super().__init__()

@@ -19,6 +19,7 @@ def balance(costs, stages):
 
     costs: list of numbers, 0 or more, ints or floats: seconds or bytes of each layer, in order. Up to 40 of them.
     stages: int, from 1 to len(costs).
-    Returns a list of `stages` ints, each 1 or more, that sum to len(costs). Of several best answers any will do.
+    Returns a list or tuple of `stages` ints, Python's or numpy's, each 1 or more, that sum to len(costs). Of several
+    best answers any will do. 40 layers and 8 stages may take 3 seconds of computing.
     """
     raise NotImplementedError("e03_balance: return the numbers of layers of each stage, such that the dearest stage is as cheap as possible")

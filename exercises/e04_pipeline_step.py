@@ -7,8 +7,9 @@ Afterwards each parameter's .grad is what one backward of the whole batch's loss
 Autograd sees one stage at a time. An F starts from a tensor of its own, so that its B can be run later, alone: from the
 gradient of what the F returned to the gradient of what it was given. You carry both over the cut.
 
-There is one Python process, so you decide whose turn it is. GPUs work on while Python goes on: the order of calls is
-what counts, as long as nothing makes Python wait for a result.
+There is one Python process, with one thread, so you decide whose turn it is. GPUs work on while Python goes on, each
+through what it was given, in that order: the order of calls is what counts, that of copies too, as long as nothing
+makes Python wait for a result. On the check's virtual GPUs 4 stages may take about twice as long as they need.
 
 Check it with `mpcourse check e04_pipeline_step`. Stuck? `mpcourse hint e04_pipeline_step`.
 """
@@ -22,6 +23,9 @@ if __name__ == "__main__":  # up here, so that whatever stands below runs under 
 def pipeline_step(stages, devices, schedule, x, target, loss):
     """Forward and backward of one batch; gradients are added to the parameters' .grad, and nothing else changes.
 
+    So parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once: its
+    B starts from what it has kept, and does not run it again. One tensor of each micro-batch crosses each cut forward,
+    and one backward, from GPU to GPU.
     What a stage keeps of a micro-batch for its B is let go with that B: so 1F1B holds less than GPipe.
 
     stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has

@@ -20,7 +20,7 @@ def training_bytes(widths, batch, optimizer):
 
     widths: list of ints, the number of units of each layer, input first; at least two of them.
     batch: int, examples in the batch. optimizer: "sgd", "momentum" (SGD with momentum) or "adam".
-    Returns a dict of ints:
+    Returns a dict of ints, Python's or numpy's:
         "parameters"   weights and biases
         "gradients"    what backward leaves in .grad
         "optimizer"    what the optimizer keeps from one step to the next (Adam also counts its steps: one

@@ -16,7 +16,8 @@ A `torch.autograd.Function` is an operation with a backward of your own:
 
     y = Double.apply(x)
 
-Inside of forward and backward autograd is off: `.to` there moves numbers, and no more.
+Inside of forward and backward autograd is off: `.to` there moves numbers, and no more. Outside of them it is torch's
+own copy, with torch's own backward, and not yours.
 The check runs on virtual GPUs. Check it with `mpcourse check e02_copy`. Stuck? `mpcourse hint e02_copy`.
 """
 
@@ -47,6 +48,8 @@ def copy(x, device):
     """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there.
 
     x: a tensor on any device, of any shape and dtype. device: a torch.device, or its name: "vgpu:1".
+    Forward makes one copy, backward one, each straight from device to device. Numbers and dtype stay as they are, those
+    of gradients too. x stays where it is.
     """
     # solution: return x itself if it is on device already, else Copy.apply(...)
     device = torch.device(device)

@@ -3,7 +3,9 @@
 `split(model, [2, 3], ["vgpu:0", "vgpu:1"])` puts the first two layers of an nn.Sequential on vgpu:0 and the next three
 on vgpu:1, and returns a module that does what `model` did: its input is on the first device, its output on the last.
 
-Layers are moved, not copied: `split` trains the very parameters that `model` had. A tensor crosses each cut once.
+Layers are moved, not copied: the result has the very parameters that `model` had. Their requires_grad and the layers'
+mode, training or not, stay as they are. What is in `model` itself afterwards does not count. A layer may have layers
+inside: it is one layer, and stays whole. A tensor crosses each cut once.
 
 `copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e03_split_model`; `mpcourse hint e03_split_model`.
 """

@@ -23,7 +23,8 @@ def gpipe(stages, microbatches):
     """Each stage's list. The idle share of the time is (p - 1) / (m + p - 1), for p stages and m micro-batches.
 
     stages, microbatches: ints, 1 or more.
-    Returns a list of `stages` lists of tuples ("F", k) and ("B", k), k from 0 to microbatches - 1.
+    Returns a list or tuple of `stages` lists of tuples ("F", k) and ("B", k), k from 0 to microbatches - 1. In which
+    order micro-batches come is up to you, forward and backward, as long as no stage waits longer than that share.
     """
     # solution: return for each stage its list: all forwards, then all backwards
     forwards = [("F", k) for k in range(microbatches)]

@@ -13,8 +13,9 @@ from typing import Any
 from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import note_exit
+from mpcourse.check.fair import Fair
 from mpcourse.check.logbook import Logbook
-from mpcourse.check.rank import Job, Report, told
+from mpcourse.check.rank import Job, Report, taken_key, told
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,14 @@ def run(job: Job) -> Report:
         comm.logbook.write("running", 0)
 
     try:
-        load = functools.partial(Answer.load, Path(job.file), returned)
+        fair = Fair(Path(job.file), job.name, job.holds)
+        load = functools.partial(Answer.load, Path(job.file), returned, fair=fair)
         answer = _among_virtual_ranks(load) if virtually else load()
         if absent := answer.missing(job.functions):
             return Report("missing", 0, message=absent)
         comm.logbook.write("running", 0)
         (virtually or cases.check)(answer, comm)
+        fair.judge()
         report = Report("passed", 0)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         report = told(error, answer, job.file, 0, 1)
@@ -72,13 +75,13 @@ def main() -> None:
     # The last resort, should whoever watches not end this process. Works in C, without Python's lock.
     faulthandler.dump_traceback_later(max(2.0, 3 * job.seconds + 10), exit=True, file=open(os.devnull, "w"))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a kill is kept
-    leave = os._exit
+    leave, key = os._exit, taken_key(Path(job.folder), 0)
     report = run(job)
     try:
         sys.stdout.flush()
     except ValueError:
         pass  # the learner's code has closed it
-    report.write(Path(job.folder), 0)
+    report.write(Path(job.folder), 0, key)
     leave(0)
 
 

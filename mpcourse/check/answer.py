@@ -12,6 +12,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from mpcourse.check import kept
+from mpcourse.check.fair import Fair
 from mpcourse.check.source import read_source
 from mpcourse.check.wrong import Wrong, short, to_numpy
 
@@ -29,6 +30,7 @@ class Answer:
     limit: seconds that this process may compute, counted from `since` on its clock, time.process_time(); None: as long
     as it likes.
 
+    fair: what sees to it that the answer is the learner's own; None: nobody does.
     loaded: what could keep something from one call to the next, as it was when the file was loaded (see kept.py).
 
     returned: called after each call, on every rank; it waits until all ranks have come back. So a result is judged
@@ -43,10 +45,15 @@ class Answer:
         self.limit: float | None = None
         self.since = 0.0
         self.loaded: dict[str, str] = {}
+        self.fair: Fair | None = None
 
     @classmethod
     def load(
-        cls, path: Path, returned: Callable[[], None] = lambda: None, modules: ModuleType | None = None
+        cls,
+        path: Path,
+        returned: Callable[[], None] = lambda: None,
+        modules: ModuleType | None = None,
+        fair: Fair | None = None,
     ) -> "Answer":
         """Import the file at `path` under a name of its own. Whatever its code raises passes through.
 
@@ -62,7 +69,9 @@ class Answer:
         # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
         exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
         answer = cls(path, module, returned)
-        answer.loaded = kept.state(module)
+        answer.loaded, answer.fair = kept.state(module), fair
+        if fair is not None:
+            fair.judge()
         return answer
 
     def missing(self, names: list[str]) -> str | None:
@@ -100,8 +109,12 @@ class Answer:
         guarded = [(i, a) for i, a in enumerate(args) if _comparable(a) and not any(a is c for c in changes)]
         before = {i: copy.deepcopy(a) for i, a in guarded}
         changed_at: dict[int, int] = {}
-        with self._traced(name, guarded, before, changed_at):
-            result = function(*args)
+        try:
+            with self._traced(name, guarded, before, changed_at):
+                result = function(*args)
+        finally:
+            if self.fair is not None:
+                self.fair.judge()
         self.result = name, result
         self.returned()
         for i, argument in guarded:
@@ -140,8 +153,13 @@ class Answer:
                 self.line = frame.f_lineno  # the outermost frame returns last
             return local
 
+        called = self.fair.called if self.fair is not None else lambda frame: None
+
         def outer(frame: FrameType, event: str, arg: Any) -> Any:
-            return local if frame.f_code.co_filename == path else None
+            if frame.f_code.co_filename == path:
+                return local
+            called(frame)
+            return None
 
         previous = sys.gettrace()
         sys.settrace(outer)

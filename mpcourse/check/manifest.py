@@ -3,7 +3,7 @@
 import difflib
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpcourse.errors import UserError
@@ -25,6 +25,7 @@ class Exercise:
 
     seconds: time limit of one run. check: the module with `check(answer, comm)`. hints: a ladder, vague to plain.
     virtual: whether that begins on virtual ranks, of which one real rank is enough.
+    holds: where mpcourse has what the answer is to write: packages, modules, or functions as "module:function".
     short: what is enough to type: `e00` of `e00_hello`; the name itself where another exercise has that number too.
     """
 
@@ -39,6 +40,7 @@ class Exercise:
     sizes: list[int]
     seconds: float = 8.0
     virtual: bool = False
+    holds: list[str] = field(default_factory=list)
     short: str = ""
 
 

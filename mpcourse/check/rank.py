@@ -6,6 +6,7 @@ checks itself. Ranks report through files in a folder, not through MPI: that wor
 
 import ctypes
 import faulthandler
+import hmac
 import importlib
 import json
 import os
@@ -23,6 +24,7 @@ from typing import Any
 from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
+from mpcourse.check.fair import Fair
 from mpcourse.check.logbook import Logbook
 from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
@@ -32,7 +34,8 @@ from mpcourse.forkserver import LAUNCHED
 class Job:
     """What a rank is to check. file: the learner's; module: holds `check(answer, comm)`; seconds: the time limit.
 
-    virtually: whether the module's `check_virtually(answer, comm)`, if it has one, comes before that, on rank 0.
+    virtually: whether the module's `check_virtually(answer, comm)`, if it has one, comes before that, on rank 0. holds:
+    what of the library the answer is to write itself.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Job:
     folder: str
     seconds: float
     virtually: bool = True
+    holds: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -66,11 +70,41 @@ class Report:
     everywhere: bool = False
     printed: list[tuple[int, str]] = field(default_factory=list)
 
-    def write(self, folder: Path, number: int) -> None:
-        """Put the report where the reader sees it whole or not at all."""
+    def write(self, folder: Path, number: int, key: str = "") -> None:
+        """Put the report where the reader sees it whole or not at all, signed with `key`."""
         part = folder / f"rank{number}.part"
-        part.write_text(json.dumps(asdict(self)))
+        text = json.dumps(asdict(self))
+        part.write_text(f"{signature(text, key)}\n{text}")
         part.replace(folder / f"rank{number}.json")
+
+    @classmethod
+    def read(cls, path: Path, key: str = "") -> "Report":
+        """The report in a file. One that was not signed with `key` tells that the answer's code wrote it."""
+        signed, _, text = path.read_text(errors="replace").partition("\n")
+        try:
+            if hmac.compare_digest(signed.encode(), signature(text, key).encode()):
+                return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            pass
+        number = int(path.stem.removeprefix("rank"))
+        why = "Leave the check's own files alone, and let the function return: the check looks at what it returns."
+        return cls("wrong", number, None, "the result to be the check's", f"{path.name} was written by the answer", why)
+
+
+def signature(text: str, key: str) -> str:
+    """What only who knows `key` can write below `text`."""
+    return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()
+
+
+def taken_key(folder: Path, number: int) -> str:
+    """The key that whoever watches left for rank `number`, which is gone now: before an answer is loaded."""
+    path = folder / f"rank{number}.key"
+    try:
+        key = path.read_text()
+        path.unlink()
+    except OSError:
+        return ""  # an exercise that checks itself
+    return key
 
 
 def run(job: Job, world: Any) -> Report:
@@ -98,14 +132,16 @@ def run(job: Job, world: Any) -> Report:
         world.Barrier()
         logbook.write("running", logbook.rank)
 
+    fair = Fair(Path(job.file), job.name, job.holds)
     try:
-        answer = Answer.load(Path(job.file), returned)
+        answer = Answer.load(Path(job.file), returned, fair=fair)
         if absent := answer.missing(job.functions):
             return Report("missing", number, message=absent)
         logbook.write("running", number)
         if job.virtually and hasattr(cases, "check_virtually"):
             _first(comm, lambda: cases.check_virtually(answer, comm))
         cases.check(answer, comm)
+        fair.judge()
         report = Report("passed", number)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         report = told(error, answer, job.file, logbook.rank, size)
@@ -220,10 +256,11 @@ def main() -> None:
     (folder / f"rank{number}.launched").write_text(os.environ.get(LAUNCHED, str(os.getpid())))
     redirect(sys.stdout, folder / f"rank{number}.out")
     redirect(sys.stderr, folder / f"rank{number}.out")
-    leave = os._exit  # before the learner's code is loaded
+    leave, key = os._exit, taken_key(folder, number)  # before the learner's code is loaded
+    world.Barrier()  # so have all ranks
     report = run(job, world)
     sys.stdout.flush()
-    report.write(folder, number)
+    report.write(folder, number, key)
     if report.kind != "passed":
         # Whoever watches ends this rank. If it left sooner, the launcher would kill ranks that have yet to report.
         time.sleep(2)

@@ -100,13 +100,16 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)
-        job = Job(exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds)
+        key = _leave_key(folder, 1)
+        job = Job(
+            exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, holds=exercise.holds
+        )
         arguments = ["-P", CALL, "mpcourse.check.alone:main", json.dumps(asdict(job))]
         environment = {**rank_environment(), MARK: mark}
         with (folder / "rank0.out").open("wb") as output:
             process = starter.start(arguments, environment, file.parent, output.fileno())
         try:
-            watch = Watch(folder, 1, str(file), exercise.seconds)
+            watch = Watch(folder, 1, str(file), exercise.seconds, key)
             while not (ending := watch.look(process.poll(POLL) is None)):
                 pass
             if ending.kind == "died" and (status := process.poll(1.0)) is not None:
@@ -125,7 +128,10 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)
-        job = Job(exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, virtually=False)
+        key = _leave_key(folder, size)
+        job = Job(
+            exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, False, exercise.holds
+        )
         # -P: a file of the learner's called random.py must not stand in for Python's.
         command = starter.command("-P", CALL, "mpcourse.check.rank:main", json.dumps(asdict(job)))
         with (folder / "mpirun.out").open("wb") as output:
@@ -140,7 +146,7 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
                 start_new_session=True,
             )
             try:
-                ending = _watch(launcher, Watch(folder, size, str(file), exercise.seconds))
+                ending = _watch(launcher, Watch(folder, size, str(file), exercise.seconds, key))
                 passed = ending.kind == "reported" and all(r.kind == "passed" for r in ending.reports.values())
                 if passed or ending.kind == "died":  # let MPI finalize in peace, or the launcher say who it was
                     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -152,6 +158,14 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
                 tidy(since)
         _check_start(folder, size, ending)
         return judge(exercise.name, exercise.functions, file, ending, folder)
+
+
+def _leave_key(folder: Path, size: int) -> str:
+    """A key for each rank, which takes it before it loads the answer."""
+    key = uuid.uuid4().hex
+    for number in range(size):
+        (folder / f"rank{number}.key").write_text(key)
+    return key
 
 
 def _watch(launcher: subprocess.Popen, watch: Watch) -> Ending:

@@ -113,7 +113,7 @@ def on_each(
         rank = comm.rank
         try:
             pages.mine.rank = rank  # of this thread
-            own = answers[rank] = Answer.load(answer.path, modules=pages.modules)
+            own = answers[rank] = Answer.load(answer.path, modules=pages.modules, fair=answer.fair)
             own.limit, own.since = LIMIT, began
             return program(own, comm)
         except BaseException as error:

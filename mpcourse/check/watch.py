@@ -1,6 +1,5 @@
 """Watch ranks from outside: have they finished, failed, blocked one another, or gone round in circles?"""
 
-import json
 import os
 import time
 from dataclasses import dataclass, field
@@ -39,11 +38,13 @@ class Ending:
 
 
 class Watch:
-    """Reads the ranks' files in `folder`. Call `look` every few milliseconds until it answers."""
+    """Reads the ranks' files in `folder`, where reports are signed with `key`. Call `look` every few milliseconds until
+    it answers.
+    """
 
-    def __init__(self, folder: Path, size: int, file: str, seconds: float) -> None:
+    def __init__(self, folder: Path, size: int, file: str, seconds: float, key: str = "") -> None:
         self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
-        self.start = time.monotonic()
+        self.key, self.start = key, time.monotonic()
         self.begun: Had | None = None  # since the last rank began
         self.still = Had()  # since a rank last got on
         self.seen: dict[int, int] = {}
@@ -102,7 +103,7 @@ class Watch:
         for i in range(self.size):
             path = self.folder / f"rank{i}.json"
             if i not in self.reports and path.exists():
-                self.reports[i] = Report(**json.loads(path.read_text()))
+                self.reports[i] = Report.read(path, self.key)
 
     def _printed(self, number: int) -> int:
         try:

@@ -1,0 +1,32 @@
+"""Whether an answer is the learner's own: nothing that checks rely on is replaced, nothing asked for borrowed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from mpcourse.check import borrowed, intact
+from mpcourse.check.wrong import Wrong
+
+
+class Fair:
+    """Made before an answer is loaded: it remembers what the checks rely on as it is now.
+
+    holds: of the library what the answer is to write itself, as the manifest has it.
+    """
+
+    def __init__(self, path: Path, exercise: str, holds: Sequence[str]) -> None:
+        self._replaced = intact.guard()
+        self._borrowed = borrowed.Borrowed.of(path, exercise, holds)
+        borrowed.watch(self._borrowed)
+
+    def called(self, frame: FrameType) -> None:
+        """A function is called while the answer runs. Raises Wrong if it does what is asked of the answer."""
+        self._borrowed.taken(frame)
+
+    def judge(self) -> None:
+        """Raise Wrong if the answer has replaced or borrowed something; what was replaced is put back."""
+        if name := self._replaced():
+            why = "The checks, and all other code, compute with it. Give what you define a name of its own."
+            raise Wrong(f"{name} to be left as it is", "it was replaced by something else", why)
+        if self._borrowed.found is not None:
+            raise self._borrowed.found
