@@ -23,9 +23,9 @@ if __name__ == "__main__":  # up here, so that whatever stands below runs under 
 def pipeline_step(stages, devices, schedule, x, target, loss):
     """Forward and backward of one batch; gradients are added to the parameters' .grad, and nothing else changes.
 
-    So parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once: its
-    B starts from what it has kept, and does not run it again. One tensor of each micro-batch crosses each cut forward,
-    and one backward, from GPU to GPU.
+    So parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once,
+    and its B starts from what that has kept: it does not run the stage again. One tensor of each micro-batch crosses
+    each cut forward, and one backward, from GPU to GPU.
     What a stage keeps of a micro-batch for its B is let go with that B: so 1F1B holds less than GPipe.
 
     stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has

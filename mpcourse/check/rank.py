@@ -29,6 +29,8 @@ from mpcourse.check.logbook import Logbook
 from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
 
+LOADING = "while the file was loaded"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -54,8 +56,9 @@ class Report:
 
     kind: "passed", "wrong", "raised", "exit", "stub", "missing", "left over", "between ranks" (of virtual ones; trace
     tells it, message names the kind) or "checker" (a fault of ours). line: in the learner's file, where one is known.
-    got: of an exception, the call that raised it. virtual: how many virtual ranks it was found on; 0: on real ones.
-    everywhere: whether it concerns all ranks rather than this one. printed: what virtual ranks printed, by rank.
+    got: of an exception, the call that raised it; of an exit before any call, LOADING. virtual: how many virtual ranks
+    it was found on; 0: on real ones. everywhere: whether it concerns all ranks rather than this one. printed: what
+    virtual ranks printed, by rank.
     """
 
     kind: str
@@ -124,10 +127,13 @@ def run(job: Job, world: Any) -> Report:
     note_exit(logbook, job.file)
     answer = None
 
-    def returned() -> None:
+    def running() -> None:
         if MPI.Is_finalized():  # from here on every call of MPI would abort the program
             why = "The ranks need MPI until the program ends, and mpi4py finalizes it then by itself."
             raise Wrong("MPI to be left running", "MPI.Finalize() was called", why)
+
+    def returned() -> None:
+        running()
         logbook.write("returned", logbook.rank)
         world.Barrier()
         logbook.write("running", logbook.rank)
@@ -135,6 +141,7 @@ def run(job: Job, world: Any) -> Report:
     fair = Fair(Path(job.file), job.name, job.holds)
     try:
         answer = Answer.load(Path(job.file), returned, fair=fair)
+        running()
         if absent := answer.missing(job.functions):
             return Report("missing", number, message=absent)
         logbook.write("running", number)
@@ -164,7 +171,7 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
     line = _line(error, file)
     world = ""
-    if answer is not None and answer.mentions("COMM_WORLD") and size > 1:
+    if answer is not None and answer.doing and answer.mentions("COMM_WORLD") and size > 1:
         world = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
     virtual = sys.modules.get("mpcourse.check.virtually")  # where it was not imported, nothing came from it
     if virtual is not None and isinstance(error, virtual.OnVirtualRank):
@@ -180,7 +187,7 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
         return Report("stub", rank, line, message=str(error))
     if isinstance(error, SystemExit):
         message = str(error) if isinstance(error, Aborted) else f"sys.exit({error.code!r})"
-        return Report("exit", rank, line, message=message)
+        return Report("exit", rank, line, got="" if answer is not None else LOADING, message=message)
     if line is None and answer is not None and answer.result is not None:
         # The check met it while it looked at what the answer had returned: something that no check expects.
         name, result = answer.result

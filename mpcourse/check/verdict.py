@@ -7,7 +7,7 @@ from typing import Any
 
 from mpcourse.check import hangs
 from mpcourse.check.manifest import load_course
-from mpcourse.check.rank import Report
+from mpcourse.check.rank import LOADING, Report
 from mpcourse.check.source import raises_not_implemented, shown_path, source_lines
 from mpcourse.check.stubs import stub_of
 from mpcourse.check.vanished import vanished
@@ -136,6 +136,13 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
     elif report.kind == "exit":
         verdict.kind, verdict.headline = "early exit", f"rank {report.rank} called {report.message} {where}"
         verdict.why = "The other ranks go on and wait for this one. Return from the function instead."
+        if report.got == LOADING:
+            verdict.why = (
+                "The check loads the file and then calls its functions: what ends the program ends the check, too. "
+                'Leave it out, or put it below `if __name__ == "__main__":`.'
+            )
+        elif verdict.np == 1:
+            verdict.why = "That ends the whole program, the check's as well. Return from the function instead."
     elif report.kind == "wrong":
         verdict.kind, verdict.headline = "wrong answer", f"rank {report.rank} {where}".strip()
         if report.everywhere:

@@ -369,3 +369,24 @@ def greet(comm):
     for r in range(1, comm.size):
         greetings.append(comm.recv(source=r))
     return greetings
+
+
+# %% tuple
+# thinks: A tuple is as good as a list.
+def greet(comm):
+    got = comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
+    return tuple(got) if comm.rank == 0 else None
+
+
+# %% by_allgather_numbers
+# thinks: I gather numbers, and write the text on rank 0.
+def greet(comm):
+    got = comm.gather(comm.rank, root=0)
+    if comm.rank == 0:
+        return [f"rank {r} of {comm.size}" for r in got]
+
+
+# %% reduce_lists
+# thinks: lists add up in the order of ranks.
+def greet(comm):
+    return comm.reduce([f"rank {comm.rank} of {comm.size}"], root=0)

@@ -272,3 +272,14 @@ def training_bytes(widths, batch, optimizer):
     return dict(
         parameters=parameters, gradients=parameters, optimizer=moments * parameters + counts, activations=activations
     )
+
+
+# %% numpy_integers
+# thinks: numpy counts for me.
+import numpy as np
+def training_bytes(widths, batch, optimizer):
+    w = np.array(widths)
+    p = 4 * (w[:-1] @ w[1:] + w[1:].sum())
+    a = 4 * batch * w.sum() + 8 * batch + 4
+    o = {"sgd": np.int64(0), "momentum": p, "adam": 2 * p + 8 * (len(widths) - 1)}[optimizer]
+    return {"parameters": p, "gradients": p, "optimizer": o, "activations": a}

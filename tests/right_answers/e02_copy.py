@@ -149,3 +149,21 @@ class Copy(torch.autograd.Function):
 def copy(x, device):
     device = torch.device(device)
     return x if x.device == device else Copy.apply(x, device)
+
+
+# %% one_class_recursion
+# thinks: the backward is a copy too.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Copy.apply(gradient, ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)

@@ -151,3 +151,35 @@ def balance(costs, stages):
         sizes = fill(limit)
         if sizes:
             return sizes
+
+
+# %% numpy_integers
+# thinks: numpy has its own integers.
+import numpy as np
+def balance(costs, stages):
+    n = len(costs)
+    table = {}
+    def best(i, s):
+        if (i, s) not in table:
+            if s == 1:
+                table[i, s] = sum(costs[i:]), [n - i]
+            else:
+                table[i, s] = min(((max(sum(costs[i:j]), best(j, s - 1)[0]), [j - i] + best(j, s - 1)[1]) for j in range(i + 1, n - s + 2)), key=lambda t: t[0])
+        return table[i, s]
+    return list(np.array(best(0, stages)[1]))
+
+
+# %% numpy_array
+# thinks: A tuple of what np.diff gives.
+import numpy as np
+def balance(costs, stages):
+    n = len(costs)
+    table = {}
+    def best(i, s):
+        if (i, s) not in table:
+            if s == 1:
+                table[i, s] = sum(costs[i:]), [n - i]
+            else:
+                table[i, s] = min(((max(sum(costs[i:j]), best(j, s - 1)[0]), [j - i] + best(j, s - 1)[1]) for j in range(i + 1, n - s + 2)), key=lambda t: t[0])
+        return table[i, s]
+    return tuple(np.diff([0, *np.cumsum(best(0, stages)[1])]))

@@ -161,3 +161,45 @@ def split(model, sizes, devices):
         stages.append(nn.Sequential(*layers[start : start + size]))
         start += size
     return SplitModel(stages, devices)
+
+
+# %% empties_model
+# thinks: Layers are moved, so they leave the model.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages = []
+    for size in sizes:
+        stages.append(nn.Sequential(*[model.pop(0) for _ in range(size)]))
+    return SplitModel(stages, devices)
+
+
+# %% pops_sizes
+# thinks: What has been moved need not be counted.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = list(devices)
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, layers = [], iter(model)
+    for size in list(sizes):
+        stages.append(nn.Sequential(*[next(layers) for _ in range(size)]))
+    return SplitModel(stages, devices)

@@ -735,3 +735,133 @@ def greet(comm):
 def greet(comm):
     """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
     return comm.gather(f"rank {comm.rank} of {comm.size}", root=1)
+
+
+# %% text_order
+# says: as text
+# thinks: sorted puts greetings into the order of ranks.
+def greet(comm):
+    got = comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
+    return sorted(got) if comm.rank == 0 else None
+
+
+# %% text_order_received
+# says: as text
+# thinks: I take them as they come and sort.
+def greet(comm):
+    from mpi4py import MPI
+    if comm.rank:
+        comm.send(f"rank {comm.rank} of {comm.size}", 0)
+        return None
+    got = [f"rank 0 of {comm.size}"] + [comm.recv(source=MPI.ANY_SOURCE) for _ in range(comm.size - 1)]
+    got.sort()
+    return got
+
+
+# %% barrier_then_made_up
+# says: carries nothing
+# thinks: A Barrier is communication.
+def greet(comm):
+    comm.Barrier()
+    if comm.rank == 0:
+        return [f"rank {r} of {comm.size}" for r in range(comm.size)]
+
+
+# %% bcast_then_made_up
+# says: Rank 0 made up
+# thinks: bcast lets the ranks know.
+def greet(comm):
+    comm.bcast("hello", root=0)
+    if comm.rank == 0:
+        return [f"rank {r} of {comm.size}" for r in range(comm.size)]
+
+
+# %% ibarrier_then_made_up
+# says: carries nothing
+# thinks: A Barrier is communication.
+def greet(comm):
+    comm.Ibarrier().Wait()
+    if comm.rank == 0:
+        return [f"rank {r} of {comm.size}" for r in range(comm.size)]
+
+
+# %% list_grows_default
+# says: Greetings of an earlier call
+# thinks: A default argument is made anew in each call.
+def greet(comm, found=[]):
+    got = comm.gather(f"rank {comm.rank} of {comm.size}", root=0)
+    if comm.rank == 0:
+        found.extend(got)
+        return found
+
+
+# %% gathers_none_then_made_up
+# says: made up
+# thinks: gather is what is asked.
+def greet(comm):
+    comm.gather(None, root=0)
+    if comm.rank == 0:
+        return [f"rank {r} of {comm.size}" for r in range(comm.size)]
+
+
+# %% sends_ping_then_made_up
+# says: made up
+# thinks: a ping is enough
+def greet(comm):
+    if comm.rank:
+        comm.send("ping", 0)
+        return None
+    for r in range(1, comm.size):
+        comm.recv(source=r)
+    return [f"rank {r} of {comm.size}" for r in range(comm.size)]
+
+
+# %% forges_both_ranks
+# says: was written by the answer
+# thinks: The check believes what stands in its files.
+import glob, json, os
+def greet(comm):
+    here = os.path.dirname(os.readlink("/proc/self/fd/1"))
+    for r in range(comm.size):
+        open(here + f"/rank{r}.json", "w").write(json.dumps(dict(kind="passed", rank=r)))
+    os._exit(0)
+
+
+# %% sys_exit_in_main_code
+# says: what ends the program ends the check, too
+# thinks: A program ends with sys.exit().
+import sys
+def greet(comm):
+    return comm.gather(f"rank {comm.rank} of {comm.size}")
+sys.exit()
+
+
+# %% finalizes
+# says: mpi4py finalizes
+# thinks: What was begun has to be ended.
+def greet(comm):
+    from mpi4py import MPI
+    got = comm.gather(f"rank {comm.rank} of {comm.size}")
+    MPI.Finalize()
+    return got
+
+
+# %% main_at_top_level
+# says: MPI.Finalize() was called
+# thinks: My file is a program, which runs to its end.
+def greet(comm):
+    return comm.gather(f"rank {comm.rank} of {comm.size}")
+from mpi4py import MPI
+print(greet(MPI.COMM_WORLD))
+MPI.Finalize()
+
+
+# %% exit_after_send
+# says: sys.exit(None)
+# thinks: the others are done
+import sys
+def greet(comm):
+    got = comm.gather(f"rank {comm.rank} of {comm.size}")
+    if comm.rank:
+        sys.exit()
+    return got

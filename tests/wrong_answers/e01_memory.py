@@ -1520,3 +1520,64 @@ def training_bytes(widths, batch, optimizer):
     saved = 4 * batch * sum(widths[:-1])
     loss = 4 * batch * widths[-1] + 8 * batch + 4
     return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% last_bias_missing
+# says: last layer's bias
+# thinks: The last layer has no bias.
+def training_bytes(widths, batch, optimizer):
+    layers = list(zip(widths, widths[1:]))
+    p = 4 * (sum(n * m + m for n, m in layers) - widths[-1])
+    a = 4 * batch * (sum(widths[:-1]) + widths[-1]) + 8 * batch + 4
+    o = {"sgd": 0, "momentum": p, "adam": 2 * p + 8 * len(layers) - 4}[optimizer]
+    return {"parameters": p, "gradients": p, "optimizer": o, "activations": a}
+
+
+# %% first_bias_missing
+# says: first layer's bias
+# thinks: The first layer has no bias.
+def training_bytes(widths, batch, optimizer):
+    layers = list(zip(widths, widths[1:]))
+    p = 4 * (sum(n * m + m for n, m in layers) - widths[1])
+    a = 4 * batch * (sum(widths[:-1]) + widths[-1]) + 8 * batch + 4
+    o = {"sgd": 0, "momentum": p, "adam": 2 * p + 8 * len(layers) - 4}[optimizer]
+    return {"parameters": p, "gradients": p, "optimizer": o, "activations": a}
+
+
+# %% state_kept
+# says: keeps what earlier calls left
+# thinks: What a network needs depends on its widths.
+_known = {}
+def training_bytes(widths, batch, optimizer):
+    key = tuple(widths)
+    if key not in _known:
+        layers = list(zip(widths, widths[1:]))
+        p = 4 * (sum(n * m + m for n, m in layers))
+        a = 4 * batch * (sum(widths[:-1]) + widths[-1]) + 8 * batch + 4
+        o = {"sgd": 0, "momentum": p, "adam": 2 * p + 8 * len(layers)}[optimizer]
+        _known[key] = {"parameters": p, "gradients": p, "optimizer": o, "activations": a}
+    return _known[key]
+
+
+# %% totals_kept
+# says: keeps what earlier calls left
+# thinks: One dict serves all calls.
+result = {"parameters": 0, "gradients": 0, "optimizer": 0, "activations": 0}
+def training_bytes(widths, batch, optimizer):
+    layers = list(zip(widths, widths[1:]))
+    p = 4 * (sum(n * m + m for n, m in layers))
+    result["parameters"] += p
+    result["gradients"] += p
+    result["activations"] += 4 * batch * (sum(widths[:-1]) + widths[-1]) + 8 * batch + 4
+    result["optimizer"] += {"sgd": 0, "momentum": p, "adam": 2 * p + 8 * len(layers)}[optimizer]
+    return result
+
+
+# %% library_memory
+# says: it runs measured of mpcourse.check.cases.e01_memory
+# thinks: The library has what is asked already.
+from mpcourse.memory import *
+import mpcourse.memory
+def training_bytes(widths, batch, optimizer):
+    from mpcourse.check.cases.e01_memory import measured
+    return measured(tuple(widths), batch, optimizer).as_dict()

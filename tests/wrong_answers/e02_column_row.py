@@ -920,3 +920,260 @@ class RowParallelLinear(nn.Module):
         for part, x in zip(self.parts[1:], xs[1:]):
             total = total + copy(part(x), self.devices[0])
         return total
+
+
+# %% first_bias_on_all
+# says: first share of the bias
+# thinks: every column part gets the first bias share.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, biases[0]) for d, w in zip(devices, weights))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% bias_only_on_first_part
+# says: bias
+# thinks: as for rows, the bias once.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, [biases[0]] + [None] * 9))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% weight_not_cut
+# says: not cut
+# thinks: linear_on does the cutting.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        self.parts = nn.ModuleList(linear_on(d, linear.weight, linear.bias) for d in devices)
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        self.parts = nn.ModuleList(linear_on(d, linear.weight, linear.bias) for d in devices)
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% gathered_and_scattered
+# says: put together
+# thinks: The whole result, and then the shares of it again.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        self.share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(self.share, dim=0), linear.bias.split(self.share)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, x):
+        import torch
+        ys = [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+        y = torch.cat([copy(y, self.devices[0]) for y in ys], dim=1)
+        return [copy(s, d) for s, d in zip(y.split(self.share, dim=1), self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% parts_frozen
+# says: requires_grad
+# thinks: The parts are copies, so they are detached.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, b).requires_grad_(False) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% x_copied_once_for_all
+# says: on its own memory only
+# thinks: copy x once to the last device, use it everywhere.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, x):
+        x = copy(x, self.devices[-1])
+        return [part(x) for part in self.parts]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% outputs_list_grows
+# says: keeps
+# thinks: self.outputs collects the results.
+class ColumnParallelLinear(nn.Module):
+    outputs = []
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, x):
+        for part, device in zip(self.parts, self.devices):
+            self.outputs.append(part(copy(x, device)))
+        return self.outputs
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% instance_list_grows
+# says: The first call of this very object was right
+# thinks: self.outputs collects the results of one forward.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        self.outputs = []
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, x):
+        for part, device in zip(self.parts, self.devices):
+            self.outputs.append(part(copy(x, device)))
+        return self.outputs
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% shares_reversed
+# says: Part i has the i-th share, in order
+# thinks: the first device gets the last share.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        weights, biases = linear.weight.split(share, dim=0)[::-1], linear.bias.split(share)[::-1]
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        weights = linear.weight.split(share, dim=1)[::-1]
+        biases = [linear.bias] + [None] * (len(devices) - 1)
+        self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))

@@ -462,3 +462,409 @@ def balance(costs, stages):
         return min(options)
 
     return best(0, stages)[1]
+
+
+# %% all_combinations
+# says: 15 million ways
+# thinks: All ways to cut can be tried.
+from itertools import combinations
+def balance(costs, stages):
+    n = len(costs)
+    best = None
+    for cuts in combinations(range(1, n), stages - 1):
+        sizes = [b - a for a, b in zip((0, *cuts), (*cuts, n))]
+        worst = max(sum(costs[a:b]) for a, b in zip((0, *cuts), (*cuts, n)))
+        if best is None or worst < best[0]:
+            best = worst, sizes
+    return best[1]
+
+
+# %% recursion
+# says: Remember their answers
+# thinks: The best cut of the rest is the same question, asked again.
+def balance(costs, stages):
+    def best(i, s):
+        if s == 1:
+            return sum(costs[i:]), [len(costs) - i]
+        found = None
+        for j in range(i + 1, len(costs) - s + 2):
+            rest, sizes = best(j, s - 1)
+            worst = max(sum(costs[i:j]), rest)
+            if found is None or worst < found[0]:
+                found = worst, [j - i] + sizes
+        return found
+    return best(0, stages)[1]
+
+
+# %% all_compositions_list
+# says: 15 million ways
+# thinks: a list of all ways, then min
+from itertools import combinations
+def balance(costs, stages):
+    n = len(costs)
+    ways = [[b - a for a, b in zip((0, *cuts), (*cuts, n))] for cuts in combinations(range(1, n), stages - 1)]
+    def worst(sizes):
+        at, most = 0, 0
+        for s in sizes:
+            most = max(most, sum(costs[at:at + s]))
+            at += s
+        return most
+    return min(ways, key=worst)
+
+
+# %% wrong_objective_least_range
+# says: the difference between the largest and the smallest stage
+# thinks: the smallest difference between largest and smallest stage
+from itertools import combinations
+from functools import cache
+def balance(costs, stages):
+    n = len(costs)
+    best = None
+    if n > 20:
+        return [n // stages] * (stages - 1) + [n - n // stages * (stages - 1)]
+    for cuts in combinations(range(1, n), stages - 1):
+        edges = (0, *cuts, n)
+        sums = [sum(costs[a:b]) for a, b in zip(edges, edges[1:])]
+        value = max(sums) - min(sums)
+        if best is None or value < best[0]:
+            best = value, [b - a for a, b in zip(edges, edges[1:])]
+    return best[1]
+
+
+# %% wrong_objective_max_smallest
+# says: the smallest stage as large as possible
+# thinks: make the smallest stage as large as possible
+from functools import cache
+def balance(costs, stages):
+    n = len(costs)
+    @cache
+    def best(i, s):
+        if s == 1:
+            return sum(costs[i:]), [n - i]
+        return max(((min(sum(costs[i:j]), best(j, s - 1)[0]), [j - i] + best(j, s - 1)[1]) for j in range(i + 1, n - s + 2)), key=lambda t: t[0])
+    return best(0, stages)[1]
+
+
+# %% wrong_objective_sum_of_maxima
+# says: the least spread around the average
+# thinks: sum instead of max in the recursion
+from functools import cache
+def balance(costs, stages):
+    n = len(costs)
+    avg = sum(costs) / stages
+    @cache
+    def best(i, s):
+        if s == 1:
+            return abs(sum(costs[i:]) - avg), [n - i]
+        return min(((abs(sum(costs[i:j]) - avg) + best(j, s - 1)[0], [j - i] + best(j, s - 1)[1]) for j in range(i + 1, n - s + 2)), key=lambda t: t[0])
+    return best(0, stages)[1]
+
+
+# %% halves_again_and_again
+# says: earlier cuts stay
+# thinks: cut each in half, again and again
+def balance(costs, stages):
+    def halve(part, s):
+        if s == 1:
+            return [len(part)]
+        a = s // 2
+        b = s - a
+        best = min(range(a, len(part) - b + 1), key=lambda j: abs(sum(part[:j]) / a - sum(part[j:]) / b))
+        return halve(part[:best], a) + halve(part[best:], b)
+    return halve(costs, stages)
+
+
+# %% halves_by_max
+# says: earlier cuts stay
+# thinks: cut each in half by the larger half, again and again
+def balance(costs, stages):
+    def halve(part, s):
+        if s == 1:
+            return [len(part)]
+        a = s // 2
+        b = s - a
+        best = min(range(a, len(part) - b + 1), key=lambda j: max(sum(part[:j]), sum(part[j:])))
+        return halve(part[:best], a) + halve(part[best:], b)
+    return halve(costs, stages)
+
+
+# %% sizes_list_grows
+# says: keeps
+# thinks: the sizes are kept in a global list
+sizes = []
+from mpcourse.virtual import specs
+def balance(costs, stages):
+    n = len(costs)
+    table = {}
+    def best(i, s):
+        if (i, s) not in table:
+            if s == 1:
+                table[i, s] = sum(costs[i:]), [n - i]
+            else:
+                table[i, s] = min(((max(sum(costs[i:j]), best(j, s - 1)[0]), [j - i] + best(j, s - 1)[1]) for j in range(i + 1, n - s + 2)), key=lambda t: t[0])
+        return table[i, s]
+    sizes.extend(best(0, stages)[1])
+    return sizes
+
+
+# %% cache_over_calls
+# says: keeps
+# thinks: a memory outside the function
+table = {}
+def balance(costs, stages):
+    n = len(costs)
+    def best(i, s):
+        if (i, s) not in table:
+            if s == 1:
+                table[i, s] = sum(costs[i:]), [n - i]
+            else:
+                table[i, s] = min(((max(sum(costs[i:j]), best(j, s - 1)[0]), [j - i] + best(j, s - 1)[1]) for j in range(i + 1, n - s + 2)), key=lambda t: t[0])
+        return table[i, s]
+    return best(0, stages)[1]
+
+
+# %% imports_the_library
+# says: mpcourse.split
+# thinks: The library has what is asked already.
+def balance(costs, stages):
+    from mpcourse.split import balance as b
+    return b(costs, stages)
+
+
+# %% imports_module_attribute
+# says: balance
+# thinks: The library has what is asked already.
+import mpcourse.split as s
+def balance(costs, stages):
+    return s.balance(costs, stages)
+
+
+# %% importlib_library
+# says: balance
+# thinks: The library has what is asked already.
+import importlib
+def balance(costs, stages):
+    return importlib.import_module("mpcourse." + "split").balance(costs, stages)
+
+
+# %% bare_name_is_the_library
+# says: balance
+# thinks: The library has what is asked already.
+from mpcourse.split import balance
+
+
+# %% takes_all_cuts
+# says: 15 million ways
+# thinks: all_cuts is offered too
+from mpcourse.split import all_cuts
+def balance(costs, stages):
+    def worst(sizes):
+        at, most = 0, 0
+        for s in sizes:
+            most = max(most, sum(costs[at:at + s]))
+            at += s
+        return most
+    return min(all_cuts(len(costs), stages), key=worst)
+
+
+# %% replaces_case_in_modules
+# says: replac
+# thinks: Without its check the exercise passes.
+import sys
+sys.modules["mpcourse.check.cases.e03_balance"].check = lambda answer, comm: None
+def balance(costs, stages):
+    return [1] * stages
+
+
+# %% replaces_case_one
+# says: replac
+# thinks: Without its check the exercise passes.
+import sys
+def balance(costs, stages):
+    m = sys.modules["mpcourse.check.cases.e03_balance"]
+    m._one = lambda *a: None
+    return [1] * (stages - 1) + [len(costs) - stages + 1]
+
+
+# %% reads_want_from_frame
+# says: sys._getframe, which looks at the program that called it
+# thinks: What is expected stands in some variable of the program that calls me.
+import sys
+def balance(costs, stages):
+    f = sys._getframe()
+    while f:
+        if "FIXED" in f.f_globals:
+            return f.f_globals["balance"](costs, stages)
+        f = f.f_back
+
+
+# %% reads_frame_by_traceback
+# says: tb_frame, which looks at the program that called it
+# thinks: What is expected stands in some variable of the program that calls me.
+def balance(costs, stages):
+    try:
+        raise ValueError
+    except ValueError as e:
+        f = e.__traceback__.tb_frame
+    while f:
+        if "FIXED" in f.f_globals:
+            return f.f_globals["balance"](costs, stages)
+        f = f.f_back
+
+
+# %% reads_frame_by_inspect
+# says: which looks at the program that called it
+# thinks: What is expected stands in some variable of the program that calls me.
+import inspect
+def balance(costs, stages):
+    for info in inspect.stack():
+        if "FIXED" in info.frame.f_globals:
+            return info.frame.f_globals["balance"](costs, stages)
+
+
+# %% reads_frame_by_generator
+# says: gi_frame, which looks at the program that called it
+# thinks: What is expected stands in some variable of the program that calls me.
+def balance(costs, stages):
+    def g():
+        yield 1
+    it = g()
+    def h():
+        return it.gi_frame
+    f = None
+    def gen():
+        nonlocal f
+        f = me.gi_frame.f_back
+        while f:
+            if "FIXED" in f.f_globals:
+                yield f.f_globals["balance"](costs, stages)
+                return
+            f = f.f_back
+    me = gen()
+    return next(me)
+
+
+# %% gc_objects
+# says: which looks at the program that called it
+# thinks: What is expected stands in some variable of the program that calls me.
+import gc
+def balance(costs, stages):
+    for o in gc.get_objects():
+        if isinstance(o, dict) and "FIXED" in o and "RULES" in o:
+            return o["balance"](costs, stages)
+
+
+# %% runs_solution
+# says: solutions
+# thinks: The solution lies in the same clone.
+import runpy
+from mpcourse.check.manifest import load_course
+space = runpy.run_path(str(load_course().root / "solutions" / "e03_balance.py"))
+def balance(costs, stages):
+    return space["balance"](costs, stages)
+
+
+# %% execs_solution
+# says: solutions
+# thinks: The solution lies in the same clone.
+import mpcourse, os
+text = open(os.path.join(os.path.dirname(mpcourse.__file__), "..", "solutions", "e03_balance.py")).read()
+exec(text.split("check_this_file(__file__)")[1])
+
+
+# %% subprocess_solution
+# says: solutions
+# thinks: The solution lies in the same clone.
+import subprocess, sys, os, mpcourse, json
+path = os.path.join(os.path.dirname(mpcourse.__file__), "..", "solutions")
+def balance(costs, stages):
+    code = f"import sys; sys.path.insert(0, {path!r}); import e03_balance as e; print(e.balance({costs!r}, {stages}))"
+    return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+
+
+# %% forges_report
+# says: was written by the answer
+# thinks: The check believes what stands in its files.
+import glob, json, os, sys
+def balance(costs, stages):
+    here = os.path.dirname(os.readlink("/proc/self/fd/1"))
+    report = dict(kind="passed", rank=0)
+    open(here + "/rank0.json", "w").write(json.dumps(report))
+    os._exit(0)
+
+
+# %% forges_report_at_import
+# says: was written by the answer
+# thinks: The check believes what stands in its files.
+import glob, json, os, sys
+if True:
+    here = os.path.dirname(os.readlink("/proc/self/fd/1"))
+    report = dict(kind="passed", rank=0)
+    open(here + "/rank0.json", "w").write(json.dumps(report))
+    os._exit(0)
+
+def balance(costs, stages):
+    return 1
+
+
+# %% forges_report_via_kill
+# says: was written by the answer
+# thinks: The check believes what stands in its files.
+import glob, json, os, sys
+def balance(costs, stages):
+    here = os.path.dirname(os.readlink("/proc/self/fd/1"))
+    report = dict(kind="passed", rank=0)
+    open(here + "/rank0.json", "w").write(json.dumps(report))
+    os.kill(os.getpid(), 9)
+
+
+# %% writes_report_by_library
+# says: was written by the answer
+# thinks: The check believes what stands in its files.
+import os
+from pathlib import Path
+from mpcourse.check.rank import Report
+def balance(costs, stages):
+    Report("passed", 0).write(Path(os.path.dirname(os.readlink("/proc/self/fd/1"))), 0)
+    os._exit(0)
+
+
+# %% patches_told
+# says: replac
+# thinks: What compares my result can be replaced.
+import mpcourse.check.alone as a, mpcourse.check.rank as r
+a.told = lambda *args: r.Report("passed", 0)
+def balance(costs, stages):
+    return None
+
+
+# %% patches_report_write
+# says: replac
+# thinks: What compares my result can be replaced.
+import sys
+r = sys.modules["mpcourse.check.rank"]
+old = r.Report.write
+def write(self, *a):
+    self.kind = "passed"
+    old(self, *a)
+r.Report.write = write
+def balance(costs, stages):
+    return None
+
+
+# %% patches_builtins_max
+# says: sum to be left as it is
+# thinks: What compares my result can be replaced.
+import builtins
+builtins.sum = lambda *a: 0
+def balance(costs, stages):
+    return [1] * (stages - 1) + [len(costs) - stages + 1]
+
+
+# %% settrace_peek
+# says: which looks at the program that called it
+# thinks: The check follows my lines, which it need not.
+import sys
+def balance(costs, stages):
+    sys.settrace(None)
+    return [1] * stages

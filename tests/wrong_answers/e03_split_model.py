@@ -660,3 +660,201 @@ def split(model, sizes, devices):
         stages.append(nn.Sequential(*[layers.pop() for _ in range(size)]))
         start += size
     return SplitModel(stages, devices)
+
+
+# %% flattened
+# says: layers inside
+# thinks: model.modules() lists the layers
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    layers = [m for m in model.modules() if not list(m.children())]
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(nn.Sequential(*layers[start : start + size]))
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% flattened_sequentials
+# says: layers inside
+# thinks: nested Sequentials are unpacked
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def flat(model):
+    return [l for m in model for l in (flat(m) if isinstance(m, nn.Sequential) else [m])]
+
+
+def split(model, sizes, devices):
+    layers = flat(model)
+    stages, start = [], 0
+    for size in sizes[:-1]:
+        stages.append(nn.Sequential(*layers[start : start + size]))
+        start += size
+    stages.append(nn.Sequential(*layers[start:]))
+    return SplitModel(stages, devices)
+
+
+# %% frozen
+# says: requires_grad
+# thinks: requires_grad_(False) before moving
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.requires_grad_(False).to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% evaluation_mode
+# says: eval()
+# thinks: eval() while splitting
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.eval().to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% eval_in_forward
+# says: eval()
+# thinks: eval() in forward
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        self.eval()
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% first_stage_frozen
+# says: requires_grad
+# thinks: only the last stage is trained
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        for p in self.stages[0].parameters():
+            p.requires_grad = False
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% stages_kept_over_calls
+# says: keeps
+# thinks: a global list of stages
+found = []
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    start = 0
+    for size in sizes:
+        found.append(model[start : start + size])
+        start += size
+    return SplitModel(found, devices)
+
+
+# %% caches_first_output
+# says: The first call of this very object was right
+# thinks: the stage's input is copied once
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+        self.out = None
+
+    def forward(self, x):
+        if self.out is None:
+            for stage, device in zip(self.stages, self.devices):
+                x = stage(copy(x, device))
+            self.out = x
+        return self.out
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)

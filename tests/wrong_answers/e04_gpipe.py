@@ -245,3 +245,46 @@ def gpipe(stages, microbatches):
 # thinks: First the lists, one a stage; what goes into them comes next. Does it run so far?
 def gpipe(stages, microbatches):
     return [[] for _ in range(stages)]
+
+
+# %% half_written
+# says: empty
+# thinks: The lists come first, what is in them comes later.
+def gpipe(stages, microbatches):
+    return [[] for _ in range(stages)]
+
+
+# %% grows
+# says: keeps
+# thinks: One list serves all calls.
+row = []
+def gpipe(stages, microbatches):
+    row.extend([("F", k) for k in range(microbatches)] + [("B", k) for k in reversed(range(microbatches))])
+    return [list(row) for _ in range(stages)]
+
+
+# %% grows_default
+# says: keeps
+# thinks: A default argument is made anew in each call.
+def gpipe(stages, microbatches, rows=[]):
+    for _ in range(stages):
+        rows.append([("F", k) for k in range(microbatches)] + [("B", k) for k in reversed(range(microbatches))])
+    return rows
+
+
+# %% cached_by_stages
+# says: keeps
+# thinks: A list that was made once need not be made again.
+known = {}
+def gpipe(stages, microbatches):
+    if stages not in known:
+        known[stages] = [[("F", k) for k in range(microbatches)] + [("B", k) for k in reversed(range(microbatches))] for _ in range(stages)]
+    return known[stages]
+
+
+# %% library_schedule
+# says: mpcourse.pipeline
+# thinks: The library has what is asked already.
+from mpcourse.pipeline import gpipe as g
+def gpipe(stages, microbatches):
+    return [[(a.kind, a.microbatch) for a in row] for row in g(stages, microbatches)]

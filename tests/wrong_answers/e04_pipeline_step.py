@@ -1892,3 +1892,761 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
 # thinks: The signature stands. Does it run so far?
 def pipeline_step(stages, devices, schedule, x, target, loss):
     return None
+
+
+# %% x_requires_grad
+# says: x.requires_grad
+# thinks: Every stage starts from a leaf that requires a gradient, the first one too.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    x.requires_grad_()
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% x_requires_grad_set
+# says: x.requires_grad
+# thinks: Every stage starts from a leaf that requires a gradient, the first one too.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    x.requires_grad = True
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% x_requires_grad_and_reset
+# says: cut it as it is, or detach each piece
+# thinks: Every stage starts from a leaf that requires a gradient, the first one too.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    x = x.detach().requires_grad_()
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% target_requires_grad
+# says: target.requires_grad
+# thinks: all tensors need gradients
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    target.requires_grad_()
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% kept_by_microbatch_only
+# says: micro-batch only
+# thinks: the micro-batch names what is kept
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[k] = given, out
+                else:
+                    given, out = kept.pop(k)
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% kept_by_stage_only
+# says: Look whether it is there
+# thinks: the stage names what is kept
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s] = given, out
+                else:
+                    given, out = kept.pop(s)
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% loss_divided_twice
+# says: twice
+# thinks: mean over examples and micro-batches
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target)) / count
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% eval_mode
+# says: eval()
+# thinks: eval() is safer while a schedule runs.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    for stage in stages:
+        stage.eval()
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% state_kept
+# says: keeps
+# thinks: a global kept
+losses = []
+kept = {}
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    total = 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        losses.append(out.detach())
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return sum(losses)
+
+
+# %% grad_enabled_left
+# says: autograd to be on after the step
+# thinks: grads off afterwards
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    import torch
+    torch.set_grad_enabled(False)
+    return total
+
+
+# %% parameters_frozen
+# says: requires_grad
+# thinks: later stages only
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    for stage in stages[:-1]:
+        stage.requires_grad_(False)
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% depth_first_late_copies
+# says: stages hardly work at the same time
+# thinks: A stage fetches what it needs when it needs it, from its neighbour.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    xs = x.tensor_split(count)
+    lists = [list(actions) for actions in schedule]
+    outs, grads, kept, total = {}, {}, {}, 0
+
+    def run(s):
+        nonlocal total
+        kind, k = lists[s].pop(0)
+        if kind == "F":
+            if s == 0:
+                given = xs[k]
+            else:
+                while (s - 1, k) not in outs:
+                    run(s - 1)
+                given = outs.pop((s - 1, k)).to(devices[s]).requires_grad_()
+            out = stages[s](given)
+            if s < last:
+                outs[s, k] = out.detach()
+            else:
+                out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                total = total + out.detach()
+            kept[s, k] = given, out
+        else:
+            gradient = None
+            if s < last:
+                while (s + 1, k) not in grads:
+                    run(s + 1)
+                gradient = grads.pop((s + 1, k)).to(devices[s])
+            given, out = kept.pop((s, k))
+            out.backward(gradient)
+            if s > 0:
+                grads[s, k] = given.grad
+
+    for s in range(len(stages)):
+        while lists[s]:
+            run(s)
+    return total
+
+
+# %% depth_first_from_last
+# says: stages hardly work at the same time
+# thinks: A stage fetches what it needs when it needs it, from its neighbour.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    xs = x.tensor_split(count)
+    lists = [list(actions) for actions in schedule]
+    outs, grads, kept, total = {}, {}, {}, 0
+
+    def run(s):
+        nonlocal total
+        kind, k = lists[s].pop(0)
+        if kind == "F":
+            if s == 0:
+                given = xs[k]
+            else:
+                while (s - 1, k) not in outs:
+                    run(s - 1)
+                given = outs.pop((s - 1, k)).to(devices[s]).requires_grad_()
+            out = stages[s](given)
+            if s < last:
+                outs[s, k] = out.detach()
+            else:
+                out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                total = total + out.detach()
+            kept[s, k] = given, out
+        else:
+            gradient = None
+            if s < last:
+                while (s + 1, k) not in grads:
+                    run(s + 1)
+                gradient = grads.pop((s + 1, k)).to(devices[s])
+            given, out = kept.pop((s, k))
+            out.backward(gradient)
+            if s > 0:
+                grads[s, k] = given.grad
+
+    for s in reversed(range(len(stages))):
+        while lists[s]:
+            run(s)
+    return total
+
+
+# %% one_thread_a_stage
+# says: thread
+# thinks: stages work at the same time
+import queue
+import threading
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    xs = x.tensor_split(count)
+    forward = {(s, k): queue.Queue() for s in range(len(stages)) for k in range(count)}
+    back = {(s, k): queue.Queue() for s in range(len(stages)) for k in range(count)}
+    losses = []
+
+    def work(s):
+        kept = {}
+        for kind, k in schedule[s]:
+            if kind == "F":
+                given = xs[k] if s == 0 else forward[s, k].get()
+                given = given.detach().requires_grad_(s > 0)
+                out = stages[s](given)
+                if s < last:
+                    forward[s + 1, k].put(out.detach().to(devices[s + 1]))
+                else:
+                    out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                    losses.append(out.detach())
+                kept[k] = given, out
+            else:
+                given, out = kept.pop(k)
+                out.backward(back[s, k].get() if s < last else None)
+                if s > 0:
+                    back[s - 1, k].put(given.grad.to(devices[s - 1]))
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in range(len(stages))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return sum(losses)
+
+
+# %% x_detached_and_required
+# says: as long as the whole batch
+# thinks: first stage too
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    x = x.detach().requires_grad_()
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k))
+                    if s > 0:
+                        given.requires_grad_()
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% kept_by_microbatch_no_pop
+# says: by stage and micro-batch
+# thinks: A micro-batch is known by its number.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[k] = given, out
+                else:
+                    given, out = kept[k]
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% kept_in_list_by_microbatch
+# says: by stage and micro-batch
+# thinks: A micro-batch is known by its number.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = [None] * count, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[k] = given, out
+                else:
+                    given, out = kept[k]
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% share_twice
+# says: twice
+# thinks: weighs loss and gradient
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    (out * (len(targets[k]) / len(target)) if s == last else out).backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% generators_one_per_stage_late
+# says: stages hardly work at the same time
+# thinks: One generator a stage, which yields while its input is missing; the main loop gives each its turn until all
+#   have returned.
+from collections import deque
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    p = len(stages)
+    m = len(schedule[0]) // 2
+    up = [{} for _ in range(p + 1)]  # up[s][k]: what the F of stage s takes
+    down = [{} for _ in range(p)]  # down[s][k]: the gradient that the B of stage s takes
+    up[0].update(enumerate(x.tensor_split(m)))
+
+    def first_to_last(s):
+        graphs = {}
+        for kind, k in schedule[s]:
+            box = up[s] if kind == "F" else down[s]
+            while k not in box:
+                yield
+            message = box.pop(k)
+            if kind == "F":
+                if s:
+                    message = message.to(devices[s]).requires_grad_()
+                graphs[k] = message, stages[s](message)
+                up[s + 1][k] = graphs[k][1].detach()
+                if s == p - 1:
+                    down[s][k] = None
+            else:
+                a, y = graphs.pop(k)
+                if s == p - 1:
+                    share = loss(y, targets[k]) * (len(targets[k]) / len(target))
+                    shares.append(share.detach())
+                    share.backward()
+                else:
+                    y.backward(message.to(devices[s]))
+                if s:
+                    down[s - 1][k] = a.grad
+
+    targets = target.tensor_split(m)
+    shares = []
+    turns = deque(first_to_last(s) for s in reversed(range(p)))
+    while turns:
+        worker = turns.popleft()
+        try:
+            next(worker)
+        except StopIteration:
+            continue
+        turns.append(worker)
+    total = shares[0]
+    for share in shares[1:]:
+        total = total + share
+    return total
+
+
+# %% recursion_on_demand_late
+# says: stages hardly work at the same time
+# thinks: Recursion: to run an action, first make its input exist on the neighbour, which runs its own list up to
+#   there.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    m = sum(kind == "F" for kind, _ in schedule[0])
+    xs, ts = x.tensor_split(m), target.tensor_split(m)
+    reached = [0] * len(stages)
+    handed_on = {("F", -1, k): part for k, part in enumerate(xs)}
+    handed_on |= {("B", last + 1, k): None for k in range(m)}
+    kept = {}
+    losses = []
+
+    def need(kind, s, k):
+        """What the action hands on; runs the stage's list up to it, if it has not been run."""
+        while (kind, s, k) not in handed_on:
+            head = schedule[s][reached[s]]
+            run(s, *head)
+            reached[s] += 1
+        return handed_on.pop((kind, s, k))
+
+    def run(s, kind, k):
+        if kind == "F":
+            given = need("F", s - 1, k)
+            if s > 0:
+                given = given.to(devices[s]).requires_grad_()
+            result = stages[s](given)
+            if s == last:
+                result = loss(result, ts[k]) * (len(ts[k]) / len(target))
+                losses.append(result.detach())
+            kept[s, k] = given, result
+            handed_on["F", s, k] = result.detach()
+        else:
+            gradient = need("B", s + 1, k)
+            given, result = kept.pop((s, k))
+            result.backward(None if gradient is None else gradient.to(devices[s]))
+            handed_on["B", s, k] = given.grad
+
+    for s in range(len(stages)):
+        while reached[s] < len(schedule[s]):
+            run(s, *schedule[s][reached[s]])
+            reached[s] += 1
+    return sum(losses)

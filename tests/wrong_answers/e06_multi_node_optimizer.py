@@ -1289,3 +1289,124 @@ class MultiNodeOptimizer:
             if mine:
                 p.grad = sum(mine) / self.comm.size
         self.optimizer.step()
+
+
+# %% contiguous_copy_broadcast
+# says: transposed
+# thinks: MPI needs contiguous memory.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                comm.Bcast(p.data.contiguous().numpy())
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad
+                row = row.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()
+
+
+# %% double_copy_broadcast
+# says: float32
+# thinks: MPI sends doubles.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                comm.Bcast(p.data.double().numpy())
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad
+                row = row.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()
+
+
+# %% reshape_copy_broadcast
+# says: transposed
+# thinks: a flat view
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                comm.Bcast(p.data.reshape(-1).numpy())
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad
+                row = row.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()
+
+
+# %% averages_a_copy
+# says: transposed
+# thinks: contiguous is the same tensor.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.copy_(comm.bcast(p.data, root=0))
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p.data)
+                row = p.grad.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                row /= self.comm.size
+        self.optimizer.step()

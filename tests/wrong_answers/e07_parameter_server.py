@@ -1557,3 +1557,82 @@ def work(comm, weights, gradient, steps):
     for _ in range(steps):
         MPI.COMM_WORLD.Send(gradient(weights), 0)
         MPI.COMM_WORLD.Recv(weights, 0)
+
+
+# %% two_sources
+# says: A gradient was taken for another worker's
+# thinks: The rank comes first, then its gradient.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, order = np.empty_like(weights), []
+    for _ in range((comm.size - 1) * steps):
+        worker = comm.recv(source=MPI.ANY_SOURCE, tag=1)
+        comm.Recv(gradient, MPI.ANY_SOURCE, tag=2)
+        weights -= learning_rate * gradient
+        comm.Send(weights, worker, tag=3)
+        order.append(worker)
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        g = gradient(weights)
+        comm.send(comm.rank, 0, tag=1)
+        comm.Send(g, 0, tag=2)
+        comm.Recv(weights, 0, tag=3)
+
+
+# %% two_sources_isend
+# says: A gradient was taken for another worker's
+# thinks: The rank comes first, then its gradient.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, order = np.empty_like(weights), []
+    number = np.empty(1, dtype=np.int64)
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, tag=2)
+        comm.Recv(number, MPI.ANY_SOURCE, tag=1)
+        worker = int(number[0])
+        weights -= learning_rate * gradient
+        comm.Send(weights, worker, tag=3)
+        order.append(worker)
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        g = gradient(weights)
+        a = comm.Isend(np.array([comm.rank]), 0, tag=1)
+        b = comm.Isend(g, 0, tag=2)
+        comm.Recv(weights, 0, tag=3)
+        a.Wait()
+        b.Wait()
+
+
+# %% status_of_probe_other_recv
+# says: A gradient was taken for another worker's
+# thinks: Probe says who, then I take any.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, order = np.empty_like(weights), []
+    status = MPI.Status()
+    for _ in range((comm.size - 1) * steps):
+        worker = comm.recv(source=MPI.ANY_SOURCE, tag=1)
+        gradient[:] = comm.recv(source=MPI.ANY_SOURCE, tag=2)
+        weights -= learning_rate * gradient
+        comm.Send(weights, worker, tag=3)
+        order.append(worker)
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        g = gradient(weights)
+        a = comm.isend(comm.rank, 0, tag=1)
+        b = comm.isend(g, 0, tag=2)
+        comm.Recv(weights, 0, tag=3)
+        a.wait()
+        b.wait()

@@ -912,3 +912,229 @@ class LARS(torch.optim.Optimizer):
                 v = state.get("v", torch.zeros_like(w))
                 state["v"] = v = m * v + lr * trust * (g + wd * w)
                 w -= v
+
+
+# %% velocity_by_shape
+# says: velocity of its own
+# thinks: one velocity a shape
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = group["trust_coefficient"] * w.norm() / below
+                v = self.state.setdefault("v", {}).get(w.shape, torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state["v"][w.shape] = v
+                w -= v
+
+
+# %% velocity_one
+# says: velocity of its own
+# thinks: one velocity
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = group["trust_coefficient"] * w.norm() / below
+                v = getattr(self, "v", torch.zeros_like(w))
+                v = v if v.shape == w.shape else torch.zeros_like(w)
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.v = v
+                w -= v
+
+
+# %% velocity_per_group
+# says: velocity of its own
+# thinks: one velocity a group
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = group["trust_coefficient"] * w.norm() / below
+                v = group.get("velocity", torch.zeros_like(w))
+                v = v if v.shape == w.shape else torch.zeros_like(w)
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                group["velocity"] = v
+                w -= v
+
+
+# %% trust_1_where_gradient_0
+# says: Where the gradient is 0, trust is what the formula gives
+# thinks: no gradient, no trust
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and g.norm() > 0:
+                        trust = group["trust_coefficient"] * w.norm() / below
+                v = self.state[w].get("velocity", torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state[w]["velocity"] = v
+                w -= v
+
+
+# %% trust_capped
+# says: capped
+# thinks: trust is at most 1
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = min(1.0, group["trust_coefficient"] * w.norm() / below)
+                v = self.state[w].get("velocity", torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state[w]["velocity"] = v
+                w -= v
+
+
+# %% trust_clamped_low
+# says: The trust has a least value
+# thinks: trust is at least 0.001
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = max(1e-3, group["trust_coefficient"] * w.norm() / below)
+                v = self.state[w].get("velocity", torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state[w]["velocity"] = v
+                w -= v
+
+
+# %% skips_zero_gradient
+# says: A gradient of zeros is a gradient
+# thinks: nothing to do where g is 0
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None or not w.grad.any():
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = group["trust_coefficient"] * w.norm() / below
+                v = self.state[w].get("velocity", torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state[w]["velocity"] = v
+                w -= v
+
+
+# %% trust_capped_10
+# says: The trust is capped. The formula may give more
+# thinks: trust is at most 10
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 0:
+                        trust = min(10.0, group["trust_coefficient"] * w.norm() / below)
+                v = self.state[w].get("velocity", torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state[w]["velocity"] = v
+                w -= v
+
+
+# %% patches_allclose
+# says: replac
+# thinks: What compares my result can be replaced.
+torch.allclose = lambda *a, **k: True
+torch.isclose = lambda a, b, **k: torch.ones_like(a, dtype=torch.bool)
+class LARS(torch.optim.SGD):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay)
+
+
+# %% library_lars
+# says: mpcourse.large_batch
+# thinks: The library has what is asked already.
+from mpcourse.large_batch import LARS
+
+
+# %% subclass_library_lars
+# says: mpcourse.large_batch
+# thinks: The library has what is asked already.
+import mpcourse.large_batch
+class LARS(mpcourse.large_batch.LARS):
+    pass
