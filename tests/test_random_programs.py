@@ -1,6 +1,6 @@
 """Random programs on virtual ranks and on real ones: the same bits, or no end on either.
 
-New ones in each run; the seed is in the name of each test that fails. MPCOURSE_SEED=12345 runs those of that seed again.
+New ones in each run; the seed is told by a test that fails. MPCOURSE_SEED=12345 runs those of that seed again.
 """
 
 import json

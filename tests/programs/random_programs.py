@@ -1,8 +1,8 @@
 """Random MPI programs, as source: `source(seed, size)` is right on any MPI, `hanging(seed, size)` never ends.
 
 `mpirun -np 3 python random_programs.py FIRST COUNT` runs COUNT of them, seeds FIRST on, and prints on rank 0 what each
-rank of each found; `... hang SEED` runs one that hangs. Every value is a small integer, whatever its dtype, so that sums
-are the same bits in any order.
+rank of each found; `... hang SEED` runs one that hangs. Every value is a small integer, whatever its dtype, so that
+sums are the same bits in any order.
 """
 
 import json
@@ -69,7 +69,7 @@ OPS = {"SUM": "iufc", "PROD": "iufc", "MAX": "iuf", "MIN": "iuf", "LAND": "biu",
 
 
 class Program:
-    """Being written: a list of lines for each rank of the world. comms: name and members, in the order of their ranks."""
+    """Being written: lines for each rank of the world. comms: name and members, in the order of their ranks."""
 
     def __init__(self, seed, size):
         self.draw, self.size = random.Random(seed), size

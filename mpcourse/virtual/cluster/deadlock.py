@@ -33,7 +33,7 @@ def explain(world: "World") -> Deadlock:
 
 
 def _wait(world: "World", rank: int, waiter: "Waiter") -> Wait:
-    pending = [q for q in waiter.requests if q.end is None]
+    pending = _pending(waiter)
     call, peers = waiter.call, set[int]()
     for q in pending:
         peers |= _peers(world, q)
@@ -46,6 +46,12 @@ def _wait(world: "World", rank: int, waiter: "Waiter") -> Wait:
         comm = next(c for c in world.communicators if c.context == context)
         peers = set(comm.ranks) - {rank} if source == ANY else {comm.ranks[source]}
     return Wait(rank, call, tuple(sorted(peers)), place(waiter.frame))
+
+
+def _pending(waiter: "Waiter") -> list[Request]:
+    """What a rank waits for."""
+    begun = (each.begun for each in waiter.requests)
+    return [q for q in begun if q.end is None and not q.over]
 
 
 def _peers(world: "World", q: Request) -> set[int]:
@@ -95,9 +101,7 @@ def _cycle(waits: list[Wait]) -> list[int]:
 
 def _why(world: "World", waits: list[Wait], cycle: list[int]) -> str:
     """What this pattern usually means."""
-    pending = {
-        w.rank: [q for q in waiter.requests if q.end is None] for w in waits if (waiter := world.waiters[w.rank])
-    }
+    pending = {w.rank: _pending(waiter) for w in waits if (waiter := world.waiters[w.rank])}
     asked = [q for qs in pending.values() for q in qs]
     if not asked and all(world.waiters[w.rank].message is None for w in waits):
         return "They ask again and again, and nobody goes on to what the others ask for: asking alone sends nothing."

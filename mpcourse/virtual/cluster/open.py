@@ -26,6 +26,7 @@ class Open:
         self.writes: list[Piece] = []
         self.longest = 0
         self.ends: list[tuple[float, int]] = []
+        self.over: set[int] = set()  # ids of those that had ended when somebody looked last
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -44,6 +45,7 @@ class Open:
             insort(self.writes if q.receives else self.reads, piece)
 
     def remove(self, q: "Request") -> None:
+        self.over.discard(id(q))
         if self.requests.pop(id(q), None) is not None and (piece := self.pieces.pop(id(q), None)):
             pieces = self.writes if q.receives else self.reads
             del pieces[bisect_left(pieces, piece)]
@@ -54,10 +56,17 @@ class Open:
             assert q.end is not None
             heapq.heappush(self.ends, (q.end, id(q)))
 
-    def next_end(self, now: float) -> float | None:
-        """When the next of them is over, after now; a rank's time never goes back."""
+    def ended(self, now: float) -> set[int]:
+        """The ids of those that have ended by now; a rank's time never goes back."""
         while self.ends and self.ends[0][0] <= now:
-            heapq.heappop(self.ends)
+            q = self.requests.get(heapq.heappop(self.ends)[1])
+            if q is not None and q.end is not None and q.end <= now:
+                self.over.add(id(q))
+        return self.over
+
+    def next_end(self, now: float) -> float | None:
+        """When the next of them ends, after now."""
+        self.ended(now)
         return self.ends[0][0] if self.ends else None
 
     def using(self, array: np.ndarray, receives: bool) -> "Request | None":

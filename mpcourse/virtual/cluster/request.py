@@ -244,6 +244,14 @@ class Prequest(Request):
     def begun(self) -> Request:
         return self.active
 
+    @property
+    def over(self) -> bool:
+        return self.active.over
+
+    @over.setter
+    def over(self, value: bool) -> None:
+        """It begins anew."""
+
     def __bool__(self) -> bool:
         return not self.freed
 

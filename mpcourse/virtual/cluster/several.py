@@ -1,5 +1,8 @@
 """mpi4py's calls on several requests at once: all of them, any, or some."""
 
+import functools
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +10,9 @@ from mpcourse.virtual.cluster.numbers import UNDEFINED
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.request import Request, Status
+
+
+_OVER = operator.attrgetter("over")  # without a step of Python for each: who polls thousands of requests asks often
 
 
 class Several:
@@ -21,7 +27,7 @@ class Several:
 
     @classmethod
     def waitall(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> list[Any]:
-        if alive := _alive(requests):
+        if alive := tuple(q for each in requests if not (q := each.begun).over):
             alive[0].world.wait(alive[0].owner, alive)
         return _complete(requests, range(len(requests)), statuses)
 
@@ -33,8 +39,8 @@ class Several:
     def testall(
         cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
     ) -> tuple[bool, list[Any] | None]:
-        alive = _alive(requests)
-        if alive and not alive[0].world.poll(alive[0].owner, lambda: all(q.is_done() for q in alive), "Testall()"):
+        q = _alive(requests)
+        if q is not None and not q.world.poll(q.owner, functools.partial(_all_done, q, requests), "Testall()"):
             return False, None
         return True, _complete(requests, range(len(requests)), statuses)
 
@@ -44,10 +50,11 @@ class Several:
 
     @classmethod
     def waitany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, Any]:
-        if not (alive := _alive(requests)):
+        if not (q := _alive(requests)):
             return UNDEFINED, None
-        alive[0].world.wait(alive[0].owner, alive, first=True)
-        first = _first(requests)
+        places = _places(requests)
+        done = q.world.wait_for_one(q.owner, requests, places)
+        first = min((requests[i := places[each]].begun.end, i) for each in done)[1]
         return first, requests[first].begun._complete(status)
 
     @classmethod
@@ -56,11 +63,11 @@ class Several:
 
     @classmethod
     def testany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, bool, Any]:
-        if not (alive := _alive(requests)):
+        if not (q := _alive(requests)):
             return UNDEFINED, True, None
-        if not alive[0].world.poll(alive[0].owner, lambda: any(q.is_done() for q in alive), "Testany()"):
+        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), "Testany()"):
             return UNDEFINED, False, None
-        first = _first(requests)
+        first = min((requests[i].begun.end, i) for i in _done(q, requests))[1]
         return first, True, requests[first].begun._complete(status)
 
     @classmethod
@@ -71,10 +78,10 @@ class Several:
     def waitsome(
         cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        if not (alive := _alive(requests)):
+        if not (q := _alive(requests)):
             return None, None
-        alive[0].world.wait(alive[0].owner, alive, first=True)
-        done = _done(requests)
+        places = _places(requests)
+        done = sorted(places[each] for each in q.world.wait_for_one(q.owner, requests, places))
         return done, _complete(requests, done, statuses)
 
     @classmethod
@@ -85,27 +92,45 @@ class Several:
     def testsome(
         cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        if not (alive := _alive(requests)):
+        if not (q := _alive(requests)):
             return None, None
-        if not alive[0].world.poll(alive[0].owner, lambda: any(q.is_done() for q in alive), "Testsome()"):
+        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), "Testsome()"):
             return [], []
-        done = _done(requests)
+        done = _done(q, requests)
         return done, _complete(requests, done, statuses)
 
 
-def _alive(requests: "Sequence[Request]") -> "tuple[Request, ...]":
-    """What is under way and not over."""
-    return tuple(q for each in requests if not (q := each.begun).over)
+def _alive(requests: "Sequence[Request]") -> "Request | None":
+    """The first that is under way and not over."""
+    each = next(itertools.compress(requests, map(operator.not_, map(_OVER, requests))), None)
+    return None if each is None else each.begun
 
 
-def _done(requests: "Sequence[Request]") -> list[int]:
+def _places(requests: "Sequence[Request]") -> dict[int, int]:
+    """Where each is that is not over, by its id."""
+    alive = itertools.compress(enumerate(requests), map(operator.not_, map(_OVER, requests)))
+    return {id(each.begun): i for i, each in alive}
+
+
+def _ended(of: "Request") -> set[int]:
+    """The ids of all that have ended by now, and that the rank of `of` has not waited for."""
+    return of.world.open[of.owner].ended(of.world.clock[of.owner])
+
+
+def _done(of: "Request", requests: "Sequence[Request]") -> list[int]:
     """The places of those that are done by now, and are not over."""
-    return [i for i, each in enumerate(requests) if not (q := each.begun).over and q.is_done()]
+    ended = _ended(of)
+    return [i for i, each in enumerate(requests) if id(each.begun) in ended]
 
 
-def _first(requests: "Sequence[Request]") -> int:
-    """The place of the one that was done first."""
-    return min(_done(requests), key=lambda i: (requests[i].begun.end, i))
+def _any_done(of: "Request", requests: "Sequence[Request]") -> bool:
+    ended = _ended(of)  # most often none has: then there is no need to look at each
+    return bool(ended) and any(id(each.begun) in ended for each in requests)
+
+
+def _all_done(of: "Request", requests: "Sequence[Request]") -> bool:
+    ended = _ended(of)
+    return all((q := each.begun).over or id(q) in ended for each in requests)
 
 
 def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "list[Status] | None") -> list[Any]:

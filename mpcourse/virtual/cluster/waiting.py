@@ -47,48 +47,53 @@ class Waiting:
     _tickets: list[int]
     _suspend: Callable[[int, FrameType], None]
 
-    def wait(self, rank: int, requests: Sequence[Request], first: bool = False) -> None:
-        """Suspend rank `rank` until all of `requests` are done, or the first of them."""
+    def wait(self, rank: int, requests: Sequence[Request]) -> None:
+        """Suspend rank `rank` until all of `requests` are done."""
         self.mine(rank)
         clock = self.clock
         since = clock[rank]
-        if first:
-            if not any(q.is_done() for q in requests):
-                self._await(rank, requests, True, sys._getframe(1))
-        else:
-            if pending := [q for q in requests if q.end is None]:
-                self._await(rank, pending, False, sys._getframe(1))
-            latest = since
-            for q in requests:
-                if q.end > latest:  # type: ignore[operator]
-                    latest = q.end  # type: ignore[assignment]
-            if latest > clock[rank]:
-                clock[rank] = latest
+        if pending := [q for q in requests if q.end is None]:
+            self._await(rank, pending, sys._getframe(1))
+        latest = since
+        for q in requests:
+            if q.end > latest:  # type: ignore[operator]
+                latest = q.end  # type: ignore[assignment]
+        if latest > clock[rank]:
+            clock[rank] = latest
         if self.record and clock[rank] > since:
             self.spans += (rank, requests[0].name, "wait", since, clock[rank])
 
-    def _await(self, rank: int, pending: Sequence[Request], first: bool, frame: FrameType) -> None:
-        """Suspend rank `rank` until all of `pending` have an end, or one of them is over."""
+    def wait_for_one(self, rank: int, requests: Sequence[Request], wanted: dict[int, int]) -> set[int]:
+        """Suspend rank `rank` until one of `requests` is done; the ids of all that are. wanted: their places, by id."""
+        self.mine(rank)
+        waiter, opened, since = self.waiters[rank], self.open[rank], self.clock[rank]
+        waiter.requests, waiter.first = requests, True
+        while not (done := {each for each in opened.ended(self.clock[rank]) if each in wanted}):
+            if (end := opened.next_end(self.clock[rank])) is not None:
+                self.push(end, rank)
+            self._suspend(rank, sys._getframe(1))
+        self._tickets[rank] += 1
+        waiter.requests, waiter.first = (), False
+        if self.record and self.clock[rank] > since:
+            first = requests[min(wanted[each] for each in done)].begun
+            self.spans += (rank, first.name, "wait", since, self.clock[rank])
+        return done
+
+    def _await(self, rank: int, pending: Sequence[Request], frame: FrameType) -> None:
+        """Suspend rank `rank` until all of `pending` have an end."""
         waiter = self.waiters[rank]
-        waiter.requests, waiter.first, waiter.left = pending, first, len(pending)
+        waiter.requests, waiter.left = pending, len(pending)
         for q in pending:
             q.awaited = True
         while True:
             for q in pending:
                 if q.from_any and q.end is None:
                     self.mail.choose(q)
-            if not first and not waiter.left:
+            if not waiter.left:
                 break
-            if first and (ends := [q.end for q in pending if q.end is not None]):
-                if min(ends) <= self.clock[rank]:
-                    break
-                self.push(min(ends), rank)
             self._suspend(rank, frame)
         self._tickets[rank] += 1  # it does not wait any more, whoever would have woken it
         waiter.requests = ()
-        if first:
-            for q in pending:
-                q.awaited = False
 
     def settle(self, q: Request, end: float) -> None:
         """A request will be over at `end`; its rank goes on then, if that is what it waits for."""
@@ -97,14 +102,14 @@ class Waiting:
         waiter = self.waiters[q.owner]
         if waiter.asleep:
             self.push(end, q.owner)
+        if waiter.first and q.owner != self.current:
+            self.push(end, q.owner)
         if not q.awaited:
             return
         waiter.left -= 1
         if q.owner == self.current:  # which sees it by itself
             return
-        if waiter.first:
-            self.push(end, q.owner)
-        elif not waiter.left:
+        if not waiter.left:
             for other in waiter.requests:
                 if other.end > end:
                     end = other.end
