@@ -16,13 +16,14 @@ from mpcourse.virtual import MPI, ClusterError, Deadlock, Link, Topology, comput
 from tests.conftest import load_script
 
 PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
+TUTORIALS = PROGRAMS.with_name("mpi_tutorials.py")
 ALPHA, BETA = 1e-6, 1e-9
 LINK = Link("test", 1 / BETA, ALPHA)
 
 
-def load_programs():
+def load_programs(file=PROGRAMS):
     with MPI.as_mpi4py():
-        return load_script(PROGRAMS)
+        return load_script(file)
 
 
 # -- the same as mpi4py --
@@ -54,6 +55,16 @@ def test_programs_give_the_same_on_virtual_ranks_and_under_mpirun(mpirun, size):
     assert len(real) >= 25
     for program in programs.PROGRAMS:
         results = [programs.plain(result) for result in run(program, size).results]
+        assert json.loads(json.dumps(results)) == real[program.__name__], program.__name__
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_programs_of_tutorials_give_the_same_on_virtual_ranks_and_under_mpirun(mpirun, size):
+    done = mpirun(size, "-m", "mpi4py", PROGRAMS, TUTORIALS, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    real, plain = json.loads(done.stdout), load_programs().plain
+    for program in load_programs(TUTORIALS).PROGRAMS:
+        results = [plain(result) for result in run(program, size).results]
         assert json.loads(json.dumps(results)) == real[program.__name__], program.__name__
 
 

@@ -1,9 +1,11 @@
 """Programs that run on virtual ranks and under mpirun alike: each takes a communicator and returns what it found.
 
-`mpirun -np 3 python tests/programs/mpi_programs.py` runs all of them and prints, on rank 0, every rank's results.
+`mpirun -np 3 python tests/programs/mpi_programs.py` runs all of them and prints, on rank 0, every rank's results;
+with the name of another file the PROGRAMS of that one.
 """
 
 import json
+import runpy
 import sys
 
 import numpy as np
@@ -469,7 +471,7 @@ def plain(value):
 
 if __name__ == "__main__":
     told = {}
-    for program in PROGRAMS:
+    for program in runpy.run_path(sys.argv[1])["PROGRAMS"] if sys.argv[1:] else PROGRAMS:
         rows = MPI.COMM_WORLD.gather(plain(program(MPI.COMM_WORLD)))
         told[program.__name__] = rows
         MPI.COMM_WORLD.Barrier()  # or a rank ahead sends what a receive from any source takes

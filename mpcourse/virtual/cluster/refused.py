@@ -74,6 +74,14 @@ def stub() -> dict[str, frozenset[str]]:
     return found | {"": frozenset(_defined(body))}
 
 
+@functools.cache
+def _known(theirs: str) -> frozenset[str]:
+    """The names of one of mpi4py's classes; of communicators those of all kinds."""
+    if theirs.endswith("comm"):
+        return frozenset().union(*(names for name, names in stub().items() if name.lower().endswith("comm")))
+    return stub().get(theirs, frozenset())
+
+
 def _defined(body: list[ast.stmt]) -> Iterable[str]:
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -86,9 +94,10 @@ def _defined(body: list[ast.stmt]) -> Iterable[str]:
 
 def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
     """Why `owner`, e.g. "MPI", has no `name`. theirs: mpi4py's class, "" for its module. offered: what is here."""
-    likely = difflib.get_close_matches(name, [n for n in offered if not n.startswith("_")], 1, 0.75)
+    known, names = _known(theirs), [n for n in offered if not n.startswith("_")]
+    likely = difflib.get_close_matches(name, names, 1, 0.75 if name in known else 0.65)
     meant = f": did you mean {likely[0]}?" if likely else ""
-    if name not in stub().get(theirs, ()):
+    if name not in known:
         return f"{owner} has no {name}, neither on virtual ranks nor in mpi4py{meant}"
     for pattern, kind, instead in KINDS:
         if re.search(pattern, name):

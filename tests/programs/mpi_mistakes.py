@@ -1,0 +1,42 @@
+"""Mistakes on one rank, and the class of error that MPI gives them: run as a script it prints the classes' names."""
+
+import json
+
+import numpy as np
+from mpi4py import MPI
+
+X, Y = np.zeros(4), np.ones(4)
+MISTAKES = {
+    "rank": lambda c: c.Send(X, 5),
+    "source": lambda c: c.recv(source=3),
+    "tag": lambda c: c.Send(X, 0, -7),
+    "root": lambda c: c.Bcast(X, 5),
+    "root of an object": lambda c: c.gather(1, root=-5),
+    "truncated": lambda c: c.Sendrecv(X, 0, 0, Y[:1], 0, 0),
+    "operation": lambda c: c.Allreduce(X, Y, MPI.BAND),
+    "no operation": lambda c: c.Allreduce(X, Y, MPI.OP_NULL),
+    "rank of a group": lambda c: c.Get_group().Incl([4]),
+    "no communicator": lambda c: MPI.COMM_NULL.Barrier(),
+    "coordinates": lambda c: c.Create_cart([1]).Get_coords(4),
+    "dims": lambda c: MPI.Compute_dims(5, [2, 0]),
+}
+
+
+def class_of(mistake, comm):
+    """The name of its class of error."""
+    try:
+        mistake(comm)
+    except MPI.Exception as error:
+        return name_of(error)
+    return "none"
+
+
+def name_of(error):
+    number = error.Get_error_class()
+    return next(name for name in dir(MPI) if name.startswith("ERR_") and getattr(MPI, name) == number)
+
+
+if __name__ == "__main__":
+    found = {name: class_of(mistake, MPI.COMM_SELF) for name, mistake in MISTAKES.items()}
+    numbers = {name: getattr(MPI, name) for name in dir(MPI) if name.startswith("ERR_")}
+    print(json.dumps([found, numbers, MPI.get_vendor()[0]]))

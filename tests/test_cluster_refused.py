@@ -1,0 +1,77 @@
+"""What virtual ranks refuse: one line that names the call, what does the same here, and MPI's class of the error."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mpcourse.virtual import MPI, run
+from mpcourse.virtual.cluster.refused import NotOffered, stub
+from tests.conftest import load_script
+
+FILE = Path(__file__).parent / "programs" / "mpi_mistakes.py"
+
+REFUSED = {
+    "c.Create_intercomm": "no Intracomm.Create_intercomm, for they have no intercommunicators: Split",
+    "c.Alltoallw": "no Intracomm.Alltoallw, for they have no pieces of different datatypes",
+    "c.Bcast_init": "no persistent collective calls: the nonblocking call each time",
+    "c.Mprobe": "no matched probes: Probe, then Recv",
+    "c.Spawn": "no dynamic processes: start all ranks at once",
+    "c.Neighbor_alltoall": "no neighbourhood collectives: Sendrecv",
+    "c.Psend_init": "no partitioned messages",
+    "c.Create_dist_graph": "no graphs of ranks",
+    "MPI.Win": "no MPI.Win, for they have no windows",
+    "MPI.File": "no MPI.File, for they have no files: gather to one rank",
+    "MPI.DOUBLE.Create_vector": "no Datatype.Create_vector, for they have no derived datatypes: send a contiguous copy",
+    "MPI.INT.Pack": "no derived datatypes",
+    "MPI.Intercomm": "no intercommunicators",
+    "MPI.Session": "no sessions",
+    "MPI.Status().tomemory": "no Status.tomemory",
+    "c.isent": "Intracomm has no isent, neither on virtual ranks nor in mpi4py: did you mean isend?",
+    "c.Al_reduce": "did you mean Allreduce?",
+    "MPI.SUN": "MPI has no SUN, neither on virtual ranks nor in mpi4py: did you mean SUM?",
+    "MPI.Request.Wait_all": "Request has no Wait_all, neither on virtual ranks nor in mpi4py: did you mean Waitall?",
+    "MPI.Request().result": "Request has no result, neither on virtual ranks nor in mpi4py",
+    "MPI.Group.Join": "Group has no Join, neither",
+}
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_what_is_not_offered_is_told_by_name_and_kind_and_a_mistyped_name_reads_otherwise(expression):
+    with pytest.raises(NotOffered) as told:
+        run(lambda c: eval(expression, {"MPI": MPI, "c": c}), 1)
+    assert REFUSED[expression] in str(told.value) and "\n" not in str(told.value)
+
+
+def test_an_import_of_what_is_not_offered_is_refused_in_the_same_words():
+    with MPI.as_mpi4py(), pytest.raises(ImportError, match="no MPI.Win, for they have no windows"):
+        exec("from mpi4py.MPI import Win")
+
+
+def test_every_name_of_mpi4py_is_offered_or_refused_in_a_line():
+    """On the module, on communicators and on the classes that are here."""
+    theirs = stub()
+    classes = ("Comm", "Intracomm", "Cartcomm", "Request", "Prequest", "Status", "Group", "Op", "Datatype")
+    assert len(theirs[""]) > 300 and all(len(theirs[name]) > 10 for name in classes)
+    for where, names in [(MPI, theirs[""]), *((getattr(MPI, name), theirs[name]) for name in classes)]:
+        for name in sorted(names):
+            if name.startswith("__") or name in ("COMM_WORLD", "COMM_SELF") or name in dir(where):
+                continue
+            with pytest.raises(NotOffered) as told:
+                getattr(where, name)
+            assert name in str(told.value) and "neither" not in str(told.value) and "\n" not in str(told.value)
+
+
+def test_errors_have_the_classes_of_a_real_mpi(mpirun):
+    done = mpirun(1, FILE)
+    real, numbers, vendor = json.loads(done.stdout)
+    with MPI.as_mpi4py():
+        mistakes = load_script(FILE)
+    found = {}
+    for name, mistake in mistakes.MISTAKES.items():
+        with pytest.raises(MPI.Exception) as told:
+            run(mistake, 1)
+        found[name] = mistakes.name_of(told.value)
+    assert found == real
+    if vendor == "MPICH":
+        assert {name: getattr(MPI, name) for name in numbers} == numbers
