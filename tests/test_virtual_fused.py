@@ -240,3 +240,50 @@ def test_backward_twice_needs_the_graph_and_frees_the_reserve():
         with pytest.raises(RuntimeError, match="second time"):
             y.backward()
         assert "_cudnn_rnn" not in [a.name for a in box.ledger.live.values() if a.dtype is torch.uint8]
+
+
+# -- attention with dropout --
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [None, BF16])
+def test_attention_with_dropout_is_one_operation_that_keeps_neither_weights_nor_masks(dtype, masked):
+    def learn(device):
+        torch.manual_seed(13)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.1).to(device)
+        x = torch.randn(3, 16, 32).to(device).requires_grad_()
+        mask = nn.Transformer.generate_square_subsequent_mask(16).to(device) if masked else None
+        with torch.autocast("cpu" if device == "cpu" else "vgpu", dtype=dtype, enabled=dtype is not None):
+            y = layer(x, src_mask=mask)
+        y.sum().backward()
+        return [t.detach().cpu() for t in (*(p.grad for p in layer.parameters()), x.grad, y)]
+
+    with virtual_gpus(1) as box:
+        got = learn("vgpu:0")
+    with virtual_gpus(1, dry=True) as dry:
+        learn("vgpu:0")
+    assert operations(dry) == operations(box) and dry.ledger.most == box.ledger.most and dry.now == box.now
+    assert operations(box).count("_scaled_dot_product_flash_attention_for_cpu") == 1 and "_softmax" not in operations(
+        box
+    )
+    if dtype is None:  # the CPU's autocast does not compute layer norm in float32
+        assert all(map(torch.equal, got, learn("cpu")))
+
+
+def test_attention_with_dropout_holds_its_inputs_its_result_and_a_number_for_each_row():
+    for dry in (False, True):
+        with virtual_gpus(1, dry=dry) as box:
+            q, k, v = (torch.randn(2, 4, 30, 8, device="vgpu:0", requires_grad=True) for _ in range(3))
+            before = held(box)
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
+            assert held(box) - before == y.nbytes + 4 * 2 * 4 * 30
+            y.sum().backward()
+            del y
+            assert held(box) - before == 3 * q.nbytes  # the gradients
+
+
+def test_where_cuda_has_no_fused_attention_its_dropout_is_still_one_kernel():
+    with virtual_gpus(1) as box:
+        q = torch.randn(4, 30, 8, device="vgpu:0", requires_grad=True)  # without heads
+        F.scaled_dot_product_attention(q, q, q, dropout_p=0.2).sum().backward()
+    assert operations(box).count("native_dropout") == operations(box).count("native_dropout_backward") == 1

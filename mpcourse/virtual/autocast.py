@@ -9,8 +9,8 @@ kernels below cast the tensors that are on a virtual GPU, and pass the call on.
 The values are those of the CPU's own kernels in bfloat16 or float16. They are also those of `torch.autocast("cpu")`
 where the two lists agree. They do not in layer_norm, group_norm, softmax, exp, pow, sum, norm and the other operations
 that only CUDA computes in float32; nor in cross_entropy, which the CPU computes in float32 as a whole, and CUDA as
-log_softmax in the dtype of its input and nll_loss in float32; nor in pooling, padding and Fourier transforms, which only
-the CPU does in float32.
+log_softmax in the dtype of its input and nll_loss in float32; nor in 3-D pooling, padding, linear
+algebra and Fourier transforms, which only the CPU does in float32.
 
 Sources in torch: aten/src/ATen/autocast_mode.h has the lists and the policies, autocast_mode.cpp the cache.
 """

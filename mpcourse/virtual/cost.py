@@ -8,6 +8,7 @@ import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 Tensor = torch.Tensor
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 # These write what they change, and do not read it first.
 _OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "_foreach_zero_"}
@@ -72,7 +73,7 @@ def describe(func: Any) -> Operation:
     return Operation(
         name,
         view=func.is_view or func.namespace == "profiler",
-        composite=func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd),
+        composite=func.has_kernel_for_dispatch_key(_COMPOSITE),
         mutates=func._schema.is_mutable,
         overwrites=name in _OVERWRITES,
         picks=name in _PICKS,
@@ -84,6 +85,11 @@ def describe(func: Any) -> Operation:
         indexes=name in _INDEXES,
         flops=flop_registry.get(packet) or _MORE_FLOPS.get(name),
     )
+
+
+def in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Do a composite operation by what torch's C++ code makes of it."""
+    return func._op_dk(_COMPOSITE, *args, **kwargs)
 
 
 def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:

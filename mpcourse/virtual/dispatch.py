@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.virtual.asked import asking_line, inside_function
 from mpcourse.virtual.box import HOST, TAG, Block, Box
-from mpcourse.virtual.cost import Operation, describe, flops_of, traffic
+from mpcourse.virtual.cost import Operation, describe, flops_of, in_parts, traffic
 from mpcourse.virtual.dropout import VALUES
 from mpcourse.virtual.dry import SHAPES
 from mpcourse.virtual.line import Line, told
@@ -51,7 +51,7 @@ class DispatchMode(TorchDispatchMode):
             op = _known[func] = describe(func)
         if op.composite:  # in inference mode, where autograd does not take them apart
             with self:
-                return func.decompose(*args, **kwargs)
+                return in_parts(func, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             if op.view:
                 if type(args[0]) is Parameter:

@@ -54,6 +54,16 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
     return x.new_empty(sum(given), *x.shape[2:]), torch.tensor(sizes, device="cpu")
 
 
+def _flash_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    """The heads of a step lie together in the result, as the kernels write them."""
+    batch, heads, steps = q.shape[:3]
+    statistics = torch.promote_types(q.dtype, torch.float32)
+    return (
+        q.new_empty(batch, steps, heads, v.shape[3]).transpose(1, 2),
+        q.new_empty(batch, steps, heads, dtype=statistics).transpose(1, 2),
+    )
+
+
 SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
@@ -61,6 +71,7 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.arange.start: _arange,
     torch.ops.aten.arange.start_step: _arange,
     torch.ops.aten._pack_padded_sequence.default: _pack,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default: _flash_attention,
     **dropout.SHAPES,
 }
 
@@ -77,7 +88,9 @@ def attention(
     Of meta tensors torch would make many operations, and that matrix.
     """
     if torch.is_autocast_enabled("vgpu"):
-        query, key, value = (autocast.cast(x, autocast.region_dtype()) for x in (query, key, value))
+        query, key, value, attn_mask = (
+            autocast.cast(x, autocast.region_dtype()) for x in (query, key, value, attn_mask)
+        )
     if query.dim() != 4 or enable_gqa:
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

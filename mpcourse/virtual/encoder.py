@@ -6,7 +6,7 @@ tensors without data, and so counts them; the values come from that C++ function
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -129,10 +129,10 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def _has_torch_function(tensors: Sequence[Any]) -> bool:
+def _has_torch_function(args: Iterable[Any]) -> bool:
     if _here.depth == 0:
-        return _overridden(tensors)
-    return any(isinstance(t, Tensor) and type(t) not in (Tensor, nn.Parameter) for t in tensors)
+        return _overridden(args)
+    return any(isinstance(t, Tensor) and type(t) not in (Tensor, nn.Parameter) for t in args)
 
 
 def _in_box(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,7 +45,10 @@ def active(mode: DispatchMode) -> Iterator[None]:
 
 
 def register(kernels: dict[str, Callable[..., Any]]) -> None:
-    """Have each of these aten operations done by `run(mode, func, *args)` where its first tensor is on a device."""
+    """Have each of these aten operations done by `run(mode, func, *args)` where its first tensor is on a device.
+
+    What `run` leaves to torch it does in parts (cost.py), which come here in their turn.
+    """
     for name, run in kernels.items():
         packet, _, overload = name.partition(".")
         func = getattr(getattr(torch.ops.aten, packet), overload or "default")
@@ -55,11 +58,11 @@ def register(kernels: dict[str, Callable[..., Any]]) -> None:
 def _chosen(run: Callable[..., Any], func: Any) -> Callable[..., Any]:
     def choose(*args: Any, **kwargs: Any) -> Any:
         mode = _here.mode
-        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-            if mode is None or mode.depth or mode.box.block_of(args[0]) is None:
+        if mode is None or mode.depth or mode.box.block_of(args[0]) is None:
+            with torch._C._ExcludeDispatchKeyGuard(_KEYS):
                 return func(*args, **kwargs)
-            with torch._C.DisableTorchFunction():
-                return run(mode, func, *args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            return run(mode, func, *args, **kwargs)
 
     return choose
 
@@ -100,8 +103,21 @@ class Whole:
         self.mode.settle(op, list(inputs), list(results))
 
 
+def _copy(x: Tensor) -> Tensor:
+    """With the same strides, so that the same loops run, where no element is there twice."""
+    x = x.detach()
+    return (
+        x.clone()
+        if 0 in x.stride()
+        else torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
+    )
+
+
 class _Whole(torch.autograd.Function):
-    """The values and gradients are those of the CPU's operations, which run unseen and keep their own graph."""
+    """The values and gradients are those of the CPU's operations, which run unseen and keep their own graph.
+
+    They have copies of the inputs, for that graph lives longer than what is saved for backward.
+    """
 
     @staticmethod
     def forward(ctx: Any, whole: Whole, learns: bool, *tensors: Tensor) -> Any:
@@ -113,10 +129,12 @@ class _Whole(torch.autograd.Function):
             if mode.box.dry:
                 results = whole.shapes(tensors)
             else:
-                ctx.inputs = [t.detach().requires_grad_(t.requires_grad and learns) for t in tensors]
+                ctx.inputs = [_copy(t).requires_grad_(t.requires_grad and learns) for t in tensors]
                 with torch.set_grad_enabled(learns):
                     ctx.results = whole.compute(ctx.inputs)
-                results = tuple(r.detach() for r in ctx.results)
+                results = tuple(
+                    place.copy_(r.detach()) for place, r in zip(whole.shapes(tensors), ctx.results, strict=True)
+                )
         whole.bill(tensors, [*results, reserve])
         ctx.whole, ctx.count = whole, len(tensors)
         ctx.save_for_backward(*tensors, *results, reserve)
@@ -129,16 +147,16 @@ class _Whole(torch.autograd.Function):
             raise RuntimeError("cudnn RNN backward can only be called in training mode")
         wanted = [i for i in range(ctx.count) if ctx.needs_input_grad[2 + i]]
         given = [(i, g) for i, g in enumerate(gradients) if g is not None]
-        found: Sequence[Tensor | None]
         with unseen(whole.mode):
             if whole.mode.box.dry:
                 found = [whole.gradient(i, saved[i]) for i in wanted]
             else:
-                found = torch.autograd.grad(
+                values = torch.autograd.grad(
                     [ctx.results[i] for i, _ in given], [ctx.inputs[i] for i in wanted], [g for _, g in given],
                     retain_graph=True, materialize_grads=True,
                 )  # fmt: skip
-        whole.bill([*(g for _, g in given), *saved], [g for g in found if g is not None], 2)
+                found = [whole.gradient(i, saved[i]).copy_(value) for i, value in zip(wanted, values, strict=True)]
+        whole.bill([*(g for _, g in given), *saved], found, 2)
         results: list[Tensor | None] = [None] * (2 + ctx.count)
         for i, gradient in zip(wanted, found, strict=True):
             results[2 + i] = _Last.apply(gradient, *saved) if torch.is_grad_enabled() else gradient
@@ -155,8 +173,8 @@ class _Last(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple:
         raise RuntimeError(
-            "Double backwards is not supported for CuDNN RNNs: run the forward pass with "
-            "`with torch.backends.cudnn.flags(enabled=False):`"
+            "Double backwards is not supported for CuDNN RNNs and fused attention: run the forward pass with "
+            "`with torch.backends.cudnn.flags(enabled=False):`, or attention without dropout"
         )
 
 

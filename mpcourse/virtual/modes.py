@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from mpcourse.virtual import encoder, kernels, recurrent
+from mpcourse.virtual import dropped_attention, encoder, kernels, recurrent
 from mpcourse.virtual.asked import asking_line, in_backward
 from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.dispatch import DispatchMode
@@ -260,7 +260,7 @@ _HANDLERS: dict[Any, Handler] = {
 }
 
 
-kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS)
+kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | dropped_attention.KERNELS)
 encoder.install()
 _here = threading.local()
 

@@ -15,7 +15,7 @@ import torch
 
 from mpcourse.virtual import autocast
 from mpcourse.virtual.box import TAG
-from mpcourse.virtual.cost import describe
+from mpcourse.virtual.cost import describe, in_parts
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.kernels import Whole, whole
 from mpcourse.virtual.refuse import mixed, refusal
@@ -27,7 +27,7 @@ _KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # numbers in the re
 def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
     def run(mode: DispatchMode, func: Any, *args: Any) -> Any:
         if not torch.backends.cudnn.enabled:
-            return func(*args)
+            return in_parts(func, *args)
         x, *rest = args
         batch_sizes = rest.pop(0) if packed else None
         state, weights, _, layers, _, trains, bidirectional, *batch_first = rest
@@ -86,7 +86,7 @@ def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
 
 
 def _pad_packed(mode: DispatchMode, func: Any, *args: Any) -> tuple[Tensor, Tensor]:
-    padded, lengths = func(*args)
+    padded, lengths = in_parts(func, *args)
     delattr(lengths.untyped_storage(), TAG)  # they are on the CPU also where the sequences are not
     return padded, lengths
 

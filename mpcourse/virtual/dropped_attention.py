@@ -1,0 +1,63 @@
+"""Attention with dropout: on GPUs the fused kernels draw it themselves, and keep neither weights nor masks.
+
+On a CPU torch leaves its fused kernel as soon as there is dropout (aten/src/ATen/native/transformers/sdp_utils_cpp.h),
+and keeps both. The values are those of that path.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import sdpa_flop_count
+
+from mpcourse.virtual import autocast
+from mpcourse.virtual.cost import describe, in_parts
+from mpcourse.virtual.dispatch import DispatchMode
+from mpcourse.virtual.kernels import Whole, whole
+from mpcourse.virtual.refuse import mixed, refusal
+
+Tensor = torch.Tensor
+
+
+def _attention(
+    mode: DispatchMode, func: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None,
+    p: float = 0.0, is_causal: bool = False, **options: Any,
+) -> Tensor:  # fmt: skip
+    tensors = [query, key, value] + ([] if mask is None else [mask])
+    blocks = mode.box.blocks_of(tensors)
+    if blocks[0] is None or mixed(tensors, blocks, blocks[0].index):
+        raise refusal(func, describe(func), (query, key, value, mask), {}, mode.box)
+    if torch.is_autocast_enabled("vgpu"):
+        tensors = [autocast.cast(t, autocast.region_dtype()) for t in tensors]
+    learned = mask is not None and mask.requires_grad
+    if p == 0 or query.dim() != 4 or learned or options.get("enable_gqa"):
+        query, key, value, *masks = tensors
+        return in_parts(func, query, key, value, masks[0] if masks else None, p, is_causal, **options)
+
+    def compute(given: Sequence[Tensor]) -> tuple[Tensor]:
+        q, k, v, *masks = given
+        return (func(q, k, v, masks[0] if masks else None, p, is_causal, **options),)
+
+    def shapes(given: Sequence[Tensor]) -> tuple[Tensor]:
+        q, v = given[0], given[2]
+        return (by_steps(q.new_empty(*q.shape[:3], v.shape[3])),)
+
+    def by_steps(x: Tensor) -> Tensor:
+        """Heads inside of steps, as the kernels write: what follows puts the heads of a step together."""
+        return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)
+
+    call = Whole(
+        mode,
+        func,
+        "_scaled_dot_product_flash_attention_for_cpu",  # the name that this box has for it without dropout
+        compute,
+        shapes,
+        lambda i, of: by_steps(of),
+        flops=sdpa_flop_count(query.shape, key.shape, value.shape),
+        reserve=4 * query.shape[:3].numel(),  # the logarithm of the sum of each row, in float32
+        trains=True,
+    )
+    return whole(call, tensors)[0]
+
+
+KERNELS: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _attention}
