@@ -73,7 +73,7 @@ def describe(func: Any) -> Operation:
     return Operation(
         name,
         view=func.is_view or func.namespace == "profiler",
-        composite=func.has_kernel_for_dispatch_key(_COMPOSITE),
+        composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
         mutates=func._schema.is_mutable,
         overwrites=name in _OVERWRITES,
         picks=name in _PICKS,
