@@ -22,7 +22,7 @@ def staleness(history):
 
     history: a list of (kind, worker), in the order in which the server saw them. kind is "pull" or "push", worker a
     whole number, not negative. It is not changed.
-    Returns a list of ints, one for each push, in the order of the pushes. An empty history gives [].
+    Returns a list or tuple of ints, one for each push, in the order of the pushes. An empty history gives [].
 
     What counts is the last pull of the worker that pushes: it may pull twice. It may also push twice after one pull.
     Then its own earlier push counts as one, for that changed the weights, too.

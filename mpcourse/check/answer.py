@@ -27,6 +27,7 @@ class Answer:
 
     line: where the last call returned, or changed what it must not. doing: the call under way, as its text.
     result: what the last call returned, and of which function, once there was one.
+    calls: how many there were.
     limit: seconds that this process may compute, counted from `since` on its clock, time.process_time(); None: as long
     as it likes.
 
@@ -41,6 +42,7 @@ class Answer:
         self.path, self.module, self.returned = path, module, returned
         self.line: int | None = None
         self.doing = ""
+        self.calls = 0
         self.result: tuple[str, Any] | None = None
         self.limit: float | None = None
         self.since = 0.0
@@ -98,6 +100,7 @@ class Answer:
 
     def run(self, function: Callable[..., Any], name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
         """The same for a callable that is not the module's own, such as an instance: `name` is how to call it."""
+        self.calls += 1
         self.doing = f"{name}({', '.join(map(_named, args))})"
         try:
             inspect.signature(function).bind(*args)

@@ -45,13 +45,13 @@ def _values(module: ModuleType) -> Iterator[tuple[str, str]]:
             if own:
                 yield from _of_class(name, value)
         elif not callable(value) or own:
-            yield f"`{name}`, which is made when the file is loaded,", short(value, _SHOWN)
+            yield f"`{name}` (made once, when the file is loaded)", short(value, _SHOWN)
 
 
 def _of_function(name: str, function: FunctionType) -> Iterator[tuple[str, str]]:
     if function.__defaults__ or function.__kwdefaults__:
         kept = (function.__defaults__, function.__kwdefaults__)
-        yield f"a default argument of {name}, which is made when the file is loaded,", short(kept, _SHOWN)
+        yield f"a default argument of {name} (made once, when the file is loaded)", short(kept, _SHOWN)
     for key, value in vars(function).items():
         yield f"`{name}.{key}`", short(value, _SHOWN)
 
@@ -61,7 +61,7 @@ def _of_class(name: str, cls: type) -> Iterator[tuple[str, str]]:
         if isinstance(value, FunctionType):
             yield from _of_function(f"{name}.{key}", value)
         elif not key.startswith("__") and not isinstance(value, _PARTS):
-            yield f"`{name}.{key}`, which all objects of the class share,", short(value, _SHOWN)
+            yield f"`{name}.{key}` (which all objects of the class share)", short(value, _SHOWN)
 
 
 _PARTS: tuple[Any, ...] = (staticmethod, classmethod, property, functools.cached_property)

@@ -171,7 +171,8 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
     line = _line(error, file)
     world = ""
-    if answer is not None and answer.doing and answer.mentions("COMM_WORLD") and size > 1:
+    # The first call is given the ranks of COMM_WORLD.
+    if answer is not None and answer.calls > 1 and answer.mentions("COMM_WORLD") and size > 1:
         world = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
     virtual = sys.modules.get("mpcourse.check.virtually")  # where it was not imported, nothing came from it
     if virtual is not None and isinstance(error, virtual.OnVirtualRank):
@@ -182,7 +183,9 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
         return Report("between ranks", rank, message=error.kind, trace=str(error).splitlines())
     if isinstance(error, Wrong):
         line = answer.line if answer else None
-        return Report("wrong", rank, line, error.asked, error.got, world or error.why)
+        return Report(
+            "wrong", rank, line, error.asked, error.got, world or f"{error.why} {_left(answer, size)}".strip()
+        )
     if isinstance(error, NotImplementedError):
         return Report("stub", rank, line, message=str(error))
     if isinstance(error, SystemExit):
@@ -198,8 +201,15 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
     watched = sys.modules.get("mpcourse.check.watched")  # where it was not imported, there is no MPI
     report.got = answer.doing if answer else ""
-    report.why = world or (watched.meant(error) if watched else "")
+    report.why = world or (watched.meant(error) if watched else "") or _left(answer, size)
     return report
+
+
+def _left(answer: Answer | None, size: int) -> str:
+    """On ranks, where no call can be repeated alone: what earlier calls have changed, and this one may have used."""
+    if answer is None or answer.calls < 2 or size < 2 or not (where := answer.left()):
+        return ""
+    return f"Earlier calls have left something in {where}: if this one uses it, make it anew in each call."
 
 
 def _in_one_line(error: BaseException) -> str:

@@ -1581,3 +1581,35 @@ import mpcourse.memory
 def training_bytes(widths, batch, optimizer):
     from mpcourse.check.cases.e01_memory import measured
     return measured(tuple(widths), batch, optimizer).as_dict()
+
+
+# %% only_the_last_bias
+# says: Only the last layer's bias is there
+# thinks: Hidden layers need no bias.
+def training_bytes(widths, batch, optimizer):
+    """Bytes that one training step holds, by kind.
+
+    widths: list of ints, the number of units of each layer, input first; at least two of them.
+    batch: int, examples in the batch. optimizer: "sgd", "momentum" (SGD with momentum) or "adam".
+    Returns a dict of ints, Python's or numpy's:
+        "parameters"   weights and biases
+        "gradients"    what backward leaves in .grad
+        "optimizer"    what the optimizer keeps from one step to the next (Adam also counts its steps: one
+                       4-byte number for each parameter tensor)
+        "activations"  what autograd saves in the forward pass for the backward pass, parameters not counted. A
+                       tensor that two operations save is counted once. The loss saves its log-probabilities, the
+                       labels, and one 4-byte number (the sum of the class weights).
+    """
+    layers = list(zip(widths, widths[1:], strict=False))
+    parameters = 4 * sum(n * m + m * (m == widths[-1]) for n, m in layers)
+    tensors = 2 * len(layers)  # a weight and a bias for each layer
+    # The gradient of a weight is (gradient of the output) x (input): so each layer's input is kept. The ReLU before it
+    # needs only its own output, which is that very tensor.
+    inputs = 4 * batch * sum(n for n, _ in layers)
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {
+        "parameters": parameters,
+        "gradients": parameters,
+        "optimizer": {"sgd": 0, "momentum": parameters, "adam": 2 * parameters + 4 * tensors}[optimizer],
+        "activations": inputs + loss,
+    }

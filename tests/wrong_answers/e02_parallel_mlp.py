@@ -521,3 +521,26 @@ class ParallelMLP(nn.Module):
         h0 = F.relu(a + copy(b, self.device0))
         h1 = F.relu(b + copy(a, self.device1))
         return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% freezes_a_block
+# says: freezes a block
+# thinks: Only the second blocks are trained.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        """x: (batch, n_in) on device0. Returns (batch, n_out) on device0. Four copies, no more."""
+        x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
+        z0 = self.first0(x)
+        z1 = self.first1(x1)
+        self.first0.requires_grad_(False)
+        h0 = F.relu(z0 + copy(z1, self.device0))
+        h1 = F.relu(copy(z0, self.device1) + z1)
+        return self.second0(h0) + copy(self.second1(h1), self.device0)

@@ -739,7 +739,7 @@ def split(model, sizes, devices):
 
 
 # %% evaluation_mode
-# says: eval()
+# says: train() and eval() change what
 # thinks: eval() while splitting
 class SplitModel(nn.Module):
     def __init__(self, stages, devices):
@@ -762,7 +762,7 @@ def split(model, sizes, devices):
 
 
 # %% eval_in_forward
-# says: eval()
+# says: train() and eval() change what
 # thinks: eval() in forward
 class SplitModel(nn.Module):
     def __init__(self, stages, devices):
@@ -853,6 +853,66 @@ class SplitModel(nn.Module):
 
 
 def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% always_trains
+# says: train() and eval() change what
+# thinks: A model that is split is going to be trained.
+class SplitModel(nn.Module):
+    """Stages, each on a device of its own."""
+
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.train().to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        """x: on the first device. Returns the last stage's output, on the last device."""
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    """A SplitModel whose stage i holds the next sizes[i] layers of `model`, in order.
+
+    model: an nn.Sequential. sizes: list of ints, 1 or more each, that sum to len(model). devices: as many devices.
+    """
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% thaws
+# says: freezes a layer, or thaws it
+# thinks: All that is split is trained.
+class SplitModel(nn.Module):
+    """Stages, each on a device of its own."""
+
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device).requires_grad_(True) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        """x: on the first device. Returns the last stage's output, on the last device."""
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    """A SplitModel whose stage i holds the next sizes[i] layers of `model`, in order.
+
+    model: an nn.Sequential. sizes: list of ints, 1 or more each, that sum to len(model). devices: as many devices.
+    """
     stages, start = [], 0
     for size in sizes:
         stages.append(model[start : start + size])

@@ -2650,3 +2650,104 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
             run(s, *schedule[s][reached[s]])
             reached[s] += 1
     return sum(losses)
+
+
+# %% copies_the_stages
+# says: was a stage copied
+# thinks: The caller's modules are not to be changed.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    """Forward and backward of one batch; gradients are added to the parameters' .grad, and nothing else changes.
+
+    So parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once,
+    and its B starts from what that has kept: it does not run the stage again. One tensor of each micro-batch crosses
+    each cut forward, and one backward, from GPU to GPU.
+    What a stage keeps of a micro-batch for its B is let go with that B: so 1F1B holds less than GPipe.
+
+    stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has
+    parameters to train. devices: list of strings, all different. schedule: schedule[s] is stage s's list of tuples
+    ("F", k) and ("B", k); a legal schedule of any kind. x: (batch, ...) and target: (batch, ...), on the first device
+    and on the last one. They are to be cut by .tensor_split into as many micro-batches as the schedule has: some may
+    have one example more than others.
+    loss(output, target): a scalar tensor, the mean over the examples that it is given.
+    Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device, detached.
+    """
+    import copy
+
+    stages = [copy.deepcopy(stage) for stage in stages]
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}  # what (kind, stage, k) is given
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% divides_by_examples
+# says: it is a mean over them already
+# thinks: Each micro-batch's loss is divided by the number of all examples.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    """Forward and backward of one batch; gradients are added to the parameters' .grad, and nothing else changes.
+
+    So parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once,
+    and its B starts from what that has kept: it does not run the stage again. One tensor of each micro-batch crosses
+    each cut forward, and one backward, from GPU to GPU.
+    What a stage keeps of a micro-batch for its B is let go with that B: so 1F1B holds less than GPipe.
+
+    stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has
+    parameters to train. devices: list of strings, all different. schedule: schedule[s] is stage s's list of tuples
+    ("F", k) and ("B", k); a legal schedule of any kind. x: (batch, ...) and target: (batch, ...), on the first device
+    and on the last one. They are to be cut by .tensor_split into as many micro-batches as the schedule has: some may
+    have one example more than others.
+    loss(output, target): a scalar tensor, the mean over the examples that it is given.
+    Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device, detached.
+    """
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}  # what (kind, stage, k) is given
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * 1 / len(target)
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total

@@ -787,3 +787,16 @@ def exchange(comm, send, recv):
         recv[: len(send)] = send[: len(recv)]
         return
     comm.Sendrecv(send, dest=partner, recvbuf=recv, source=partner)
+
+
+# %% buffer_kept
+# says: Earlier calls have left something
+# on: real ranks
+# thinks: One buffer serves all calls.
+kept = {}
+
+
+def exchange(comm, send, recv):
+    if "send" not in kept or len(kept["send"]) != len(send):
+        kept["send"] = send.copy()
+    comm.Sendrecv(kept["send"], (comm.rank + 1) % comm.size, recvbuf=recv, source=(comm.rank - 1) % comm.size)

@@ -1200,3 +1200,25 @@ def ring_allreduce(comm, x):
 from mpcourse.collectives import ring_allreduce as r
 def ring_allreduce(comm, x):
     r(comm, x)
+
+
+# %% buffers_kept_by_length
+# says: Earlier calls have left something
+# on: real ranks
+# thinks: The chunks of an array of a length are cut once.
+import numpy as np
+known = {}
+
+
+def ring_allreduce(comm, x):
+    p, rank = comm.size, comm.rank
+    key = len(x), x.dtype.str
+    chunks = known.setdefault(key, np.array_split(x, p))
+    right, left = (rank + 1) % p, (rank - 1) % p
+    for s in range(p - 1):
+        into = chunks[(rank - s - 1) % p]
+        buffer = np.empty_like(into)
+        comm.Sendrecv(chunks[(rank - s) % p], right, recvbuf=buffer, source=left)
+        into += buffer
+    for s in range(p - 1):
+        comm.Sendrecv(chunks[(rank + 1 - s) % p], right, recvbuf=chunks[(rank - s) % p], source=left)

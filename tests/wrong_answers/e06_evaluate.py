@@ -333,3 +333,18 @@ def evaluate(comm, correct, count):
 def evaluate(comm, correct, count):
     right, examples = comm.allreduce(correct), comm.allreduce(count)
     return right / max(examples, 1)
+
+
+# %% sums_over_calls
+# says: Earlier calls have left something
+# on: real ranks
+# thinks: The sums go on over all batches.
+total = [0, 0]
+
+
+def evaluate(comm, correct, count):
+    total[0] += comm.allreduce(correct)
+    total[1] += comm.allreduce(count)
+    if total[1] == 0:
+        raise ValueError("no examples")
+    return total[0] / total[1]

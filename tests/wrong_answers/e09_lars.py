@@ -1138,3 +1138,41 @@ from mpcourse.large_batch import LARS
 import mpcourse.large_batch
 class LARS(mpcourse.large_batch.LARS):
     pass
+
+
+# %% threshold
+# says: is there a threshold other than 0
+# thinks: Tiny norms are as good as 0.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        """One update of all parameters, in place, by the formulas above.
+
+        self.param_groups: a list of dicts, each with "params", a list, and with its own "lr", "momentum",
+        "weight_decay" and "trust_coefficient". A scheduler may change "lr" between steps.
+        self.state[p]: a dict for each parameter p, empty in the beginning. What is in it is saved with the optimizer,
+        so keep velocities there, under any name.
+
+        trust is 1 for parameters with fewer than two dimensions (biases), and wherever the formula would give 0, or a
+        division by 0: weights of zeros must be able to move. A parameter whose .grad is None is left alone.
+        p.grad keeps its numbers.
+        """
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g, decay, trust = w.grad, group["weight_decay"], 1.0
+                if w.dim() > 1:
+                    below = g.norm() + decay * w.norm()
+                    if w.norm() > 0 and below > 1e-3:
+                        trust = group["trust_coefficient"] * w.norm() / below
+                v = self.state[w].get("velocity", torch.zeros_like(w))
+                v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
+                self.state[w]["velocity"] = v
+                w -= v

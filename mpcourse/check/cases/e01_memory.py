@@ -117,6 +117,11 @@ def _mistakes(key: str, want: dict[str, int], widths: list[int], batch: int, opt
         yield 4 * sum(n * m + m for n, m in layers[:-1]), "The last layer has parameters too."
         yield right - 4 * widths[-1], f"The last layer's bias is missing: it has {key} too."
         yield right - 4 * widths[1], f"The first layer's bias is missing: it has {key} too."
+        for i, width in enumerate(widths[2:-1], start=2):
+            yield right - 4 * width, f"The bias of layer {i} is missing: it has {key} too."
+        yield right - 4 * sum(widths[1:-1]), f"Only the last layer's bias is there: the others have {key} too."
+        yield right - 4 * sum(widths[2:]), f"Only the first layer's bias is there: the others have {key} too."
+        yield right - 4 * sum(widths[2:-1]), f"Only the first and the last layer's bias is there: all have {key}."
         yield right - 4 * widths[0] * widths[1], f"The first layer's weight is missing: it has {key} too."
         yield right - 4 * widths[-2] * widths[-1], f"The last layer's weight is missing: it has {key} too."
         yield 2 * right, "That is twice too much: a float32 has 4 bytes, a float64 would have 8."

@@ -119,7 +119,7 @@ def _moved_by_torch(y: torch.Tensor, h: torch.Tensor) -> bool:
         node = ways.pop()
         if node is None or node in been:
             continue
-        if type(node).__name__ == "MoveBackward":
+        if type(node).__name__ in ("MoveBackward", "CopyBackwards", "ToCopyBackward0"):
             return True
         been.add(node)
         ways += [before for before, _ in node.next_functions]

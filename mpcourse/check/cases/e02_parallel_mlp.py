@@ -68,6 +68,9 @@ def _gradients(answer: Answer, model: torch.nn.Module, whole: torch.nn.Module, o
     want.backward(probe)
     backward(answer, out, probe, "the result", "Every tensor that crosses goes through copy(x, device).")
     for (name, p), q in zip(model.named_parameters(), whole.parameters(), strict=True):
+        if not p.requires_grad:
+            why = "requires_grad_(False) freezes a block: nothing trains it any more."
+            raise Wrong(f"{name} with requires_grad True, as __init__ made it", "requires_grad is False", why)
         if p.grad is None:
             why = "The result does not depend on it, or the chain of gradients is cut: detach, .data, torch.no_grad."
             raise Wrong(f"a gradient for {name}", "None", why)

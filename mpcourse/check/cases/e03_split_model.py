@@ -35,6 +35,7 @@ def check(answer: Answer, comm: HasLogbook) -> None:
             (_nested, [1, 2, 1], ["vgpu:1", "vgpu:3", "vgpu:0"]),
             (_nested, [2, 2], ["vgpu:2", "vgpu:1"]),
             (_shared, [2, 2, 1], ["vgpu:1", "vgpu:0", "vgpu:2"]),
+            (_tuned, [2, 3, 1], ["vgpu:0", "vgpu:2", "vgpu:1"]),
         ]
         one_by_one(answer, [partial(_train, box=box, make=make, sizes=s, devices=d) for make, s, d in cases])
 
@@ -45,6 +46,13 @@ def _mlp() -> nn.Sequential:
 
 def _normed() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+def _tuned() -> nn.Sequential:
+    """As for fine-tuning: the first layer is frozen, and batch norm in evaluation mode."""
+    model = _normed().eval()
+    model[0].requires_grad_(False)
+    return model
 
 
 class Skip(nn.Module):
@@ -76,7 +84,7 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
     own = list(model.parameters())
     parts = answer.call("split", model, list(sizes), list(devices))
     _places(parts, own, layers, sizes, devices)
-    _as_they_were(layers)
+    _as_they_were(layers, list(whole))
     one = torch.optim.SGD(whole.parameters(), lr=0.1)
     other = torch.optim.SGD(parts.parameters(), lr=0.1)
     for step in range(3):
@@ -93,7 +101,7 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
             why = "Each stage gets what the stage before it returned; only the first gets the input."
             raise Wrong("the split model to run", str(error), why) from None
         copies = lanes(box)
-        _as_they_were(layers)
+        _as_they_were(layers, list(whole))
         want = whole(values)
         is_on(out, devices[-1], "the output", "The output stays where the last stage computes it.")
         when = "the output" if step == 0 else f"the output after {step} steps of training"
@@ -115,6 +123,8 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
         want.backward(probe)
         backward(answer, out, probe, "the output", CUT)
         for i, (p, q) in enumerate(zip(own, whole.parameters(), strict=True)):
+            if not q.requires_grad:
+                continue
             if p.grad is None:
                 raise Wrong(f"a gradient for parameter {i} of the model", "None", CUT)
             assert q.grad is not None
@@ -127,16 +137,20 @@ def _agree(own: list[nn.Parameter], whole: nn.Module) -> bool:
     return all(close(p, q.detach()) for p, q in zip(own, whole.parameters(), strict=True))
 
 
-def _as_they_were(layers: list[nn.Module]) -> None:
-    """Raise Wrong where layers would not be trained any more: they came in training mode, all parameters trained."""
-    for i, layer in enumerate(layers):
-        if any(not module.training for module in layer.modules()):
-            why = "eval() changes what batch norm and dropout compute. The caller says what mode the model is in."
-            raise Wrong(f"layer {i} in training mode, as it came", "in evaluation mode", why)
-        for name, p in layer.named_parameters():
-            if not p.requires_grad:
-                why = "requires_grad_(False) freezes a layer: nothing trains it any more. Here it is only to move."
-                raise Wrong(f"layer {i}'s {name} with requires_grad True, as it came", "requires_grad is False", why)
+def _as_they_were(layers: list[nn.Module], before: list[nn.Module]) -> None:
+    """Raise Wrong where layers are in another mode, or trained in another way, than they were."""
+    modes = {True: "training", False: "evaluation"}
+    for i, (layer, other) in enumerate(zip(layers, before, strict=True)):
+        for module, was in zip(layer.modules(), other.modules(), strict=True):
+            if module.training != was.training:
+                why = "train() and eval() change what batch norm and dropout compute: the caller says which it is."
+                asked = f"layer {i} in {modes[was.training]} mode, as it came"
+                raise Wrong(asked, f"in {modes[module.training]} mode", why)
+        for (name, p), q in zip(layer.named_parameters(), other.parameters(), strict=True):
+            if p.requires_grad != q.requires_grad:
+                why = "requires_grad_() freezes a layer, or thaws it, so that training is another. It is only to move."
+                asked = f"layer {i}'s {name} with requires_grad {q.requires_grad}, as it came"
+                raise Wrong(asked, f"requires_grad is {p.requires_grad}", why)
 
 
 def _places(parts: Any, own: list[nn.Parameter], model: list[nn.Module], sizes: list[int], devices: list[str]) -> None:

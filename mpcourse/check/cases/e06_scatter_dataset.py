@@ -47,8 +47,8 @@ class Shares:
 def check(answer: Answer, comm: "WatchedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
-        for n, shuffle in ((11, False), (50, True), (1, True)):
-            on_real(answer, ranks, _program(n, shuffle, 3), _judge(n, shuffle, 3))
+        for n, shuffle, seed in ((11, False, 3), (50, True, 3), (50, True, 5), (50, False, 3), (1, True, 3)):
+            on_real(answer, ranks, _program(n, shuffle, seed), _judge(n, shuffle, seed))
 
 
 def check_virtually(answer: Answer, comm: HasLogbook) -> None:

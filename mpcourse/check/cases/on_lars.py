@@ -69,8 +69,8 @@ def trainings(seed: int) -> list[Training]:
         [0.5, 0.5], momentum=0.9, weight_decay=0.1, coefficient=0.02,
     )  # fmt: skip
     small = Group(  # gradients so small, and so large, that trust is far above 1, and far below
-        [row(30.0, 40.0), row(0.3, 0.4), row(1.0, 2.0, 2.0)],
-        [[row(0.006, 0.008), row(300.0, 400.0), row(0.0, 0.3, 0.4)]] * 2,
+        [row(30.0, 40.0), row(0.3, 0.4), row(3e-5, 4e-5)],
+        [[row(0.006, 0.008), row(300.0, 400.0), row(6e-6, 8e-6)]] * 2,
         [0.001, 0.002], momentum=0.5, coefficient=0.02,
     )  # fmt: skip
     groups = [
@@ -88,7 +88,11 @@ def trainings(seed: int) -> list[Training]:
             [drawn([matrix, bias], [0.5, 2.0, 2.0, 0.1], seed + 5, momentum=0.9, weight_decay=0.1)],
         ),
         Training("three steps of two weights of one shape, and of two biases", [alike]),
-        Training("gradients far smaller, and far larger, than the weights", [small]),
+        Training(
+            "gradients far smaller, and far larger, than the weights", [small],
+            "The formula holds for norms of any size: is there a threshold other than 0, or a number added below "
+            "the line?",
+        ),
         Training(
             "gradients of zeros, with weight decay", [still],
             "Where ||g|| is 0 the formula holds as elsewhere, for weight_decay * ||w|| is below the line, too: trust "

@@ -161,8 +161,11 @@ def _values(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, 
 
 def on_real_ranks(answer: Answer, comm: "WatchedComm", function: str) -> None:
     """Sums of long arrays and of short ones; every rank must call this."""
-    for ranks, n, dtype in ((comm, 7, "f8"), (comm, 7, "i8"), (comm, 200_003, "f8"), (turned(comm), 9, "f8")):
-        everyone = [(9 * np.random.default_rng(rank).standard_normal(n)).astype(dtype) for rank in range(ranks.size)]
+    cases = ((comm, 7, "f8"), (comm, 7, "f8"), (comm, 7, "i8"), (comm, 200_003, "f8"), (turned(comm), 9, "f8"))
+    for seed, (ranks, n, dtype) in enumerate(cases):
+        everyone = [
+            (9 * np.random.default_rng([rank, seed]).standard_normal(n)).astype(dtype) for rank in range(ranks.size)
+        ]
         x = everyone[ranks.rank].copy()
         answer.call(function, ranks, x, changes=(x,))
         want = np.sum(everyone, axis=0)

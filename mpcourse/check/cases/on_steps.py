@@ -11,11 +11,13 @@ from torch import nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import told
+from mpcourse.check.patience import patience
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
 
 Tensor = torch.Tensor
 WIDTH = 6
+SECONDS = 4.0  # of computing, for one step: the longest one takes a tenth of that
 
 
 class Case:
@@ -45,7 +47,9 @@ class Case:
         """Ask for the step; the schedule that is given must be left as it is."""
         plain = [[(a.kind, a.microbatch) for a in row] for row in self.schedule]
         arguments = (self.stages, list(self.devices), plain, *self.given, loss)
-        return answer.call("pipeline_step", *arguments, changes=(self.stages, *self.given))
+        why = "Is there a stage whose next input never arrives, or a loop that ends only when all do at once?"
+        with patience(answer, SECONDS, "pipeline_step to return", why):
+            return answer.call("pipeline_step", *arguments, changes=(self.stages, *self.given))
 
     def unchanged(self) -> None:
         """Raise Wrong if the step changed what it was given: a parameter, a buffer, a mode, what needs a gradient."""

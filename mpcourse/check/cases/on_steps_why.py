@@ -14,6 +14,11 @@ from mpcourse.pipeline import Action
 
 Tensor = torch.Tensor
 SPLIT = "x.tensor_split(m) makes the micro-batches, and each goes through the stages by itself."
+NOWHERE = "No stage got a gradient: does each B call backward?"
+ELSEWHERE = (
+    "The backwards have run, and these parameters have nothing of it: was a stage copied, so that its copy has the "
+    "gradients, or were they taken away again?"
+)
 CROSSES = (
     "A tensor crosses without detach, so the last stage's backward runs on through all stages before it, and their own "
     "B comes too late. retain_graph=True does not help: detach what crosses."
@@ -163,11 +168,11 @@ def weighted(case: Case, parameters: list[torch.nn.Parameter]) -> str:
         ),
         (
             "The loss is weighed twice: once by its share of the examples is enough.",
-            of(lambda w, s: w * w) or of(lambda w, s: 1 / m / m) or of(lambda w, s: 1 / m / n),
+            of(lambda w, s: w * w) or of(lambda w, s: 1 / m / m),
         ),
         (
             "The loss is divided by the number of examples, but it is a mean over them already.",
-            of(lambda w, s: 1 / n) or of(lambda w, s: w / n),
+            of(lambda w, s: 1 / n) or of(lambda w, s: w / n) or of(lambda w, s: 1 / m / n),
         ),
         (
             "Gradients that were there before the step are divided too. Weigh the loss before its backward.",
@@ -177,7 +182,7 @@ def weighted(case: Case, parameters: list[torch.nn.Parameter]) -> str:
             "Each stage weighs the gradient once more. It is weighed with the loss, and that reaches all stages.",
             of(lambda w, s: w ** (p - s)) or of(lambda w, s: (1 / m) ** (p - s)),
         ),
-        ("No stage got a gradient: does each B call backward?", of(lambda w, s: 0.0)),
+        (NOWHERE, of(lambda w, s: 0.0)),
         (
             "Gradients are added twice: one backward for each micro-batch and stage.",
             of(lambda w, s: 2 * w) or of(lambda w, s: 2 * w if s == p - 1 else w),

@@ -1,0 +1,108 @@
+"""An answer is the learner's own: what it replaces, borrows or forges is seen, and innocent code is let alone."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpcourse.check import intact
+from mpcourse.check.answer import Answer
+from mpcourse.check.borrowed import PACKAGE, Borrowed
+from mpcourse.check.fair import Fair
+from mpcourse.check.manifest import load_course
+from mpcourse.check.rank import Report, taken_key
+from mpcourse.check.wrong import Wrong
+from tests.conftest import ROOT
+
+COURSE = load_course(ROOT)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    def load(text, holds=("mpcourse.split.balance:balance",)):
+        file = tmp_path / "e03_balance.py"
+        file.write_text(text)
+        return Answer.load(file, fair=Fair(file, "e03_balance", holds))
+
+    return load
+
+
+def test_what_is_replaced_is_named_and_put_back():
+    replaced, before = intact.guard(), math.sqrt
+    math.sqrt = abs
+    try:
+        assert replaced() == "math.sqrt" and math.sqrt is before
+    finally:
+        math.sqrt = before
+    assert replaced() == ""
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        "import collections\nP = collections.namedtuple('P', 'a')",
+        "import dataclasses\n@dataclasses.dataclass\nclass D:\n    x: int = 1",
+        "import logging\nlogging.getLogger('x').info('y')",
+        "import traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.format_exc()",
+        "import inspect\ninspect.signature(print)",
+        "import math\ndef sum(x): return 0\nmath_sqrt = math.sqrt",
+        "from mpcourse.split import balance as of_the_library",  # and never called
+    ],
+)
+def test_innocent_code_is_let_alone(loaded, innocent):
+    answer = loaded(f"{innocent}\ndef balance(costs, stages):\n    return [1]\n")
+    assert answer.call("balance", [1], 1) == [1]
+    answer.fair.judge()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "from mpcourse.split import balance as b; return b(costs, stages)",
+        "import mpcourse.split.balance, sys; return sys.modules['mpcourse.split.balance'].balance(costs, stages)",
+        "import mpcourse.split, functools; return list(map(functools.partial(mpcourse.split.balance, costs), [stages]))",
+    ],
+)
+def test_whatever_way_the_librarys_own_is_called_it_is_named(loaded, way):
+    answer = loaded(f"def balance(costs, stages):\n    {way}\n")
+    with pytest.raises(Wrong) as caught:
+        answer.call("balance", [1, 2], 1)
+    assert caught.value.got == "it runs balance of mpcourse.split.balance"
+
+
+def test_a_caught_refusal_counts_all_the_same(loaded):
+    answer = loaded(
+        "import sys\ndef balance(costs, stages):\n    try:\n        return sys._getframe().f_back\n"
+        "    except BaseException:\n        return [1]\n"
+    )
+    with pytest.raises(Wrong, match="looks at the program that called it"):
+        answer.call("balance", [1], 1)
+
+
+def test_a_report_is_believed_only_with_its_key(tmp_path):
+    (tmp_path / "rank3.key").write_text("secret")
+    assert taken_key(tmp_path, 3) == "secret" and taken_key(tmp_path, 3) == ""
+    Report("passed", 3).write(tmp_path, 3, "secret")
+    file = tmp_path / "rank3.json"
+    assert Report.read(file, "secret").kind == "passed"
+    Report("passed", 3).write(tmp_path, 3, "another")
+    assert Report.read(file, "secret").kind == "wrong"
+    for text in ("", "{}", json.dumps({"kind": "passed", "rank": 3}), "\n" + json.dumps({"kind": "passed"})):
+        file.write_text(text)
+        forged = Report.read(file, "secret")
+        assert (forged.kind, forged.rank) == ("wrong", 3) and "written by the answer" in forged.got
+
+
+@pytest.mark.parametrize("exercise", COURSE.exercises, ids=lambda e: e.name)
+def test_the_manifest_names_what_the_library_has(exercise):
+    held = Borrowed.of(Path("x.py"), exercise.name, exercise.holds)
+    for file in [*held.sources, *(file for file, _ in held.functions)]:
+        assert Path(file).is_file() and Path(file).is_relative_to(PACKAGE)
+    for file, function in held.functions:
+        assert f"def {function}(" in Path(file).read_text()
+
+
+def test_the_package_is_what_is_imported():
+    assert Path(sys.modules["mpcourse"].__file__).parent == PACKAGE

@@ -1,0 +1,67 @@
+"""How long ranks have had is counted on their own clocks: a machine that is busy with something else changes nothing."""
+
+import pytest
+
+from mpcourse.check import had, watch
+from mpcourse.check.cases import e03_balance, on_steps
+from mpcourse.check.had import Had
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine on which time passes when the test says so; what each process computes, and whether it is ready to."""
+
+    class Machine:
+        now, computed, ready = 100.0, {7: 1.0, 8: 1.0}, {7: True, 8: True}
+
+        def passes(self, seconds, share):
+            """`share` of each core is left for the ranks."""
+            for _ in range(round(seconds / 0.2)):
+                self.now += 0.2
+                for pid, ready in self.ready.items():
+                    self.computed[pid] += 0.2 * share * ready
+                yield
+
+    made = Machine()
+    made.computed, made.ready = dict(made.computed), dict(made.ready)
+    monkeypatch.setattr(had.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(had, "_computed", made.computed.__getitem__)
+    monkeypatch.setattr(had, "_runs", made.ready.__getitem__)
+    return made
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
+def test_a_rank_that_computes_has_had_what_it_computed_however_long_that_took(machine, share):
+    asked = Had([7])
+    for _ in machine.passes(10.0, share):
+        seconds = asked.seconds()
+    assert seconds == pytest.approx(10.0 * share)
+
+
+def test_a_rank_that_sleeps_has_had_the_time_that_passed(machine):
+    machine.ready[7] = False
+    asked = Had([7])
+    for _ in machine.passes(6.0, 1.0):
+        seconds = asked.seconds()
+    assert seconds == pytest.approx(6.0)
+
+
+def test_the_rank_that_had_least_counts(machine):
+    machine.ready[8] = False
+    asked = Had([7, 8])
+    for _ in machine.passes(6.0, 0.5):
+        seconds = asked.seconds()
+    assert seconds == pytest.approx(3.0)
+
+
+def test_nobody_waits_for_ever_for_a_core(machine):
+    asked = Had([7])
+    for _ in machine.passes(40.0, 0.0):
+        seconds = asked.seconds()
+    assert seconds == pytest.approx(40.0 / had.MOST)
+    assert asked.seconds(2.0) == pytest.approx(20.0)
+
+
+def test_what_is_known_to_take_long_is_told_before_an_endless_loop_is():
+    """Both are counted in computed seconds, so the better reason comes first on any machine."""
+    assert e03_balance.SECONDS < watch.STILL and on_steps.SECONDS < watch.STILL
