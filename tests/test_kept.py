@@ -8,15 +8,52 @@ from mpcourse.check.wrong import Wrong
 
 # How a function that is asked for range(n) may keep something, and where that is told to be.
 KEEPS = {
-    "found = []\ndef f(n):\n    found.extend(range(n))\n    return found": "`found` (made once",
-    "def f(n, found=[]):\n    found.extend(range(n))\n    return found": "a default argument of f",
-    "def f(n):\n    f.found = getattr(f, 'found', []) + list(range(n))\n    return f.found": "something is kept",
-    "class A:\n    found = []\ndef f(n):\n    A.found += range(n)\n    return A.found": "`A.found`",
-    "last = None\ndef f(n):\n    global last\n    last = last or list(range(n))\n    return last": "`last`",
-    "from functools import cache\n@cache\ndef g():\n    return []\ndef f(n):\n    g().extend(range(n))\n    return g()": (
-        "the cache of g"
-    ),
+    "`found` (made once": """
+found = []
+def f(n):
+    found.extend(range(n))
+    return found
+""",
+    "a default argument of f": """
+def f(n, found=[]):
+    found.extend(range(n))
+    return found
+""",
+    "something is kept": """
+def f(n):
+    f.found = getattr(f, 'found', []) + list(range(n))
+    return f.found
+""",
+    "`A.found`": """
+class A:
+    found = []
+def f(n):
+    A.found += range(n)
+    return A.found
+""",
+    "`last`": """
+last = None
+def f(n):
+    global last
+    last = last or list(range(n))
+    return last
+""",
+    "the cache of g": """
+from functools import cache
+@cache
+def g():
+    return []
+def f(n):
+    g().extend(range(n))
+    return g()
+""",
 }
+ALONE = """
+calls = []
+def f(n):
+    calls.append(n)
+    return [0, 1]
+"""
 
 
 def checks():
@@ -36,7 +73,7 @@ def load(tmp_path, text):
     return Answer.load(file)
 
 
-@pytest.mark.parametrize("text, where", KEEPS.items())
+@pytest.mark.parametrize("where, text", KEEPS.items())
 def test_what_is_kept_is_named_with_its_place(tmp_path, text, where):
     with pytest.raises(Wrong) as caught:
         one_by_one(load(tmp_path, text), checks())
@@ -50,9 +87,7 @@ def test_an_error_that_only_a_later_call_raises_is_told_so_too(tmp_path):
     assert "IndexError" in caught.value.got and "`left`" in caught.value.why
 
 
-@pytest.mark.parametrize(
-    "text", ["def f(n):\n    return []", "calls = []\ndef f(n):\n    calls.append(n)\n    return [0, 1]"]
-)
+@pytest.mark.parametrize("text", ["def f(n):\n    return []", ALONE])
 def test_an_answer_that_is_wrong_alone_keeps_its_usual_reason(tmp_path, text):
     with pytest.raises(Wrong) as caught:
         one_by_one(load(tmp_path, text), checks())

@@ -334,7 +334,6 @@ def scatter_indices(comm, n, shuffle, seed):
 
 # %% order_remembered
 # says: Earlier calls have left something
-# on: real ranks
 # thinks: The order of n examples is drawn once.
 import numpy as np
 known = {}
