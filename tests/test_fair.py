@@ -62,7 +62,7 @@ def test_innocent_code_is_let_alone(loaded, innocent):
     [
         "from mpcourse.split import balance as b; return b(costs, stages)",
         "import mpcourse.split.balance, sys; return sys.modules['mpcourse.split.balance'].balance(costs, stages)",
-        "import mpcourse.split, functools; return list(map(functools.partial(mpcourse.split.balance, costs), [stages]))",
+        "import mpcourse.split as s, functools; return list(map(functools.partial(s.balance, costs), [stages]))",
     ],
 )
 def test_whatever_way_the_librarys_own_is_called_it_is_named(loaded, way):

@@ -1,4 +1,4 @@
-"""How long ranks have had is counted on their own clocks: a machine that is busy with something else changes nothing."""
+"""How long ranks have had is counted on their own clocks: a machine that is busy with others changes nothing."""
 
 import pytest
 
