@@ -168,6 +168,8 @@ class Answer:
         sys.settrace(outer)
         try:
             yield
+            if self.fair is not None and sys.gettrace() is not outer:
+                self.fair.untraced()
         finally:
             sys.settrace(previous)
 

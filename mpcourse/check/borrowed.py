@@ -14,14 +14,7 @@ from mpcourse.check.wrong import Wrong
 PACKAGE = Path(__file__).resolve().parents[1]
 SOLUTIONS = f"{os.sep}solutions{os.sep}"
 _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
-_LOOKS = (
-    "sys._getframe",
-    "sys._current_frames",
-    "sys.settrace",
-    "sys.setprofile",
-    "gc.get_objects",
-    "gc.get_referrers",
-)
+_LOOKS = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
 
@@ -88,15 +81,16 @@ class Borrowed:
             if "solution" in repr(args) and self._ours():
                 self.tell_solution()
         elif event in _LOOKS or (event == "object.__getattr__" and args[1] in _FRAMES):
-            caller = self._ours(direct=True)
-            if caller:
-                what = event if event in _LOOKS else args[1]
-                self.tell(
-                    f"{what}, which looks at the program that called it",
-                    f"That is the check's, and holds what it expects. {self.exercise} is to compute it from its "
-                    "arguments.",
-                    f"{self.exercise} to use its arguments, and nothing of its caller's",
-                )
+            if self._ours(direct=True):
+                self.tell_look(event if event in _LOOKS else args[1])
+
+    def tell_look(self, what: str) -> None:
+        """Raise Wrong for what shows the answer its caller."""
+        self.tell(
+            f"{what}, which looks at the program that called it",
+            f"That is the check's, and holds what it expects. {self.exercise} is to compute it from its arguments.",
+            f"{self.exercise} to use its arguments, and nothing of its caller's",
+        )
 
     def _ours(self, direct: bool = False) -> bool:
         """Whether the answer's code asked for this. direct: its own line did, at most through the module inspect."""

@@ -23,6 +23,10 @@ class Fair:
         """A function is called while the answer runs. Raises Wrong if it does what is asked of the answer."""
         self._borrowed.taken(frame)
 
+    def untraced(self) -> None:
+        """The answer has put something in the place of what follows its lines. Raises Wrong."""
+        self._borrowed.tell_look("sys.settrace")
+
     def judge(self) -> None:
         """Raise Wrong if the answer has replaced or borrowed something; what was replaced is put back."""
         if name := self._replaced():
