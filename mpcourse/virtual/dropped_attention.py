@@ -39,12 +39,13 @@ def _attention(
         return (func(q, k, v, masks[0] if masks else None, p, is_causal, **options),)
 
     def shapes(given: Sequence[Tensor]) -> tuple[Tensor]:
+        """As the fused kernels write it: in the order of the query."""
         q, v = given[0], given[2]
-        return (by_steps(q.new_empty(*q.shape[:3], v.shape[3])),)
+        return (torch.empty_like(q) if v.shape[3] == q.shape[3] else q.new_empty(*q.shape[:3], v.shape[3]),)
 
-    def by_steps(x: Tensor) -> Tensor:
-        """Heads inside of steps, as the kernels write: what follows puts the heads of a step together."""
-        return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)
+    def gradient(i: int, of: Tensor) -> Tensor:
+        """And here the heads of a step together."""
+        return of.new_empty(of.shape[0], of.shape[2], of.shape[1], of.shape[3]).transpose(1, 2)
 
     call = Whole(
         mode,
@@ -52,7 +53,7 @@ def _attention(
         "_scaled_dot_product_flash_attention_for_cpu",  # the name that this box has for it without dropout
         compute,
         shapes,
-        lambda i, of: by_steps(of),
+        gradient,
         flops=sdpa_flop_count(query.shape, key.shape, value.shape),
         reserve=4 * query.shape[:3].numel(),  # the logarithm of the sum of each row, in float32
         trains=True,

@@ -54,16 +54,6 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
     return x.new_empty(sum(given), *x.shape[2:]), torch.tensor(sizes, device="cpu")
 
 
-def _flash_attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    """The heads of a step lie together in the result, as the kernels write them."""
-    batch, heads, steps = q.shape[:3]
-    statistics = torch.promote_types(q.dtype, torch.float32)
-    return (
-        q.new_empty(batch, steps, heads, v.shape[3]).transpose(1, 2),
-        q.new_empty(batch, steps, heads, dtype=statistics).transpose(1, 2),
-    )
-
-
 SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
@@ -71,7 +61,6 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.arange.start: _arange,
     torch.ops.aten.arange.start_step: _arange,
     torch.ops.aten._pack_padded_sequence.default: _pack,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default: _flash_attention,
     **dropout.SHAPES,
 }
 
