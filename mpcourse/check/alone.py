@@ -41,7 +41,7 @@ def run(job: Job) -> Report:
         comm.logbook.write("running", 0)
 
     try:
-        fair = Fair(Path(job.file), job.name, job.holds)
+        fair = Fair(Path(job.file), job.name, job.holds, hooked=virtually is None)
         load = functools.partial(Answer.load, Path(job.file), returned, fair=fair)
         answer = _among_virtual_ranks(load) if virtually else load()
         if absent := answer.missing(job.functions):

@@ -73,7 +73,7 @@ class Answer:
         answer = cls(path, module, returned)
         answer.loaded, answer.fair = kept.state(module), fair
         if fair is not None:
-            fair.judge()
+            fair.loaded()
         return answer
 
     def missing(self, names: list[str]) -> str | None:
@@ -156,12 +156,17 @@ class Answer:
                 self.line = frame.f_lineno  # the outermost frame returns last
             return local
 
-        called = self.fair.called if self.fair is not None else lambda frame: None
+        called = self.fair.called if self.fair is not None else lambda frame: False
+        other = set[str]()  # files of which nothing has to be known: most calls are of these
 
         def outer(frame: FrameType, event: str, arg: Any) -> Any:
-            if frame.f_code.co_filename == path:
+            file = frame.f_code.co_filename
+            if file in other:
+                return None
+            if file == path:
                 return local
-            called(frame)
+            if not called(frame):
+                other.add(file)
             return None
 
         previous = sys.gettrace()

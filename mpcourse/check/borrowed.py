@@ -1,5 +1,6 @@
 """An answer that takes from somewhere else what it is asked to compute: the library, the solution, the check itself."""
 
+import ast
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 SOLUTIONS = f"{os.sep}solutions{os.sep}"
 _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _LOOKS = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers")
+_NAMES = (*_FRAMES, "_getframe", "_current_frames", "currentframe", "f_back", "get_objects", "get_referrers")
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
 
@@ -46,8 +48,11 @@ class Borrowed:
                     files.add(str(file))
         return cls(str(path), exercise, frozenset(files), frozenset(functions))
 
-    def taken(self, frame: FrameType) -> None:
-        """Raise Wrong if the function of this frame is, or belongs to, what the answer is to write itself."""
+    def taken(self, frame: FrameType) -> bool:
+        """Raise Wrong if the function of this frame is, or belongs to, what the answer is to write itself.
+
+        Returns whether other functions of its file are.
+        """
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if file in self.sources or (file, name) in self.functions:
             module = ".".join([PACKAGE.name, *Path(file).relative_to(PACKAGE).with_suffix("").parts])
@@ -58,6 +63,7 @@ class Borrowed:
             )
         elif self._is_solution(file):
             self.tell_solution()
+        return any(file == one for one, _ in self.functions)
 
     def _is_solution(self, file: str) -> bool:
         return file.endswith(f"{SOLUTIONS}{self.exercise}.py") and file != self.path
@@ -80,7 +86,7 @@ class Borrowed:
         elif event in _STARTS:
             if "solution" in repr(args) and self._ours():
                 self.tell_solution()
-        elif event in _LOOKS or (event == "object.__getattr__" and args[1] in _FRAMES):
+        elif event in _LOOKS or event == "object.__getattr__":
             if self._ours(direct=True):
                 self.tell_look(event if event in _LOOKS else args[1])
 
@@ -91,6 +97,15 @@ class Borrowed:
             f"That is the check's, and holds what it expects. {self.exercise} is to compute it from its arguments.",
             f"{self.exercise} to use its arguments, and nothing of its caller's",
         )
+
+    def read(self, tree: ast.AST) -> None:
+        """The same by the text of the answer, where hooks would cost too much."""
+        for node in ast.walk(tree):
+            name = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "value", None)
+            if isinstance(name, str) and name in _NAMES:
+                self.tell_look(name)
+            if isinstance(name, str) and "solutions" in name and not name.count(" "):
+                self.tell_solution()
 
     def _ours(self, direct: bool = False) -> bool:
         """Whether the answer's code asked for this. direct: its own line did, at most through the module inspect."""
@@ -105,6 +120,7 @@ class Borrowed:
         return False
 
 
+_CHECK = os.path.join(str(PACKAGE), "check", "")
 _INSPECT = os.path.join(os.path.dirname(os.__file__), "inspect.py")
 _now: list[Borrowed] = []  # at most one: hooks cannot be taken away, so one is made, and asks this
 _hooked = threading.Lock()
@@ -112,7 +128,17 @@ _busy = threading.local()
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event not in _EVENTS or not _now or getattr(_busy, "now", False):
+    # Most events are of a frame's code, which whoever follows lines asks for, or of virtual ranks that look for one.
+    if event == "object.__getattr__":
+        if args[1] not in _FRAMES:
+            return
+    elif event not in _EVENTS:
+        return
+    elif event == "sys._getframe":
+        file = args[0].f_code.co_filename
+        if file != _now[0].path and not file.startswith(_CHECK):
+            return
+    if getattr(_busy, "now", False):
         return
     _busy.now = True
     try:
@@ -121,11 +147,11 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
         _busy.now = False
 
 
-_EVENTS = frozenset({"open", "object.__getattr__", *_LOOKS, *_STARTS})
+_EVENTS = frozenset({"open", *_LOOKS, *_STARTS})
 
 
 def watch(borrowed: Borrowed) -> None:
     """From now on what code of this process does is looked at, until another answer is."""
+    _now[:] = [borrowed]
     if _hooked.acquire(blocking=False):
         sys.addaudithook(_hook)
-    _now[:] = [borrowed]

@@ -141,7 +141,7 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
                 "The check loads the file and then calls its functions: what ends the program ends the check, too. "
                 'Leave it out, or put it below `if __name__ == "__main__":`.'
             )
-        elif verdict.np == 1:
+        elif verdict.np == 1 and not report.virtual:
             verdict.why = "That ends the whole program, the check's as well. Return from the function instead."
     elif report.kind == "wrong":
         verdict.kind, verdict.headline = "wrong answer", f"rank {report.rank} {where}".strip()

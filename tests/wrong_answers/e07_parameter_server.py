@@ -1538,7 +1538,7 @@ def work(comm, weights, gradient, steps):
 
 
 # %% world
-# says: It speaks of MPI.COMM_WORLD
+# says: Use the `comm` that is given
 # on: real ranks
 # thinks: COMM_WORLD is the communicator.
 def serve(comm, weights, learning_rate, steps):
