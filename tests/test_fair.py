@@ -106,3 +106,13 @@ def test_the_manifest_names_what_the_library_has(exercise):
 
 def test_the_package_is_what_is_imported():
     assert Path(sys.modules["mpcourse"].__file__).parent == PACKAGE
+
+
+def test_what_a_box_of_virtual_gpus_puts_into_torch_is_no_answers_doing():
+    import torch
+
+    from mpcourse.virtual import virtual_gpus
+
+    replaced = intact.guard()
+    with virtual_gpus(1):
+        assert torch.ones(2, device="vgpu:0").sum().item() == 2 and replaced() == ""
