@@ -39,6 +39,8 @@ def _greet(answer: Answer, comm: "WatchedComm") -> None:
             if comm.made:
                 sent += f": it called {', '.join(sorted(comm.made))}"
                 why = f"{MADE_UP} A Barrier carries nothing, and a broadcast from rank 0 only what rank 0 has."
+            if answer.mentions("COMM_WORLD"):
+                why = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
             raise Wrong(f"a message from rank {rank} to rank 0", sent, why)
         return
     same(list(got) if isinstance(got, tuple) else got, want, "the list on rank 0", _why(got, want, size, comm.last))

@@ -118,11 +118,14 @@ class Waiting:
     def wake_for(self, r: Request, m: "Message") -> None:
         """A receive from any source, or the next one that `m` fits, chooses when `m` is there.
 
-        Also where its rank is busy with something else, for the sender waits.
+        Also where its rank is busy with something else, for the sender waits. A rank that waits takes it on its own
+        clock.
         """
+        time = m.posted
         if r.awaited:
-            self.push(max(m.posted, self.clock[r.owner]), r.owner)
-        heapq.heappush(self._ready, (m.posted, next(self._order), HUB, (r, m)))
+            time = max(time, self.clock[r.owner])
+            self.push(time, r.owner)
+        heapq.heappush(self._ready, (time, next(self._order), HUB, (r, m)))
 
     def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
