@@ -119,7 +119,7 @@ def exchange(comm, send, recv):
 
 
 # %% cached_neighbours
-# says: There is no such rank here:
+# says: left something in `_neighbours`
 # on: real ranks
 # thinks: The neighbours are always the same, so work them out in the first call and keep them.
 _neighbours = None
@@ -135,7 +135,7 @@ def exchange(comm, send, recv):
 
 
 # %% cached_scratch
-# says: The message is longer than the buffer that receives it
+# says: left something in `_scratch`
 # on: real ranks
 # thinks: Allocating is slow, so keep one scratch buffer from the first call, all arrays are the same size anyway.
 import numpy as np
