@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.check.watch import waited
 from mpcourse.forkserver import ADDRESS, ForkServer, Plain, offered, python
 from mpcourse.forkserver.start import Forks
-from tests.conftest import ROOT, forks
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(not offered(), reason="this system has no fork server")
 
@@ -63,10 +62,3 @@ def test_who_asks_and_does_not_wait_for_the_answer_harms_nobody():
             server._ask({"wait_for": "nobody"}).close()
         assert server.current()
         assert server.pid == first
-
-
-def test_a_process_that_has_ended_has_not_waited():
-    ended = subprocess.Popen([sys.executable, "-c", "pass"])
-    ended.wait()
-    assert waited(ended.pid) == 0.0
-    assert waited(forks().pid) > 0.0

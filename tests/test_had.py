@@ -1,5 +1,8 @@
 """How long ranks have had is counted on their own clocks: a machine that is busy with others changes nothing."""
 
+import subprocess
+import sys
+
 import pytest
 
 from mpcourse.check import had, watch
@@ -65,3 +68,11 @@ def test_nobody_waits_for_ever_for_a_core(machine):
 def test_what_is_known_to_take_long_is_told_before_an_endless_loop_is():
     """Both are counted in computed seconds, so the better reason comes first on any machine."""
     assert e03_balance.SECONDS < watch.STILL and on_steps.SECONDS < watch.STILL
+
+
+def test_of_a_process_that_has_ended_what_passed_counts():
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    ended.wait()
+    had = Had([ended.pid])
+    had.since = had.looked = had.since - 1.0
+    assert 1.0 <= had.seconds() <= 61.0
