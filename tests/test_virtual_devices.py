@@ -1,6 +1,7 @@
 """Virtual GPUs answer and refuse as real ones do."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -291,9 +292,14 @@ def test_an_error_inside_leaves_no_box_behind():
 def test_a_dry_box_has_no_values():
     with virtual_gpus(2, dry=True):
         x = on("vgpu:0").sum()
-        for read in (x.item, x.tolist, lambda: float(x), lambda: bool(x > 0), lambda: x.cpu().item()):
+        for read in (x.tolist, lambda: bool(x > 0), x.long().item, x.cpu().tolist):
             with pytest.raises(RuntimeError, match=r"at test_virtual_devices.py:\d+: a dry box holds no data"):
                 read()
+        with pytest.warns(UserWarning, match=r"item\(\) at test_virtual_devices.py:\d+ is 0 in place of its value"):
+            assert x.item() == 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it was said once
+            assert (float(x), x.cpu().item(), f"{x:.1f}") == (0.0, 0.0, "0.0")
         with pytest.raises(RuntimeError, match="a dry box holds no data"):
             torch.zeros(()).copy_(x)
         assert "size=()" in repr(x) and "vgpu:0" in repr(x)

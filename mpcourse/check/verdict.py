@@ -203,7 +203,8 @@ _RAISED = (
         "Bounds are integers: // divides integers, while / and np.linspace give floats.",
     ),
     (
-        r"Expected all tensors to be on the same device",
+        r"Expected all tensors to be on the same device|invalid gradient at index \d+ - expected device|"
+        r"assigned grad has data located on a different device",
         "A GPU computes on its own memory only: copy(x, device) brings a tensor there first.",
     ),
     (r"save_for_backward can only save", "ctx.save_for_backward is for tensors. Anything else: ctx.name = value."),

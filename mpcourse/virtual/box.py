@@ -10,6 +10,7 @@ inputs are ready.
 """
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -17,9 +18,12 @@ from typing import Any
 
 import torch
 
+from mpcourse.virtual.as_cuda import answering_to_cuda
 from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.generators import generators_of
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.memory import Allocation, Ledger
+from mpcourse.virtual.outside import NO_BOX, change_class, threads_refuse, told_of_left
 from mpcourse.virtual.specs import GPU, Host, Link, find_gpu, find_link
 from mpcourse.virtual.timeline import Event
 
@@ -59,6 +63,7 @@ class Box:
         backing: str | torch.device | None,
         record: bool,
         overlap: bool,
+        as_cuda: bool = False,
     ) -> None:
         if n < 1:
             raise ValueError(f"a box has one device or more, not {n}")
@@ -69,24 +74,23 @@ class Box:
             raise ValueError("a dry box holds no data: it takes no backing")
         self.gpus = [find_gpu(s) for s in specs]
         self.link, self.host_link, self.host = find_link(link), find_link(host_link), Host()
-        self.dry, self.record, self.overlap = dry, record, overlap
+        self.dry, self.record, self.overlap, self.as_cuda = dry, record, overlap, as_cuda
         self.backing = torch.device("meta" if dry else backing or "cpu")
         if self.backing.type == "cuda" and self.backing.index is None:
             self.backing = torch.device("cuda", torch.cuda.current_device())
-        self.devices = [torch.device("vgpu", i) for i in range(n)]
+        self.devices = [torch.device("cuda" if as_cuda else "vgpu", i) for i in range(n)]
         self.names = [str(d) for d in self.devices]
-        self.ledger = Ledger(self.gpus, record)
+        self.ledger = Ledger(self.gpus, record, self.names)
         self._events: list[Event] = []
         self._billed: list[tuple] = []  # operations that are not among them yet
         self.now = 0.0
         self.free_at = [0.0] * n  # when each device has finished its queue
         self.link_free_at: dict[tuple[int, int], float] = {}
         self.current = 0  # the device of a plain "vgpu"
-        self.last = HOST  # the device of the latest operation
-        self.call: tuple[tuple, dict] | None = None  # arguments of the torch function under way
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
         self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
+        self.stands_in = False  # whether it was said that zeros are in place of a dry box's values
         self._stack: contextlib.ExitStack | None = None
 
     # -- which device --
@@ -95,20 +99,23 @@ class Box:
         """The tag of a tensor's storage; None of a tensor on the host. Raises RuntimeError for another box's tensor."""
         try:
             block = getattr(tensor.untyped_storage(), TAG, None)
-        except NotImplementedError:  # sparse tensors have no storage
+        except NotImplementedError:  # a sparse, a nested or a wrapped one
+            from mpcourse.virtual.offered import check_transforms
+
+            check_transforms([tensor])
             return None
+        except ValueError:  # a lazy module's parameter, which has no shape yet
+            with torch._C.DisableTorchFunctionSubclass():
+                block = getattr(tensor.untyped_storage(), TAG, None)
         if block is not None and block.box is not self:
-            raise RuntimeError(
-                f"this tensor of shape {tuple(tensor.shape)} is on vgpu:{block.index} of another box, which was left: "
-                "move it to the CPU before leaving a box, or enter the same box again"
-            )
+            raise RuntimeError(told_of_left(tensor))
         return block
 
     def blocks_of(self, tensors: Sequence[torch.Tensor]) -> list[Block | None]:
         """The tag of each; as fast as can be, for this is asked before every operation."""
         try:
             found = [getattr(t.untyped_storage(), TAG, None) for t in tensors]
-        except NotImplementedError:  # a sparse one among them
+        except (NotImplementedError, ValueError):  # one without a storage among them
             return [self.block_of(t) for t in tensors]
         for i, block in enumerate(found):
             if block is not None and block.box is not self:
@@ -120,11 +127,23 @@ class Box:
         device = torch.device(device)
         if device.type == "cpu":
             return HOST
-        if device.type != "vgpu":
-            raise RuntimeError(f"{device} is not a device of this box: it has {', '.join(self.names)} and cpu")
+        if device.type != "vgpu" and not (device.type == "cuda" and self.as_cuda):
+            also = "; virtual_gpus(..., as_cuda=True) has them answer to cuda" if device.type == "cuda" else ""
+            raise RuntimeError(f"{device} is not a device of this box: it has {', '.join(self.names)} and cpu{also}")
         index = self.current if device.index is None else device.index
         if index >= len(self.devices):
-            raise RuntimeError(f"invalid device ordinal: vgpu:{index}, but this box has {', '.join(self.names)}")
+            raise RuntimeError(
+                f"invalid device ordinal: {device.type}:{index}, but this box has {', '.join(self.names)}"
+            )
+        return index
+
+    def gpu_index(self, device: Any = None) -> int:
+        """The index of a GPU of this box: of a device, a number, or None for the current one. Raises as `index_of`."""
+        if device is None:
+            return self.current
+        index = self.index_of(torch.device("vgpu", device) if isinstance(device, int) else device)
+        if index == HOST:
+            raise ValueError(f"expected a {self.devices[0].type} device, but got {device}")
         return index
 
     def device_at(self, index: int) -> torch.device:
@@ -167,7 +186,6 @@ class Box:
         self.free_at[index] = end = start + seconds
         if self.record:  # as little as can be: this runs between a program's operations
             self._billed.append((index, op.name, now, issued, start, end, nbytes, flops, line, phase))
-        self.last = index
         return end
 
     def bill_host(self, op: Operation, seconds: float, nbytes: int, flops: int, line: str, phase: str) -> None:
@@ -259,7 +277,15 @@ class Box:
             # an optimizer made before holds it still, and tied weights stay tied.
             torch.__future__.set_swap_module_params_on_conversion(True)
             self._stack.callback(torch.__future__.set_swap_module_params_on_conversion, False)
+        if self.ledger.live:  # it was left before
+            change_class(self, TAG, back=True)
         self._stack.enter_context(self.here())
+        self._stack.enter_context(threads_refuse(self, TAG))
+        self._stack.enter_context(generators_of(self))
+        if self.as_cuda:
+            self._stack.enter_context(answering_to_cuda(self))
+        if "torch._dynamo" in sys.modules:  # what was compiled before runs operation by operation
+            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         _active = self
         return self
 
@@ -270,13 +296,19 @@ class Box:
         _active = None
         assert self._stack is not None
         self._stack.close()
+        if self.ledger.live:
+            change_class(self, TAG)
+
+    def is_here(self) -> bool:
+        """Whether this thread has entered the box."""
+        return box_here() is self
 
     @contextlib.contextmanager
     def here(self) -> Iterator["Box"]:
         """Make this thread see the devices of a box that another thread has entered."""
-        from mpcourse.virtual.modes import entered
+        from mpcourse.virtual.entered import entered
 
-        if getattr(_here, "box", None) is not None:
+        if box_here() is not None:
             raise RuntimeError("this thread has a box already")
         with entered(self):
             _here.box = self
@@ -291,12 +323,16 @@ def box_here() -> Box | None:
     return getattr(_here, "box", None)
 
 
+def entered_anywhere() -> Box | None:
+    """The box that some thread of this process has entered, if one has."""
+    return _active
+
+
 def active_box() -> Box:
     """The box that this thread has entered. Raises RuntimeError where there is none."""
-    box = getattr(_here, "box", None)
+    box = box_here()
     if box is None:
-        other = "this thread has no box: enter it here too, `with box.here():`"
-        raise RuntimeError(other if _active else "there is no box: `with virtual_gpus(2):` makes virtual GPUs")
+        raise RuntimeError(NO_BOX if _active else "there is no box: `with virtual_gpus(2):` makes virtual GPUs")
     return box
 
 
@@ -310,16 +346,24 @@ def virtual_gpus(
     backing: str | torch.device | None = None,
     record: bool = True,
     overlap: bool = False,
+    as_cuda: bool = False,
 ) -> Box:
     """A box of `n` virtual GPUs, "vgpu:0" and on, to be entered: `with virtual_gpus(2) as box:`.
 
     spec: a name of specs.GPUS or a GPU, one for all or one for each. link: between each two of them; host_link: between
     the CPU and each. dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
     backing: a real device, such as "cuda:0", to hold and compute what is on the virtual ones. record: keep every event
-    and allocation; without, only clocks, current and peak bytes. overlap: copies between GPUs have their own stream.
+    and allocation, which grows with each step (`box.reset()` forgets them): about 18 KiB for a small model, 400 KiB for
+    ResNet-50; without, only clocks, current and peak bytes, and nothing grows. overlap: copies between GPUs have their
+    own stream. as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()` are theirs while the box is
+    entered.
+
+    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 in place of its
+    value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
+    on a device when the box is left refuse to be used until it is entered again.
     Raises UserError for an unknown spec or link, RuntimeError on entering a box inside a box.
     """
-    return Box(n, spec, link, host_link, dry, backing, record, overlap)
+    return Box(n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
 
 
 def devices(n: int) -> list[torch.device]:
@@ -327,7 +371,7 @@ def devices(n: int) -> list[torch.device]:
 
     Raises RuntimeError where there are neither.
     """
-    if getattr(_here, "box", None) is None and torch.cuda.is_available() and torch.cuda.device_count() >= n:
+    if box_here() is None and torch.cuda.is_available() and torch.cuda.device_count() >= n:
         return [torch.device("cuda", i) for i in range(n)]
     box = active_box()
     if n <= len(box.devices):

@@ -6,18 +6,26 @@ from typing import Any
 
 import torch
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.virtual.asked import asking_line, inside_function
 from mpcourse.virtual.box import HOST, TAG, Block, Box
 from mpcourse.virtual.cost import Operation, describe, flops_of, in_parts, traffic
 from mpcourse.virtual.dropout import VALUES
-from mpcourse.virtual.dry import SHAPES
+from mpcourse.virtual.dry import SHAPES, number, stand_in, without_data, without_numbers
+from mpcourse.virtual.foreach import apart
+from mpcourse.virtual.generators import check_generator
 from mpcourse.virtual.line import Line, told
-from mpcourse.virtual.refuse import may_mix, mixed, no_data, refusal, tensors_in
+from mpcourse.virtual.nested import tensors_in
+from mpcourse.virtual.offered import refuse_layout
+from mpcourse.virtual.refuse import check_lengths, judged, no_data
+from mpcourse.virtual.storages import check_device, recount
+from mpcourse.virtual.unplaced import UNPLACED, after_host, mark, place_beside
 
 Tensor = torch.Tensor
 _known: dict[Any, Operation] = {}
+_RESIZES = {"resize_", "resize_as_", "_resize_output_", "set_"}
 _in_backward = torch._C._current_graph_task_id
 
 
@@ -32,6 +40,7 @@ class DispatchMode(TorchDispatchMode):
     def __init__(self, box: Box) -> None:
         super().__init__()
         self.box, self.depth = box, 0
+        self.call: tuple[tuple, dict] | None = None  # arguments of the torch function under way
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -64,10 +73,12 @@ class DispatchMode(TorchDispatchMode):
         inputs = tensors_in(args)
         if kwargs:
             inputs += tensors_in(kwargs.values())
-        blocks = box.blocks_of(inputs)
+        blocks: Sequence[Block | None] = box.blocks_of(inputs)
         target = kwargs.get("device")
         if target is not None:
             kwargs, target = self._real_device(op, kwargs, target, inputs)
+        if op.name == "set_" and len(args) > 1:
+            check_device(args[0], args[1].untyped_storage() if isinstance(args[1], Tensor) else args[1])
         if op.name in ("copy_", "_to_copy"):
             crossed = self._crossing(op, args, kwargs, blocks, target)
             if crossed is not None:
@@ -76,17 +87,26 @@ class DispatchMode(TorchDispatchMode):
             index = target  # zeros_like(x, device=...): whatever x is on
         else:
             index = next((b.index for b in blocks if b is not None), HOST)
-        if target is None and len(inputs) > 1 and mixed(inputs, blocks, index):
-            if op.foreach:
-                return self._foreach(func, op, args, kwargs, inputs, blocks)
-            if not may_mix(op, args, inputs, blocks):
-                raise refusal(func, op, args, kwargs, box)
+        if target is None and len(inputs) > 1 and _mixed(blocks, index):
+            if _in_backward() != -1:
+                blocks = place_beside(self, inputs, blocks)
+            if _mixed(blocks, index):
+                if op.foreach and len(args[0]) > 1:
+                    return self._foreach(func, op, args, kwargs)
+                index = judged(func, args, kwargs, box, self.call is None and _in_backward() != -1)
+                if box.dry and index != HOST:
+                    args = without_numbers(args)
         if box.dry and op.name == "_local_scalar_dense" and inputs[0].is_meta:
-            if box.stand_in is None:
-                raise no_data("item()")
-            self._settle(op, args, kwargs, inputs, blocks, index, box.stand_in)
-            return box.stand_in
-        if index != HOST and not inputs:
+            value = number(box, inputs[0])
+            self._settle(op, args, kwargs, inputs, blocks, index, value)
+            return value
+        if box.dry and index == HOST and not op.mutates:
+            args = without_data(args, inputs)
+        if kwargs.get("generator") is not None and self.call is not None:
+            check_generator(box, self.call[1].get("generator"), index)
+        if op.name == "_pack_padded_sequence":
+            check_lengths(args[1], box.device_at(HOST if blocks[-1] is None else blocks[-1].index))
+        if index >= 0 and not inputs:
             self._check_room(func, op, args, kwargs, index)
         run = func if index == HOST else (SHAPES if box.dry else VALUES).get(func, func)
         out = run(*args, **kwargs)
@@ -110,18 +130,28 @@ class DispatchMode(TorchDispatchMode):
             outputs.pop()  # how many sequences are left at each step: on the CPU, wherever they are
         line: Line | None = None
         doing = ""
+        if index == UNPLACED:
+            mark(outputs)
+            return
         if index == HOST:
+            if _in_backward() != -1:
+                after_host(inputs, outputs)
             if op.mutates or not _shares_storage(outputs, inputs):
                 self._bill_host(op, args, kwargs, inputs, [] if op.mutates else outputs, out, self.phase())
             return
         fresh: list[Tensor] = []
         for t in outputs:
+            if t.layout is not torch.strided or t.is_nested:
+                raise refuse_layout(t)
             storage = t.untyped_storage()
             if getattr(storage, TAG, None) is None and not (fresh and _shares_storage([t], fresh)):
                 fresh.append(t)
         if not (fresh or op.mutates or op.synchronizes):
             self._adopt(inputs, blocks)
             return  # a view costs nothing
+        if op.name in _RESIZES or "out" in kwargs:
+            for t in outputs:
+                recount(t.untyped_storage())
         phase = self.phase()
         if box.record:
             line, doing = asking_line(4)  # above _settle, _run and __torch_dispatch__
@@ -153,24 +183,20 @@ class DispatchMode(TorchDispatchMode):
         index = next(b.index for b in blocks if b is not None)
         self._settle(op, tuple(inputs), {}, inputs, blocks, index, results)
 
-    def _foreach(
-        self, func: Any, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], blocks: Sequence[Block | None]
-    ) -> Any:
-        """Optimizers group parameters by what they take for the device, which is one: here each device gets its own."""
-        positions: dict[int, list[int]] = {}
-        for i, t in enumerate(args[0]):
-            found = self.box.block_of(t)
-            positions.setdefault(HOST if found is None else found.index, []).append(i)
-        n = len(args[0])
-        results: list[Any] = [None] * n
-        for chosen in positions.values():
+    def _foreach(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
+        """Over several devices."""
 
-            def pick(value: Any, chosen: list[int] = chosen) -> Any:
-                return [value[i] for i in chosen] if isinstance(value, list | tuple) and len(value) == n else value
+        def places(tensors: list[Tensor]) -> tuple:
+            return tuple(block and block.index for block in self.box.blocks_of(tensors))
 
-            out = self._run(func, op, tuple(pick(a) for a in args), {k: pick(v) for k, v in kwargs.items()})
-            for i, value in zip(chosen, out or (), strict=False):
-                results[i] = value
+        def run(args: tuple, kwargs: dict) -> Any:
+            if op.name != "_foreach_copy_":
+                return self._run(func, op, args, kwargs)
+            copy = torch.ops.aten.copy_.default
+            pairs = zip(*args[:2], strict=True)
+            return [self._run(copy, describe(copy), (*pair, *args[2:]), kwargs) for pair in pairs]
+
+        results = apart(args, kwargs, places, run)
         return None if op.mutates else results
 
     def _crossing(
@@ -180,13 +206,19 @@ class DispatchMode(TorchDispatchMode):
         box = self.box
         if op.name == "_to_copy":
             source = HOST if blocks[0] is None else blocks[0].index
+            if box.dry and _in_backward() != -1 and self.call is None and args[0].is_meta and target is None:
+                target = HOST  # a number's gradient, see torch/csrc/autograd/engine.cpp
             if target is None or target == source:
                 return None
             converted = args[0]
             if kwargs.get("dtype") not in (None, converted.dtype):
                 func = torch.ops.aten._to_copy.default
                 converted = self._run(func, op, (converted,), {"dtype": kwargs["dtype"]})
-            return self.transfer(converted, target, bool(kwargs.get("non_blocking")), asking_line()[0])
+            return self.transfer(
+                converted, target, bool(kwargs.get("non_blocking")), asking_line()[0], "", _in_backward() != -1
+            )
+        if _in_backward() != -1 and _mixed(blocks, HOST):
+            blocks = place_beside(self, list(args[:2]), blocks)
         here, there = (HOST if b is None else b.index for b in blocks[:2])
         if here == there:
             return None
@@ -210,14 +242,28 @@ class DispatchMode(TorchDispatchMode):
             blocks[0].ready = end
         return destination
 
-    def transfer(self, x: Tensor, target: int, non_blocking: bool, line: Line | None, doing: str = "") -> Tensor:
-        """A copy of `x` on another device (an index, or HOST), billed to the link between."""
+    def transfer(
+        self, x: Tensor, target: int, non_blocking: bool, line: Line | None, doing: str = "", in_graph: bool = False
+    ) -> Tensor:
+        """A copy of `x` on another device (an index, or HOST), billed to the link between.
+
+        in_graph: autograd goes through it, so that in a dry box, too, what is on the CPU has to have data: zeros.
+        """
         box = self.box
         block = box.block_of(x)
         source = HOST if block is None else block.index
         phase = self.phase()
+        if box.dry and is_lazy(x):
+            raise RuntimeError(
+                "a lazy module has no shapes yet: in a dry box, call it once on the CPU before it is moved"
+            )
+        if target != HOST and (x.layout is not torch.strided or x.is_nested):
+            raise refuse_layout(x)
         with self.paused(), torch._C.DisableTorchFunction():
-            if box.dry:
+            if box.dry and in_graph and target == HOST:
+                stand_in(box, "what comes to the CPU", line)
+                y = torch.zeros_like(x, device="cpu", requires_grad=False)
+            elif box.dry:
                 y = torch.empty_like(x, device="meta")
             elif x.device == box.backing or target == HOST == source:
                 y = x.detach().clone() if target != HOST else x.detach().to("cpu", copy=True)
@@ -232,7 +278,7 @@ class DispatchMode(TorchDispatchMode):
         end = box.bill_copy(source, target, y.nbytes, ready, waits, told(line), phase)
         if made is not None:
             made.ready = end
-        return y
+        return y.as_subclass(type(x)) if is_lazy(x) else y
 
     def _real_device(self, op: Operation, kwargs: dict, device: Any, inputs: list[Tensor]) -> tuple[dict, int | None]:
         """`kwargs` with the device that holds the data, and the index of the device that was meant, if one was."""
@@ -248,25 +294,24 @@ class DispatchMode(TorchDispatchMode):
             return kwargs, HOST
         # torch's C++ code passes on the device that holds the data, which says nothing of the virtual one. Whoever
         # called torch from Python has named a device, or else given tensors whose device it is.
-        if box.call is not None:
-            given = box.call[1].get("device")
-            if given is not None:
-                return kwargs, HOST if torch.device(given).type == "cpu" else None
-            if not inputs:
-                for t in tensors_in(box.call[0]):
+        if inputs:
+            given = None if self.call is None else self.call[1].get("device")
+            return kwargs, HOST if given is not None and torch.device(given).type == "cpu" else None
+        if self.call is not None:
+            if self.call[1].get("device") is None:
+                for t in tensors_in((*self.call[0], *self.call[1].values())):
                     if (block := box.block_of(t)) is not None:
                         return kwargs, block.index
-        if not inputs and _in_backward() != -1:
-            return kwargs, box.last
-        return kwargs, None if inputs else HOST
+        elif _in_backward() != -1 and (device.type == box.backing.type or not box.dry):
+            return kwargs, UNPLACED
+        return kwargs, HOST
 
     def _check_room(self, func: Any, op: Operation, args: tuple, kwargs: dict, index: int) -> None:
         """Refuse what cannot fit before this machine's own memory is asked for it."""
         if self.box.backing.type == "meta":
             return
         with self.paused():
-            shape_of, without = SHAPES.get(func, func), {k: v for k, v in kwargs.items() if k != "generator"}
-            planned = shape_of(*args, **without | {"device": "meta"})
+            planned = SHAPES.get(func, func)(*args, **kwargs | {"device": "meta"})
         nbytes = planned.untyped_storage().nbytes() if isinstance(planned, Tensor) else 0
         if nbytes > self.box.ledger.free(index):
             raise self.box.ledger.out_of_memory(index, nbytes)
@@ -295,16 +340,30 @@ class DispatchMode(TorchDispatchMode):
                 block.allocation.kind = "parameters"
 
 
+def _mixed(blocks: Sequence[Block | None], index: int) -> bool:
+    """Whether not all of them are on device `index`."""
+    for block in blocks:  # a loop: this is asked before every operation
+        if (HOST if block is None else block.index) != index:
+            return True
+    return False
+
+
 def _nbytes(tensors: list[Tensor]) -> int:
     total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
     for t in tensors:
-        total += t.nbytes
+        try:
+            total += t.nbytes
+        except RuntimeError:  # a sparse one
+            total += t._nnz() * t.element_size()
     return total
 
 
 def _shares_storage(outputs: list[Tensor], inputs: list[Tensor]) -> bool:
-    held = {t.untyped_storage()._cdata for t in inputs}
-    return any(t.untyped_storage()._cdata in held for t in outputs)
+    try:
+        held = {t.untyped_storage()._cdata for t in inputs}
+        return any(t.untyped_storage()._cdata in held for t in outputs)
+    except NotImplementedError:  # a sparse one among them
+        return False
 
 
 def _kind(inputs: list[Tensor], phase: str, doing: str) -> str:

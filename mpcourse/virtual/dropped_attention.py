@@ -11,10 +11,10 @@ import torch
 from torch.utils.flop_counter import sdpa_flop_count
 
 from mpcourse.virtual import autocast
-from mpcourse.virtual.cost import describe, in_parts
+from mpcourse.virtual.cost import in_parts
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.kernels import Whole, whole
-from mpcourse.virtual.refuse import mixed, refusal
+from mpcourse.virtual.refuse import judged
 
 Tensor = torch.Tensor
 
@@ -24,9 +24,7 @@ def _attention(
     p: float = 0.0, is_causal: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
     tensors = [query, key, value] + ([] if mask is None else [mask])
-    blocks = mode.box.blocks_of(tensors)
-    if blocks[0] is None or mixed(tensors, blocks, blocks[0].index):
-        raise refusal(func, describe(func), (query, key, value, mask), {}, mode.box)
+    judged(func, (query, key, value, mask), {}, mode.box)
     if torch.is_autocast_enabled("vgpu"):
         tensors = [autocast.cast(t, autocast.region_dtype()) for t in tensors]
     learned = mask is not None and mask.requires_grad

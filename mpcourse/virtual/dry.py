@@ -1,10 +1,11 @@
-"""Shapes of results without data, where torch's own way to them is slow.
+"""Tensors without data: shapes of results where torch's own way to them is slow, and what stands in for values.
 
 On meta tensors torch decomposes batch norm into twenty operations in Python, 4 ms a layer, and arange imports the
 compiler, 2 s. Here only shapes are made.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.virtual import autocast, dropout
+from mpcourse.virtual.asked import asking_line
+from mpcourse.virtual.box import Box
+from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.refuse import no_data
 
 Tensor = torch.Tensor
 
@@ -54,15 +59,66 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
     return x.new_empty(sum(given), *x.shape[2:]), torch.tensor(sizes, device="cpu")
 
 
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Of an operation in place that has no shape to make."""
+
+
 SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
+    torch.ops.aten._ctc_loss_backward.default: lambda grad, log_probs, *rest: torch.empty_like(log_probs),
+    torch.ops.aten._fused_sgd_.default: _nothing,
+    torch.ops.aten._fused_sgd_.tensor_lr: _nothing,
+    torch.ops.aten._fused_adagrad_.default: _nothing,
+    torch.ops.aten._fused_adagrad_.tensor_lr: _nothing,
     torch.ops.aten.arange.default: _arange,
     torch.ops.aten.arange.start: _arange,
     torch.ops.aten.arange.start_step: _arange,
     torch.ops.aten._pack_padded_sequence.default: _pack,
     **dropout.SHAPES,
 }
+
+
+def stand_in(box: Box, what: str, line: Line | None) -> None:
+    """Say, once in a box, that there are zeros in place of values."""
+    if not box.stands_in:
+        box.stands_in = True
+        warnings.warn(
+            f"a dry box holds no data: {what} at {told(line)} is 0 in place of its value, and so from here on",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def number(box: Box, tensor: Tensor) -> float | complex:
+    """What `item()` says of a tensor without data: 0.0, with a warning, so that a loop may log its loss.
+
+    Raises RuntimeError of integers and booleans, which a program's flow depends on.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise no_data("item()")
+    if box.stand_in is not None:
+        return box.stand_in
+    stand_in(box, "item()", asking_line()[0])
+    return 0j if tensor.is_complex() else 0.0
+
+
+def without_data(args: tuple, inputs: list[Tensor]) -> tuple:
+    """Of the CPU's tensors some came from a device, and hold no data: the arguments with none of them holding any."""
+    if len({t.is_meta for t in inputs if t.dim()}) < 2:
+        return args
+    return _emptied(args, lambda t: t.dim() > 0)
+
+
+def without_numbers(args: tuple) -> tuple:
+    """The arguments with none of the CPU's numbers among them holding data, as torch has it for meta tensors."""
+    return _emptied(args, lambda t: t.dim() == 0)
+
+
+def _emptied(value: Any, which: Callable[[Tensor], bool]) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to("meta") if which(value) and not value.is_meta else value
+    return type(value)(_emptied(v, which) for v in value) if type(value) in (list, tuple) else value
 
 
 _plain_attention = F.scaled_dot_product_attention
@@ -80,7 +136,14 @@ def attention(
         query, key, value, attn_mask = (
             autocast.cast(x, autocast.region_dtype()) for x in (query, key, value, attn_mask)
         )
-    if query.dim() != 4 or enable_gqa:
+    if query.dim() != 4:
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if enable_gqa:  # as torch does where its kernel takes one head of keys for each of queries
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    if attn_mask is not None and attn_mask.requires_grad:  # the kernel that has a gradient for a bias
+        bias = attn_mask.expand(*query.shape[:3], key.shape[2])
+        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        return efficient(query, key, value, bias, query.requires_grad, 0.0, is_causal, scale=scale)[0]
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return op(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]

@@ -17,7 +17,7 @@ from mpcourse.virtual.box import TAG, box_here
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dry import attention
 from mpcourse.virtual.kernels import unseen
-from mpcourse.virtual.refuse import tensors_in
+from mpcourse.virtual.nested import tensors_in
 
 Tensor = torch.Tensor
 

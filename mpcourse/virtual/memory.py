@@ -64,8 +64,8 @@ class Peak:
 class Ledger:
     """Every allocation on the devices of one box, in exact bytes; beside it, what a caching allocator would reserve."""
 
-    def __init__(self, gpus: list[GPU], record: bool) -> None:
-        self.gpus, self.record = gpus, record
+    def __init__(self, gpus: list[GPU], record: bool, names: list[str]) -> None:
+        self.gpus, self.record, self.names = gpus, record, names
         self.allocators = [CachingAllocator(gpu.memory - gpu.context) for gpu in gpus]
         self.used, self.most = [0] * len(gpus), [0] * len(gpus)
         self.live: dict[int, Allocation] = {}
@@ -75,8 +75,9 @@ class Ledger:
     def allocate(self, allocation: Allocation, seconds: float) -> None:
         """Raises torch.OutOfMemoryError where the device is full."""
         i = allocation.device
-        allocation.chunk = self.allocators[i].allocate(allocation.nbytes)
-        if allocation.chunk is None:
+        if allocation.nbytes:  # CUDA's allocator gives nothing for nothing
+            allocation.chunk = self.allocators[i].allocate(allocation.nbytes)
+        if allocation.nbytes and allocation.chunk is None:
             raise self.out_of_memory(i, allocation.nbytes)
         self.live[id(allocation)] = allocation
         self.used[i] += allocation.nbytes
@@ -90,8 +91,8 @@ class Ledger:
         if self.live.pop(id(allocation), None) is None:
             return
         self.used[allocation.device] -= allocation.nbytes
-        assert allocation.chunk is not None
-        self.allocators[allocation.device].release(allocation.chunk)
+        if allocation.chunk is not None:
+            self.allocators[allocation.device].release(allocation.chunk)
         if self.record:
             self.log.append((seconds, allocation, -1))
 
@@ -108,9 +109,9 @@ class Ledger:
         if held[5:]:
             lines.append(f"  {size(sum(a.nbytes for a in held[5:]))} in {len(held) - 5} more")
         return torch.OutOfMemoryError(
-            f"vgpu:{device} is out of memory: {size(asked)} asked, {size(max(0, self.free(device)))} free of the "
-            f"{size(gpu.memory)} of a {gpu.name} ({size(gpu.context)} are its CUDA context's). The biggest holders:\n"
-            + "\n".join(lines or ["  none: the request alone is too large"])
+            f"{self.names[device]} is out of memory: {size(asked)} asked, {size(max(0, self.free(device)))} free of "
+            f"the {size(gpu.memory)} of a {gpu.name} ({size(gpu.context)} are its CUDA context's). "
+            "The biggest holders:\n" + "\n".join(lines or ["  none: the request alone is too large"])
         )
 
     def kinds(self, device: int) -> dict[str, int]:

@@ -1,27 +1,28 @@
 """The upper mode: torch's Python functions, as far as a device shows in them."""
 
-import contextlib
-import threading
 import unittest.mock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-import torch.utils.checkpoint
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 
-from mpcourse.virtual import dropped_attention, encoder, kernels, recurrent
-from mpcourse.virtual.asked import asking_line, in_backward
-from mpcourse.virtual.box import HOST, Box
+from mpcourse.virtual.as_cuda import CUDA_HANDLERS, virtual
+from mpcourse.virtual.asked import asking_line
+from mpcourse.virtual.box import HOST, TAG, Box
 from mpcourse.virtual.dispatch import DispatchMode
-from mpcourse.virtual.dropout import dropout
 from mpcourse.virtual.dry import attention
 from mpcourse.virtual.line import Line, told
-from mpcourse.virtual.refuse import no_data, tensors_in
+from mpcourse.virtual.nested import tensors_in
+from mpcourse.virtual.offered import OFFERED_HANDLERS
+from mpcourse.virtual.pinned import PIN_HANDLERS, mark_pinned, without_pinning
+from mpcourse.virtual.refuse import no_data
+from mpcourse.virtual.unplaced import place, unplaced
 
 Tensor = torch.Tensor
 _CPU_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_LEFT_BEHIND = "mpcourse_left_behind"  # an attribute of a storage: of a gradient whose tensor has been moved
 
 
 class Move(torch.autograd.Function):
@@ -30,15 +31,17 @@ class Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mode: DispatchMode, target: int, non_blocking: bool, line: Line | None) -> Tensor:
         block = mode.box.block_of(x)
-        ctx.mode, ctx.source, ctx.line = mode, HOST if block is None else block.index, line
-        return mode.transfer(x, target, non_blocking, line)
+        ctx.mode, ctx.source, ctx.target, ctx.line = mode, HOST if block is None else block.index, target, line
+        return mode.transfer(x, target, non_blocking, line, in_graph=True)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple:
         back = gradients[0]
+        if unplaced(back):
+            place(ctx.mode, back, ctx.target)
         if back.requires_grad and torch.is_grad_enabled():  # for second derivatives
             return Move.apply(back, ctx.mode, ctx.source, False, ctx.line), None, None, None, None
-        return ctx.mode.transfer(back, ctx.source, False, ctx.line), None, None, None, None
+        return ctx.mode.transfer(back, ctx.source, False, ctx.line, in_graph=True), None, None, None, None
 
 
 class FunctionMode(TorchFunctionMode):
@@ -49,7 +52,12 @@ class FunctionMode(TorchFunctionMode):
         self.box, self.dispatch = box, dispatch
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if torch.is_autocast_enabled("cpu") and self._on_device(args, kwargs or {}):
+        kwargs = kwargs or {}
+        if kwargs.get("device") is not None or kwargs.get("pin_memory"):
+            kwargs, pinned = self._of_factory(kwargs)
+            if pinned:
+                return mark_pinned(self.__torch_function__(func, types, args, kwargs))
+        if torch.is_autocast_enabled("cpu") and self._on_device(args, kwargs):
             with torch._C._ExcludeDispatchKeyGuard(_CPU_AUTOCAST):
                 return self._call(func, args, kwargs)
         return self._call(func, args, kwargs)
@@ -58,16 +66,26 @@ class FunctionMode(TorchFunctionMode):
         """Whether a tensor is on a virtual GPU: the autocast of CPUs leaves it alone, though its data are there."""
         return any(block is not None for block in self.box.blocks_of(tensors_in((*args, *kwargs.values()))))
 
-    def _call(self, func: Any, args: tuple, kwargs: dict | None) -> Any:
+    def _call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         handler = _HANDLERS.get(func)
-        if handler is not None:
-            return handler(self, func, args, kwargs or {})
-        box, before = self.box, self.box.call
-        box.call = (args, kwargs or {})
+        dispatch, before = self.dispatch, self.dispatch.call
+        dispatch.call = (args, kwargs)
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs) if handler is None else handler(self, func, args, kwargs)
         finally:
-            box.call = before
+            dispatch.call = before
+
+    def _of_factory(self, kwargs: dict) -> tuple[dict, bool]:
+        """Keywords as torch's C++ code takes them, and whether the tensor is to be in pinned memory."""
+        device, pinned = kwargs.get("device"), bool(kwargs.get("pin_memory"))
+        if isinstance(device, str | torch.device) and torch.device(device).type == "cuda":
+            if self.box.as_cuda or self.box.backing.type != "cuda":
+                kwargs = kwargs | {"device": virtual(self.box, device)}
+        if pinned:
+            if device is not None and torch.device(device).type in ("vgpu", "cuda"):
+                raise RuntimeError(f"Only dense CPU tensors can be pinned, not one on {device}")
+            kwargs = without_pinning(kwargs)
+        return kwargs, pinned
 
     def move(self, x: Tensor, target: int, non_blocking: bool) -> Tensor:
         """`x` itself if it is on device `target`, else a copy there, differentiable where x is."""
@@ -80,7 +98,7 @@ class FunctionMode(TorchFunctionMode):
         return self.dispatch.transfer(x, target, non_blocking, line, doing)
 
 
-def _index(mode: FunctionMode, x: Tensor) -> int:
+def index_of(mode: FunctionMode, x: Tensor) -> int:
     block = mode.box.block_of(x)
     return HOST if block is None else block.index
 
@@ -93,15 +111,15 @@ def _device(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> torch.d
 
 
 def _get_device(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> int:
-    return _index(mode, args[0])  # -1 of a tensor on the CPU, as torch has it
+    return index_of(mode, args[0])  # -1 of a tensor on the CPU, as torch has it
 
 
 def _is_cpu(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> bool:
-    return _index(mode, args[0]) == HOST and (mode.box.dry or func(*args))
+    return index_of(mode, args[0]) == HOST and (mode.box.dry or func(*args))
 
 
 def _is_elsewhere(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> bool:
-    return _index(mode, args[0]) == HOST and func(*args)
+    return index_of(mode, args[0]) == HOST and func(*args)
 
 
 def _cpu(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
@@ -122,7 +140,7 @@ def _to(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
         elif isinstance(a, bool):
             flags.append(a)
         elif isinstance(a, Tensor):
-            device, dtype = box.device_at(_index(mode, a)), a.dtype
+            device, dtype = box.device_at(index_of(mode, a)), a.dtype
         elif a is not None:
             device = a
     non_blocking, copy = (*flags, *[False] * (2 - len(flags)))
@@ -130,7 +148,7 @@ def _to(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
     y = x
     if dtype not in (None, x.dtype) or kwargs.get("memory_format") is not None:
         y = func(x, dtype or x.dtype, **kwargs)  # on the side where it is: torch converts before it copies
-    if device is not None and torch.device(device).type == "meta":
+    if isinstance(device, str | torch.device) and torch.device(device).type == "meta":
         return func(y, "meta")
     moved = y if device is None else mode.move(y, box.index_of(device), non_blocking)
     return moved.clone() if copy and moved is x else moved
@@ -140,14 +158,14 @@ def _copy_(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
     """In place; the part of autograd that torch would do on real devices is done by a Move."""
     x, source, *rest = (*args, *kwargs.values()) if "src" in kwargs else args
     if isinstance(source, Tensor) and source.requires_grad and torch.is_grad_enabled():
-        source = mode.move(source, _index(mode, x), False)
+        source = mode.move(source, index_of(mode, x), False)
     return func(x, source, *rest, **{k: v for k, v in kwargs.items() if k != "src"})
 
 
 def _numpy(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
-    if (index := _index(mode, args[0])) != HOST:
+    if (index := index_of(mode, args[0])) != HOST:
         raise TypeError(
-            f"can't convert vgpu:{index} device type tensor to numpy. "
+            f"can't convert {mode.box.names[index]} device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
     return _read(mode, func, args, kwargs)
@@ -168,20 +186,42 @@ def _read(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
 def _repr(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> str:
     block = mode.box.block_of(args[0])
     if mode.box.dry and args[0].is_meta:
-        device = mode.box.device_at(_index(mode, args[0]))
+        device = mode.box.device_at(index_of(mode, args[0]))
         return f"tensor(..., size={tuple(args[0].shape)}, device='{device}')"
     text = _read(mode, func, args, kwargs)
-    return text if block is None else f"{text[:-1]}, device='vgpu:{block.index}')"
+    return text if block is None else f"{text[:-1]}, device='{mode.box.names[block.index]}')"
+
+
+def _format(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> str:
+    """f"{x}": as torch does it, a number of a tensor without dimensions, and else what `repr` says."""
+    x, spec = args
+    if x.dim() == 0 and type(x) is Tensor:
+        return format(x.item(), spec)
+    with mode:
+        return object.__format__(x, spec)
+
+
+def _dlpack(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    if (index := index_of(mode, args[0])) != HOST:
+        raise BufferError(
+            f"Unsupported device in DLTensor: {mode.box.names[index]}. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+    return func(*args, **kwargs)
 
 
 def _grad(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
     """Whoever asks for `.grad` gets it only where it belongs, as torch's engine sees to on real devices."""
     grad = func(*args, **kwargs)
     if grad is not None:
-        block, own = mode.box.block_of(grad), _index(mode, args[0])
-        if (HOST if block is None else block.index) != own and asking_line()[1] != "module":  # which moves it next
+        own = index_of(mode, args[0])
+        if unplaced(grad):
+            place(mode.dispatch, grad, own)
+        block = mode.box.block_of(grad)
+        left_behind = getattr(grad.untyped_storage(), _LEFT_BEHIND, False)
+        if (HOST if block is None else block.index) != own and not left_behind and asking_line()[1] != "module":
             raise RuntimeError(
-                f"a gradient of shape {tuple(grad.shape)} is on {mode.box.device_at(_index(mode, grad))}, but its "
+                f"a gradient of shape {tuple(grad.shape)} is on {mode.box.device_at(index_of(mode, grad))}, but its "
                 f"tensor on {mode.box.device_at(own)}: a backward returned an invalid gradient, expected device "
                 f"{mode.box.device_at(own)}. Does the backward of a copy move its gradient back?"
             )
@@ -190,9 +230,39 @@ def _grad(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
     return grad
 
 
+def _set_grad(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> None:
+    x, grad = args
+    if isinstance(grad, Tensor) and index_of(mode, grad) != index_of(mode, x):
+        own, other = (mode.box.device_at(index_of(mode, t)) for t in args)
+        raise RuntimeError(
+            f"assigned grad has data located on a different device: the tensor is on {own}, the gradient on {other}"
+        )
+    func(x, grad)
+
+
+def _set_data(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> None:
+    """May move a tensor, as on CUDA. A gradient that it has stays where it is, and may be read there."""
+    x = args[0]
+    before = index_of(mode, x)
+    func(*args)
+    if before != index_of(mode, x) and (grad := _getter("grad")(x)) is not None:
+        setattr(grad.untyped_storage(), _LEFT_BEHIND, True)
+
+
+def _pad_packed(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor]:
+    padded, lengths = func(*args, **kwargs)
+    if index_of(mode, lengths) != HOST:  # torch makes them on the CPU
+        delattr(lengths.untyped_storage(), TAG)
+    return padded, lengths
+
+
+def _share_memory(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
+    return args[0] if index_of(mode, args[0]) != HOST else func(*args)  # nothing to do, as on CUDA
+
+
 def _deepcopy(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
     x, memo = args[0], args[1] if len(args) > 1 else kwargs.get("memo", {})
-    if _index(mode, x) == HOST or isinstance(x, torch.nn.Parameter) or not x.is_leaf:
+    if index_of(mode, x) == HOST or isinstance(x, torch.nn.Parameter) or not x.is_leaf:
         return func(*args, **kwargs)
     memo[id(x)] = copied = x.detach().clone().requires_grad_(x.requires_grad)
     return copied
@@ -204,11 +274,11 @@ def _from_data(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tens
     device, needs_grad = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
     data = args[0] if args else kwargs.get("data")
     if func is Tensor.new_tensor:
-        target = _index(mode, args[0])
+        target = index_of(mode, args[0])
     elif device is None:
-        target = _index(mode, data) if isinstance(data, Tensor) else HOST
+        target = index_of(mode, data) if isinstance(data, Tensor) else HOST
     if device is not None:
-        if torch.device(device).type == "meta":
+        if isinstance(device, str | torch.device) and torch.device(device).type == "meta":
             return func(*args, device="meta", **kwargs).requires_grad_(needs_grad)
         target = mode.box.index_of(device)
     if func is not torch.tensor and func is not Tensor.new_tensor and isinstance(data, Tensor):
@@ -218,13 +288,27 @@ def _from_data(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tens
 
 def _attention(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
     q = args[0] if args else kwargs["query"]
-    on_device = mode.box.dry and _index(mode, q) != HOST
+    on_device = mode.box.dry and index_of(mode, q) != HOST
     return attention(*args, **kwargs) if on_device else func(*args, **kwargs)
+
+
+def _ctc_loss(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Tensor:
+    """The lengths are read by the host, wherever they are (aten/src/ATen/native/LossCTC.cpp)."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return tuple(_read(mode, Tensor.tolist, (mode.move(value.detach(), HOST, False),), {}))
+
+    if index_of(mode, args[0] if args else kwargs["log_probs"]) == HOST:
+        return func(*args, **kwargs)
+    args = (*args[:2], *map(read, args[2:4]), *args[4:])
+    return func(*args, **{k: read(v) if k.endswith("lengths") else v for k, v in kwargs.items()})
 
 
 def _multi_head_attention(mode: FunctionMode, func: Any, args: tuple, kwargs: dict) -> Any:
     """Python code that calls attention while this mode is off: it finds the fused one by its name."""
-    if not mode.box.dry or _index(mode, args[0]) == HOST:
+    if not mode.box.dry or index_of(mode, args[0]) == HOST:
         return func(*args, **kwargs)
     with unittest.mock.patch.object(F, "scaled_dot_product_attention", attention):
         return func(*args, **kwargs)
@@ -235,14 +319,21 @@ def _getter(name: str) -> Any:
     return getattr(Tensor, name).__get__
 
 
+def _setter(name: str) -> Any:
+    """What torch calls for `tensor.name = value`."""
+    return getattr(Tensor, name).__set__
+
+
 Handler = Callable[[FunctionMode, Any, tuple, dict], Any]
 _HANDLERS: dict[Any, Handler] = {
     _getter("device"): _device,
     Tensor.get_device: _get_device,
+    torch.get_device: _get_device,
     _getter("is_cpu"): _is_cpu,
-    _getter("is_cuda"): _is_elsewhere,
     _getter("is_meta"): _is_elsewhere,
     _getter("grad"): _grad,
+    _setter("grad"): _set_grad,
+    _setter("data"): _set_data,
     Tensor.to: _to,
     Tensor.cpu: _cpu,
     Tensor.copy_: _copy_,
@@ -250,62 +341,20 @@ _HANDLERS: dict[Any, Handler] = {
     Tensor.__array__: _numpy,
     Tensor.tolist: _read,
     Tensor.__repr__: _repr,
+    Tensor.__format__: _format,
+    Tensor.__dlpack__: _dlpack,
+    Tensor.__dlpack_device__: _dlpack,
     Tensor.__deepcopy__: _deepcopy,
+    Tensor.share_memory_: _share_memory,
+    torch._VF._pad_packed_sequence: _pad_packed,
     Tensor.new_tensor: _from_data,
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,
+    F.ctc_loss: _ctc_loss,
+    **CUDA_HANDLERS,
+    **OFFERED_HANDLERS,
+    **PIN_HANDLERS,
 }
-
-
-kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | dropped_attention.KERNELS)
-encoder.install()
-_here = threading.local()
-
-
-@contextlib.contextmanager
-def entered(box: Box) -> Iterator[None]:
-    """Both modes, in this thread."""
-    dispatch = DispatchMode(box)
-    _here.mode = FunctionMode(box, dispatch)
-    try:
-        with kernels.active(dispatch), _here.mode, dispatch:
-            yield
-    finally:
-        _here.mode = None
-
-
-# While a mode handles a function it is off, and `loss.backward()` is such a function. But backward runs Python code:
-# the backward of an autograd.Function, hooks, the forward that a checkpoint repeats. All these must see devices.
-_run_backward = torch.autograd.graph._engine_run_backward
-
-
-def _run_backward_in_mode(*args: Any, **kwargs: Any) -> Any:
-    mode = getattr(_here, "mode", None)
-    if mode is None or mode in _get_current_function_mode_stack():
-        return _run_backward(*args, **kwargs)
-    before, mode.box.call = mode.box.call, None  # what backward makes is not made for the arguments of `backward`
-    try:
-        with mode:
-            return in_backward(_run_backward, *args, **kwargs)
-    finally:
-        mode.box.call = before
-
-
-torch.autograd._engine_run_backward = _run_backward_in_mode
-
-
-# Checkpointing compares the tensors of both forwards. It looks at the first ones while an operation is handled, and the
-# mode off, at the second ones with it on: so that they compare equal, both times it sees where the data really are.
-_extractors = torch.utils.checkpoint._allowed_determinism_checks_to_fns
-_extract = _extractors["default"]
-
-
-def _extract_out_of_mode(x: Tensor) -> dict[str, Any]:
-    with torch._C.DisableTorchFunction():
-        return _extract(x)
-
-
-_extractors["default"] = _extract_out_of_mode

@@ -15,10 +15,10 @@ import torch
 
 from mpcourse.virtual import autocast
 from mpcourse.virtual.box import TAG
-from mpcourse.virtual.cost import describe, in_parts
+from mpcourse.virtual.cost import in_parts
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.kernels import Whole, whole
-from mpcourse.virtual.refuse import mixed, refusal
+from mpcourse.virtual.refuse import judged
 
 Tensor = torch.Tensor
 _KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # numbers in the reserve, for a unit and row of a layer
@@ -33,10 +33,7 @@ def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
         state, weights, _, layers, _, trains, bidirectional, *batch_first = rest
         states = list(state) if cell == "lstm" else [state]
         tensors = [x, *states, *weights]
-        blocks = mode.box.blocks_of(tensors)
-        if blocks[0] is None or mixed(tensors, blocks, blocks[0].index):
-            without_lengths = (x, None, *rest) if packed else args
-            raise refusal(func, describe(func), without_lengths, {}, mode.box)
+        judged(func, (x, None, *rest) if packed else args, {}, mode.box)
         if torch.is_autocast_enabled("vgpu"):  # not cached: they are copied into one piece for cuDNN
             tensors = [t.to(autocast.region_dtype()) if autocast.eligible(t) else t for t in tensors]
         dtype, others = tensors[0].dtype, {t.dtype for t in tensors}

@@ -1,77 +1,97 @@
 """What devices refuse, in torch's own words: tensors of several devices in one operation, and values of a dry run."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from mpcourse.virtual.asked import asking_line
-from mpcourse.virtual.box import HOST, Block, Box
-from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.box import HOST, Box
 from mpcourse.virtual.line import told
+from mpcourse.virtual.nested import tensors_in
+from mpcourse.virtual.rules import CPU, METHODS, NUMBER, Rule, rule_of
 
 Tensor = torch.Tensor
+_COMES_HOME = "mpcourse_hook"  # an attribute of a tensor
+Found = tuple[str, Tensor, int]  # an argument's name, a tensor in it, and the index of its device
 
 
-def tensors_in(values: Any) -> list[Tensor]:
-    """The tensors among `values`, and in lists and tuples among them."""
-    found = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += tensors_in(value)
-    return found
+def judged(func: Any, args: tuple, kwargs: dict, box: Box, by_engine: bool = False) -> int:
+    """The device that an operation runs on whose tensors are on several. Raises RuntimeError where CUDA does.
 
-
-def mixed(inputs: list[Tensor], blocks: Sequence[Block | None], index: int) -> bool:
-    """Whether inputs are not all on device `index`. A tensor without dimensions on the CPU does not count."""
-    for t, block in zip(inputs, blocks, strict=True):
-        if (HOST if block is None else block.index) != index and not (block is None and t.dim() == 0):
-            return True
-    return False
-
-
-def may_mix(op: Operation, args: tuple, inputs: list[Tensor], blocks: Sequence[Block | None]) -> bool:
-    """On CUDA too some operations take arguments from the CPU: indices, and the lengths of packed sequences."""
-    if op.name in ("copy_", "_pack_padded_sequence", "set_"):
-        return True
-    if not op.indexes:
-        return False
-    values = [args[0], *args[2:3]]
-    kept = [(t, b) for t, b in zip(inputs, blocks, strict=True) if b is not None or any(t is v for v in values)]
-    return not mixed([t for t, _ in kept], [b for _, b in kept], HOST if kept[0][1] is None else kept[0][1].index)
-
-
-def refusal(func: Any, op: Operation, args: tuple, kwargs: dict, box: Box) -> RuntimeError:
-    """torch's own error for tensors on several devices, then what they are and where they come from."""
-    found: list[tuple[str, Tensor, int]] = []
-    for argument, value in [
-        *zip([a.name for a in func._schema.arguments], args, strict=False),
-        *kwargs.items(),
-    ]:
+    by_engine: autograd itself calls it, in backward.
+    """
+    rule = rule_of(func)
+    if by_engine and _adds_numbers(func, args):
+        return HOST if (block := box.block_of(args[0])) is None else block.index
+    found: list[Found] = []
+    for argument, value in [*zip(rule.names, args, strict=False), *kwargs.items()]:
         for t in tensors_in((value,)):
             block = box.block_of(t)
-            if block is not None or t.dim() > 0:
-                found.append((argument, t, HOST if block is None else block.index))
-    first = found[0]
-    other = next(f for f in found if f[2] != first[2])
-    names = box.device_at(first[2]), box.device_at(other[2])
-    if op.pointwise:
+            found.append((argument, t, HOST if block is None else block.index))
+    owners = [f for f in found if f[0] not in rule.takes] or sorted(found, key=lambda f: f[1].dim() == 0)
+    index = next((i for _, _, i in owners if i != HOST), HOST)
+    numbers = 0
+    for argument, t, i in found:
+        if i == index:
+            continue
+        if not rule.accepts(argument, t.dim() == 0, i == HOST):
+            raise _refusal(func, rule, found, index, (argument, t, i), box)
+        numbers += rule.takes[argument] == NUMBER
+        if t.requires_grad and t.dim() == 0:
+            _bring_gradient_home(t, box.device_at(i))
+    if numbers > 1:
+        raise RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
+    return index
+
+
+def _adds_numbers(func: Any, args: tuple) -> bool:
+    """Whether two gradients without dimensions are summed in backward; on CUDA both came home before."""
+    return func is torch.ops.aten.add.Tensor and all(isinstance(a, Tensor) and a.dim() == 0 for a in args[:2])
+
+
+def _bring_gradient_home(number: Tensor, device: torch.device) -> None:
+    """A gradient without dimensions comes to its tensor's device (torch/csrc/autograd/engine.cpp)."""
+    if not hasattr(number, _COMES_HOME):
+        setattr(number, _COMES_HOME, number.register_hook(lambda gradient: gradient.to(device)))
+
+
+def _refusal(func: Any, rule: Rule, found: list[Found], index: int, other: Found, box: Box) -> RuntimeError:
+    """torch's own error for tensors on several devices, then what they are and where they come from."""
+    name = func._overloadpacket.__name__
+    if rule.elementwise:
+        first = next(f for f in found if f[2] == index)
         text = (
-            f"Expected all tensors to be on the same device, but found at least two devices, {names[0]} and {names[1]}!"
+            f"Expected all tensors to be on the same device, but found at least two devices, {box.device_at(index)} "
+            f"and {box.device_at(other[2])}!"
+        )
+    elif rule.takes.get(other[0]) == CPU:
+        first = found[0]
+        text = (
+            "indices should be either on cpu or on the same device as the indexed tensor "
+            f"({box.device_at(index)}), but got one on {box.device_at(other[2])}"
         )
     else:
+        first = found[0]
+        other = next(f for f in found if f[2] != first[2])
         text = (
-            f"Expected all tensors to be on the same device, but got {other[0]} is on {names[1]}, different from other "
-            f"tensors on {names[0]} (when checking argument in method wrapper_vgpu_{op.name})"
+            f"Expected all tensors to be on the same device, but got {other[0]} is on {box.device_at(other[2])}, "
+            f"different from other tensors on {box.device_at(first[2])} (when checking argument in method "
+            f"wrapper_vgpu_{METHODS.get(name, name)})"
         )
     lines = []
-    for _, t, index in (first, other):
+    for _, t, i in (first, other):
         block = box.block_of(t)
         made = f", {block.allocation}" if block is not None else f", {tuple(t.shape)}"
-        lines.append(f"\n  {box.device_at(index)}{made}")
+        lines.append(f"\n  {box.device_at(i)}{made}")
     return RuntimeError(text + "".join(lines))
+
+
+def check_lengths(lengths: Tensor, device: torch.device) -> None:
+    """torch/nn/utils/rnn.py, `pack_padded_sequence`: raises RuntimeError, in its words, for lengths on a GPU."""
+    if device.type != "cpu":
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {device} Long tensor"
+        )
 
 
 def no_data(what: str) -> RuntimeError:

@@ -13,8 +13,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from mpcourse.virtual import amp
-from mpcourse.virtual.box import HOST, TAG, active_box
+from mpcourse.virtual.box import TAG, active_box, box_here
 from mpcourse.virtual.memory import KINDS, size
+from mpcourse.virtual.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
 
 
 def is_available() -> bool:
@@ -31,16 +32,43 @@ def _is_in_bad_fork() -> bool:
 
 
 # Virtual GPUs draw random numbers from the CPU's generator, so that their values are the CPU's.
+def manual_seed(seed: int) -> None:
+    """Seed the generator that the devices draw from, which is the CPU's."""
+    torch.default_generator.manual_seed(seed)
+
+
 def manual_seed_all(seed: int) -> None:
-    """Nothing: torch.manual_seed has seeded the CPU's generator."""
+    """The same: all devices draw from one generator."""
+    torch.default_generator.manual_seed(seed)
+
+
+def seed() -> None:
+    torch.default_generator.seed()
+
+
+def seed_all() -> None:
+    torch.default_generator.seed()
+
+
+def initial_seed() -> int:
+    return torch.initial_seed()
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
     return torch.get_rng_state()
 
 
+def get_rng_state_all() -> list[torch.Tensor]:
+    """The state for each device, which is the same for all."""
+    return [torch.get_rng_state()] * device_count()
+
+
 def set_rng_state(state: torch.Tensor, device: Any = None) -> None:
     torch.set_rng_state(state)
+
+
+def set_rng_state_all(states: Any) -> None:
+    torch.set_rng_state(states[0])
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -120,14 +148,46 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return gpu.memory - gpu.context - box.ledger.allocators[index].reserved, gpu.memory
 
 
-def memory_summary(device: Any = None) -> str:
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """The bytes held now, by kind, and what the allocator and the context add."""
     box, index = active_box(), _index(device)
     kinds = box.ledger.kinds(index)
     rows = [(kind, kinds[kind]) for kind in KINDS if kind in kinds]
     rows += [("allocated", memory_allocated(index)), ("reserved", memory_reserved(index))]
     rows += [("context", box.gpus[index].context)]
-    return "\n".join(f"vgpu:{index}  {name:<16}{size(nbytes):>12}" for name, nbytes in rows)
+    return "\n".join(f"{box.names[index]}  {name:<16}{size(nbytes):>12}" for name, nbytes in rows)
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """What the box counts, under torch.cuda.memory_stats' names: allocated, active and reserved bytes, allocations."""
+    box, index = active_box(), _index(device)
+    allocator = box.ledger.allocators[index]
+    found: dict[str, int] = {}
+    for name, current, peak in (
+        ("allocated_bytes", allocator.allocated, allocator.max_allocated),
+        ("active_bytes", allocator.allocated, allocator.max_allocated),
+        ("reserved_bytes", allocator.reserved, allocator.max_reserved),
+    ):
+        found |= {f"{name}.all.current": current, f"{name}.all.peak": peak}
+    found["allocation.all.current"] = sum(a.device == index for a in box.ledger.live.values())
+    return found
+
+
+def reset_max_memory_allocated(device: Any = None) -> None:
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Any = None) -> None:
+    reset_peak_memory_stats(device)
+
+
+def ipc_collect() -> None:
+    """Nothing: a box shares no memory with other processes."""
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether two devices copy without the host between them, which all of a box do."""
+    return _index(device) != _index(peer_device)
 
 
 def get_device_name(device: Any = None) -> str:
@@ -135,43 +195,52 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_properties(device: Any = None) -> SimpleNamespace:
-    """name and total_memory of a device."""
+    """name and total_memory of a device, and its compute capability as major and minor where that is known."""
     gpu = active_box().gpus[_index(device)]
-    return SimpleNamespace(name=gpu.name, total_memory=gpu.memory)
+    known = next((c for part, c in _CAPABILITIES.items() if part in gpu.name), None)
+    numbers = {} if known is None else {"major": known[0], "minor": known[1]}
+    return SimpleNamespace(name=gpu.name, total_memory=gpu.memory, **numbers)
 
 
-class Event:
-    """A point in a device's queue, as torch.cuda.Event: `record` it, wait, and ask for the milliseconds between two."""
+# CUDA C++ programming guide; developer.nvidia.com/cuda-gpus.
+_CAPABILITIES = {
+    "P100": (6, 0), "P40": (6, 1), "GTX 10": (6, 1), "TITAN X": (6, 1), "V100": (7, 0), "T4": (7, 5), "RTX 20": (7, 5),
+    "A100": (8, 0), "A10": (8, 6), "A40": (8, 6), "RTX 30": (8, 6), "L40": (8, 9), "L4": (8, 9), "RTX 40": (8, 9),
+    "H100": (9, 0), "H200": (9, 0), "B200": (10, 0), "RTX 50": (12, 0),
+}  # fmt: skip
 
-    def __init__(self, enable_timing: bool = False) -> None:
-        self.enable_timing, self.seconds = enable_timing, 0.0
 
-    def record(self) -> None:
-        """After all that is in the current device's queue."""
-        box = active_box()
-        self.seconds = max(box.now, box.free_at[box.current])
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """(major, minor). Raises RuntimeError for a GPU of one's own, whose capability nobody has told."""
+    properties = get_device_properties(device)
+    if not hasattr(properties, "major"):
+        raise RuntimeError(f"the compute capability of a {properties.name} is not known to mpcourse")
+    return properties.major, properties.minor
 
-    def synchronize(self) -> None:
-        active_box().wait_until(self.seconds, "synchronize")
 
-    def query(self) -> bool:
-        return active_box().now >= self.seconds
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the current device computes in bfloat16 by itself, or, including_emulation, at all."""
+    return including_emulation or get_device_capability() >= (8, 0)
 
-    def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds from this event to `end`. Raises ValueError unless both were made with enable_timing=True."""
-        if not (self.enable_timing and end.enable_timing):
-            raise ValueError("both events must be made with Event(enable_timing=True)")
-        return (end.seconds - self.seconds) * 1e3
+
+_INSTEAD = {
+    "memory_snapshot": "; box.ledger.history(device) has each change of the memory held",
+    "memory": "; box.ledger.history(device) has each change of the memory held",
+    "CUDAGraph": "; each operation is enqueued by itself, so leave the graph out",
+    "graph": "; each operation is enqueued by itself, so leave the graph out",
+    "nvtx": "; box.events names the line that asked for each operation",
+    "utilization": "; mpcourse.virtual.busy says how long each device computed",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise AttributeError(f"virtual GPUs do not offer torch.vgpu.{name}{_INSTEAD.get(name, '')}")
 
 
 def _index(device: Any) -> int:
-    box = active_box()
-    if device is None:
-        return box.current
-    index = box.index_of(torch.device("vgpu", device) if isinstance(device, int) else device)
-    if index == HOST:
-        raise ValueError(f"expected a vgpu device, but got {device}")
-    return index
+    return active_box().gpu_index(device)
 
 
 def _allocator(device: Any) -> Any:
@@ -181,12 +250,14 @@ def _allocator(device: Any) -> Any:
 def _location(storage: Any) -> str | None:
     """For torch.save: where a storage is."""
     block = getattr(storage, TAG, None)
-    return None if block is None else f"vgpu:{block.index}"
+    return None if block is None else block.box.names[block.index]
 
 
 def _restore(storage: Any, location: str) -> Any:
     """For torch.load: the storage there. Without a box it has to be mapped elsewhere."""
-    if not location.startswith("vgpu"):
+    if not location.startswith(("vgpu", "cuda")):
+        return None
+    if location.startswith("cuda") and ((there := box_here()) is None or not there.as_cuda):
         return None
     try:
         box = active_box()

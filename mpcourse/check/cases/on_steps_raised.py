@@ -47,7 +47,7 @@ def explained(seen: Seen, error: Exception) -> Wrong | None:
     text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     text = text if len(text) <= 150 else text[:146] + " ..."
     asked = f"a step of {seen.case.asked}"
-    if "same device" in text or "is on vgpu" in text:
+    if any(words in text for words in ("same device", "is on vgpu", "- expected device", "on a different device")):
         return Wrong(asked, text, DEVICES)
     if why := wrong_targets(seen):
         return Wrong(asked, text, why)

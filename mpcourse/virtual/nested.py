@@ -1,0 +1,18 @@
+"""The tensors among the arguments of a call."""
+
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """The tensors among `values`, and in lists and tuples among them."""
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += tensors_in(value)
+    return found

@@ -1,0 +1,88 @@
+"""Pinned memory of the host, and who asks torch.accelerator for it: a DataLoader with pin_memory=True."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.data._utils.pin_memory as of_loader
+
+from mpcourse.virtual import box as boxes
+from mpcourse.virtual.streams import current_stream, set_stream
+
+Tensor = torch.Tensor
+_PINNED = "mpcourse_pinned"  # an attribute of a storage
+
+
+def pin_memory(mode: Any, func: Any, args: tuple, kwargs: dict) -> Tensor:
+    """A copy in pinned memory, which is this machine's ordinary memory with a mark."""
+    x = args[0]
+    if (block := mode.box.block_of(x)) is not None:
+        raise RuntimeError(
+            f"cannot pin a tensor on {mode.box.device_at(block.index)}: only dense CPU tensors can be pinned"
+        )
+    if is_pinned(mode, func, args, kwargs):
+        return x
+    copied = x.detach().clone()
+    setattr(copied.untyped_storage(), _PINNED, True)
+    return copied
+
+
+def is_pinned(mode: Any, func: Any, args: tuple, kwargs: dict) -> bool:
+    return getattr(args[0].untyped_storage(), _PINNED, False)
+
+
+def without_pinning(kwargs: dict) -> dict:
+    """Keywords of a factory, `pin_memory=True` left out."""
+    return {k: v for k, v in kwargs.items() if k != "pin_memory"}
+
+
+def mark_pinned(x: Tensor) -> Tensor:
+    setattr(x.untyped_storage(), _PINNED, True)
+    return x
+
+
+PIN_HANDLERS = {Tensor.pin_memory: pin_memory, Tensor.is_pinned: is_pinned}
+
+_loop = of_loader._pin_memory_loop
+
+
+def _loop_in_box(*args: Any) -> None:
+    """The DataLoader's own thread."""
+    box = boxes.entered_anywhere()
+    if box is None:
+        return _loop(*args)
+    with box.here():
+        return _loop(*args)
+
+
+of_loader._pin_memory_loop = _loop_in_box  # type: ignore[assignment]
+
+
+def _synchronize(device: Any = None) -> None:
+    boxes.active_box().synchronize(device)
+
+
+# What torch.accelerator answers in a box; elsewhere it answers as it does without virtual GPUs.
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    "is_available": lambda: True,
+    "device_count": lambda: len(boxes.active_box().devices),
+    "current_accelerator": lambda check_available=False: torch.device(boxes.active_box().devices[0].type),
+    "current_device_index": lambda: boxes.active_box().current,
+    "current_device_idx": lambda: boxes.active_box().current,
+    "set_device_index": lambda device: setattr(boxes.active_box(), "current", boxes.active_box().gpu_index(device)),
+    "set_device_idx": lambda device: setattr(boxes.active_box(), "current", boxes.active_box().gpu_index(device)),
+    "synchronize": _synchronize,
+    "current_stream": current_stream,
+    "set_stream": set_stream,
+}
+
+
+def _answering(plain: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        return (plain if boxes.box_here() is None else answer)(*args, **kwargs)
+
+    return asked
+
+
+for _name, _answer in _ANSWERS.items():
+    setattr(torch.accelerator, _name, _answering(getattr(torch.accelerator, _name), _answer))

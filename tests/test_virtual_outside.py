@@ -1,0 +1,169 @@
+"""Where a box is not: threads without it, tensors that outlive it; and what it keeps when it keeps no record."""
+
+import collections
+import gc
+import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.virtual import virtual_gpus
+
+NO_BOX = r"^this thread has no box: enter it here too, `with box.here\(\):`$"
+LEFT = "is on vgpu:0 of another box, which was left: move it to the CPU before leaving a box"
+
+
+@pytest.fixture
+def box():
+    with virtual_gpus(2) as made:
+        yield made
+
+
+@pytest.fixture
+def elsewhere():
+    """Call a function in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda work: pool.submit(work).result()
+
+
+def leaves(device):
+    model = nn.Linear(3, 3).to(device)
+    return model, torch.ones(3, device=device)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, x: x + x,
+        lambda model, x: x + torch.ones(3),
+        lambda model, x: x.device,
+        lambda model, x: x.tolist(),
+        lambda model, x: x.numpy(),
+        lambda model, x: x.cpu(),
+        lambda model, x: torch.cat([torch.ones(3), x]),
+        lambda model, x: torch.stack(tensors=[x, x]),
+        lambda model, x: F.linear(torch.ones(3), model.weight),
+        lambda model, x: model(torch.ones(3)),
+        lambda model, x: (model.weight * 2).sum().backward(),
+        lambda model, x: model.weight.grad,
+        lambda model, x: torch.optim.SGD(model.parameters(), lr=1).zero_grad(),
+        lambda model, x: model.to("cpu"),
+        lambda model, x: torch.save(x, io.BytesIO()),
+        lambda model, x: x.__setitem__(0, 1),
+    ],
+)
+def test_a_tensor_is_refused_in_a_thread_without_its_box_and_after_it(use):
+    box = virtual_gpus(2)
+    with box, ThreadPoolExecutor(1) as pool:
+        model, x = leaves("vgpu:0")
+        with pytest.raises(RuntimeError, match=NO_BOX):
+            pool.submit(use, model, x).result()
+        assert pool.submit(lambda: (torch.ones(2) + 1).tolist()).result() == [2, 2]  # others work
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=LEFT):
+            use(model, x)
+        with virtual_gpus(1), pytest.raises(RuntimeError, match=LEFT):
+            use(model, x)
+    with box:
+        assert (x + 1).tolist() == [2, 2, 2] and type(model.weight) is nn.Parameter and model(x).device == x.device
+
+
+def test_loss_that_outlives_its_box_is_refused_in_every_thread():
+    with virtual_gpus(1):
+        model, x = leaves("vgpu:0")
+        loss = model(x).sum()
+    for run in (lambda use: use(), lambda use: ThreadPoolExecutor(1).submit(use).result()):
+        with pytest.raises(RuntimeError, match=LEFT):
+            run(loss.backward)
+        with pytest.raises(RuntimeError, match=LEFT):
+            run(loss.item)
+    assert (repr(x), x.shape, x.dtype) == ("tensor(..., size=(3,), of a box that was left)", (3,), torch.float32)
+    assert isinstance(model.weight, nn.Parameter) and len({x, x}) == 1
+
+
+def test_what_was_moved_to_the_cpu_outlives_its_box():
+    with virtual_gpus(1):
+        model, x = leaves("vgpu:0")
+        y, model = x.cpu(), model.cpu()
+    assert (y + 1).tolist() == [2, 2, 2] and model(y).shape == (3,) and type(model.weight) is nn.Parameter
+
+
+def test_threads_that_enter_the_box_work_side_by_side(box):
+    """Backward, hooks and moves in each, at the same time."""
+    barrier = threading.Barrier(2)
+
+    def train(device):
+        with box.here():
+            w = torch.ones(4, 4, device=device, requires_grad=True)
+            seen = []
+            for _ in range(20):
+                barrier.wait(30)
+                a, b = (w * 2).chunk(2, 1)
+                a.register_hook(lambda g: seen.append(g.device))
+                (a.to("cpu").sum() + F.one_hot(input=torch.zeros(2, dtype=torch.long, device=device)).sum()).backward()
+            return w.grad.device, set(seen), w.grad.tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        for device, (where, seen, values) in zip(
+            ("vgpu:0", "vgpu:1"), pool.map(train, ("vgpu:0", "vgpu:1")), strict=True
+        ):
+            assert where == torch.device(device) and seen == {where} and values == [[40, 40, 0, 0]] * 4
+
+
+def test_a_thread_enters_a_box_once(box, elsewhere):
+    def twice():
+        with box.here(), box.here():
+            pass
+
+    with pytest.raises(RuntimeError, match="this thread has a box already"):
+        elsewhere(twice)
+
+
+def test_threads_are_as_they_were_after_a_box():
+    start = threading.Thread.start
+    with virtual_gpus(1):
+        assert threading.Thread.start is not start
+    assert threading.Thread.start is start and torch.Generator is type(torch.Generator())
+
+
+def steps(box, n):
+    model = nn.Linear(4, 2).to("vgpu:0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def run():
+        for _ in range(n):
+            optimizer.zero_grad()
+            a, b = model(torch.randn(3, 4).to("vgpu:0")).chunk(2, 1)
+            a.to("vgpu:1").square().mean().backward()
+            optimizer.step()
+
+    return run
+
+
+def test_a_thousand_steps_without_a_record_leave_no_objects_behind():
+    def counted():
+        gc.collect()
+        return collections.Counter(type(o).__name__ for o in gc.get_objects())
+
+    with virtual_gpus(2, record=False) as box:
+        few, many = steps(box, 20), steps(box, 1000)
+        few()
+        few()
+        before = counted()
+        many()
+        few()
+        grown = counted() - before
+        assert grown.total() < 100, grown.most_common(5)  # of which a step makes as many
+        assert not box.events and not box.ledger.log
+    with virtual_gpus(2) as box:  # so that the count is known to see growth
+        run = steps(box, 20)
+        run()
+        before = len(box.events), len(box.ledger.log)
+        run()
+        assert len(box.events) > before[0] + 20 and len(box.ledger.log) > before[1] + 20
+        box.reset()
+        assert not box.events and len(box.ledger.log) == len(box.ledger.live)
