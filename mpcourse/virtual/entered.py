@@ -43,7 +43,7 @@ _run_backward = torch.autograd.graph._engine_run_backward
 
 def _run_backward_in_mode(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
     mode = getattr(_here, "mode", None)
-    if mode is None:
+    if mode is None or mode.dispatch.depth:  # depth: outside of the virtual world, as kernels.py runs it
         return _run_backward(outputs, gradients, *args, **kwargs)
     gradients = _checked_roots(mode, outputs, gradients)
     if mode in _get_current_function_mode_stack():
