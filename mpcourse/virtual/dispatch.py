@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.virtual.asked import asking_line, inside_function
-from mpcourse.virtual.box import HOST, TAG, Block, Box
+from mpcourse.virtual.box import CPU, HOST, TAG, Block, Box
 from mpcourse.virtual.cost import Operation, describe, flops_of, in_parts, traffic
 from mpcourse.virtual.dropout import VALUES
 from mpcourse.virtual.dry import SHAPES, number, stand_in, without_data, without_numbers
@@ -206,7 +206,8 @@ class DispatchMode(TorchDispatchMode):
         box = self.box
         if op.name == "_to_copy":
             source = HOST if blocks[0] is None else blocks[0].index
-            if box.dry and _in_backward() != -1 and self.call is None and args[0].is_meta and target is None:
+            to_cpu = target is None and kwargs.get("device") is not None and torch.device(kwargs["device"]) == CPU
+            if to_cpu and box.dry and args[0].is_meta and self.call is None and _in_backward() != -1:
                 target = HOST  # a number's gradient, see torch/csrc/autograd/engine.cpp
             if target is None or target == source:
                 return None
