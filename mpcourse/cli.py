@@ -22,8 +22,8 @@ class _Parser(argparse.ArgumentParser):
 
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
-    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "pipeline", "scaling"),
-    *("setup", "tables", "truth", "two-hosts", "virtual"),
+    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory"),
+    *("pipeline", "scaling", "setup", "tables", "truth", "two-hosts", "virtual"),
 )
 
 
@@ -95,10 +95,10 @@ def _parser() -> argparse.ArgumentParser:
         choices=BENCHMARK_NAMES,
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
-        "large-batch: many small models at once against one after the other; pipeline: ours against torch's over "
-        "ranks; scaling: training over 1, 2, ... ranks and threads; tables: published pipelines replayed; truth: "
-        "predictions beside facts; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual "
-        "GPUs cost",
+        "large-batch: many small models at once against one after the other; memory: what models of transformers hold "
+        "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; scaling: training "
+        "over 1, 2, ... ranks and threads; tables: published pipelines replayed; truth: predictions beside facts; "
+        "two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")

@@ -14,7 +14,7 @@ from mpcourse.virtual import GPUS
 def test_the_tutorials_order_and_optimum_come_out_with_one_fitted_efficiency():
     gpu = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
     given = GPUS["Tesla P100-SXM2"]
-    assert gpu.compute_efficiency / given.compute_efficiency == pytest.approx(
+    assert gpu.product_efficiency / given.product_efficiency == pytest.approx(
         gpu.memory_efficiency / given.memory_efficiency
     )
     found = tutorial_seconds(gpu, "NVLink 1", ["single", "model parallel", 8, 12, 20, 60])
@@ -26,12 +26,12 @@ def test_the_tutorials_order_and_optimum_come_out_with_one_fitted_efficiency():
 
 
 @pytest.mark.parametrize("make, table", [(flat_resnet101, TORCHGPIPE_RESNET101), (flat_unet, TORCHGPIPE_UNET)])
-def test_torchgpipes_speedups_come_out_but_for_four_partitions(make, table):
+def test_torchgpipes_speedups_come_out_but_for_a_u_net_in_four_partitions(make, table):
     alone, *rates = replayed_rates(make, table, "Tesla P40", "PCIe 3.0 x16")
     off = [rate / alone / (row.rate / table.alone.rate) - 1 for rate, row in zip(rates, table.rows, strict=True)]
     one, two, four, eight = off
-    assert abs(one) < 0.02 and abs(two) < 0.1 and abs(eight) < 0.1
-    assert -0.2 < four < -0.05  # lesson 04 says why
+    assert abs(one) < 0.02 and abs(two) < 0.03 and abs(eight) < 0.07
+    assert -0.06 < four < 0 if make is flat_resnet101 else -0.2 < four < -0.1  # lesson 04 says why
     assert sorted(rates) == rates
 
 

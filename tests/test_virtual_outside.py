@@ -152,11 +152,16 @@ def test_a_thousand_steps_without_a_record_leave_no_objects_behind():
     with virtual_gpus(2, record=False) as box:
         few, many = steps(box, 20), steps(box, 1000)
         few()
-        few()
-        before = counted()
-        many()
-        few()
-        grown = counted() - before
+
+        def growth():
+            few()
+            before = counted()
+            many()
+            few()
+            return counted() - before
+
+        # What else goes on in this process may make objects, too, but not each time: the least of three.
+        grown = min((growth() for _ in range(3)), key=collections.Counter.total)
         assert grown.total() < 100, grown.most_common(5)  # of which a step makes as many
         assert not box.events and not box.ledger.log
     with virtual_gpus(2) as box:  # so that the count is known to see growth

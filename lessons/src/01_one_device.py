@@ -229,13 +229,16 @@ None
 # %%
 many, many_seconds = on_gpu(4096)
 assert busy(many.events, "vgpu:0") > 0.7 * many_seconds
+copying = sum(e.seconds for e in many.copies) / many_seconds
+assert round(copying, 2) == 0.18 and many.copies[0].lane == "cpu -> vgpu:0"
 plot.timeline(many, "Batch 4096: the host is done early, the GPU has work to the end")
 None
 
 
 # %% [markdown]
-# Now the host runs ahead, and the queue is full: **compute-bound**. And the copy of the batch has become visible: a
-# quarter of the step, in which the GPU waits. A good data loader copies the next batch meanwhile.
+# Now the host runs ahead, and the queue is full: **compute-bound**. And the copy of the batch has become visible: 18 %
+# of the step, in which the GPU waits. It goes over PCIe 4.0, an A100's link to its host, 24 GB/s in one direction. A
+# good data loader copies the next batch meanwhile.
 #
 # Try it. How large must the batch be with 4000 units? And does a faster GPU help a launch-bound step?
 
@@ -254,7 +257,7 @@ plot.sliders(
 
 # %%
 slower, faster = on_gpu(64)[1], on_gpu(64, gpu="H200-SXM")[1]
-assert 1.0 < slower / faster < 1.1
+assert 1.0 < slower / faster < 1.15
 print(f"batch 64, an A100: {1e6 * slower:.0f} µs a step; an H200: {1e6 * faster:.0f} µs")
 
 # %% [markdown]

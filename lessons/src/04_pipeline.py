@@ -389,9 +389,9 @@ for name, make, table in (("ResNet-101", flat_resnet101, TORCHGPIPE_RESNET101), 
         assert abs(mine / theirs - 1) < (0.21 if len(row.balance) == 4 else 0.1)
 
 # %% [markdown]
-# Six of eight are within 8 %. The two with 4 partitions come out 9 % and 19 % too slow. Their authors cut the networks
-# where each partition took equally long **on their GPUs**. On ours the second partition of the U-Net is the slowest by
-# far. It is full of 3x3 convolutions, which cuDNN can do with fewer multiplications than the definition has (Winograd).
+# Seven of eight are within 6 %. The U-Net with 4 partitions comes out 17 % too slow. Its authors cut the network where
+# each partition took equally long **on their GPUs**. On ours the second partition is the slowest by far. It is full of
+# 3x3 convolutions, which cuDNN can do with fewer multiplications than the definition has (Winograd).
 # We count all of them.
 #
 # Also: batch sizes differ from row to row in their table, and in ours. And our skips travel through all partitions

@@ -5,6 +5,7 @@ from mpcourse.bench.course import course
 from mpcourse.bench.crossovers import crossovers
 from mpcourse.bench.data_parallel import data_parallel
 from mpcourse.bench.large_batch import large_batch
+from mpcourse.bench.memory import memory
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.record import Record
 from mpcourse.bench.scaling import scaling
@@ -21,6 +22,7 @@ BENCHMARKS = {
     "crossovers": crossovers,
     "data-parallel": data_parallel,
     "large-batch": large_batch,
+    "memory": memory,
     "pipeline": pipeline,
     "scaling": scaling,
     "setup": setup,

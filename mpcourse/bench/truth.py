@@ -128,7 +128,7 @@ def _fitted(spec: GPU, rooflines: list[tuple[float, float, int, float]]) -> Iter
         fitted = spec.fitted(rooflines)
     except UserError:  # the runs do not tell them apart
         return
-    yield Record(f"{spec.name}: part of the peak FLOP/s reached, fitted", [fitted.compute_efficiency], "")
+    yield Record(f"{spec.name}: part of the peak FLOP/s reached, fitted", [fitted.product_efficiency], "")
     yield Record(f"{spec.name}: part of the bandwidth reached, fitted", [fitted.memory_efficiency], "")
     yield Record(f"{spec.name}: an operation, fitted", [fitted.kernel * 1e6], "us")
 
@@ -174,7 +174,13 @@ def _existing(name: str) -> torch.device:
 
 def _data_sheet(name: str, total: int) -> tuple[GPU, bool]:
     """The GPU of the table that a driver calls `name`, with the memory that it has; whether there is one."""
-    words = name.replace("-", " ").split()
-    known = [g for g in GPUS.values() if set(g.name.split("-")[0].split()) <= set(words)]
-    spec = max(known, key=lambda g: len(g.name), default=GPUS["A100-SXM4"])
+    words = set(name.replace("-", " ").split())
+    known = [g for g in GPUS.values() if set(g.name.split("-")[0].split()) <= words]
+
+    def alike(gpu: GPU) -> tuple[int, int]:
+        own = set(gpu.name.replace("-", " ").split())
+        return len(own & words), -len(own - words)
+
+    # The driver writes PCIe, but not SXM, into an H100's name: of two that are as much alike, the one with SXM.
+    spec = max(known, key=lambda g: (*alike(g), "SXM" in g.name), default=GPUS["A100-SXM4"])
     return replace(spec, name=name, memory=total), bool(known)

@@ -24,7 +24,8 @@ def slowed_to_the_tutorial(gpu: GPU, link: str) -> GPU:
         factor = tutorial_seconds(gpu, link, ["single"])["single"] / PIPELINE_TUTORIAL.single
         gpu = replace(
             gpu,
-            compute_efficiency=gpu.compute_efficiency * factor,
+            product_efficiency=gpu.product_efficiency * factor,
+            convolution_efficiency=gpu.convolution_efficiency * factor,
             memory_efficiency=gpu.memory_efficiency * factor,
         )
     return gpu

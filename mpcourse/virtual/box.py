@@ -2,11 +2,8 @@
 
 A device is a tag on a storage. Tensors stay ordinary CPU tensors (or meta tensors, which hold nothing, in a dry run; or
 tensors of one real GPU), so values, autograd, nn.Module and optimizers are torch's own. Two modes (modes.py) see every
-call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger and clock.
-
-The clock has lanes, as CUDA has: the host enqueues operations and pays for each; a device runs its queue in order; each
-link carries one copy at a time in each direction. An operation starts when it was enqueued, its device is free and its
-inputs are ready.
+call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger (memory.py) and its
+clock (clock.py).
 """
 
 import contextlib
@@ -19,15 +16,13 @@ from typing import Any
 import torch
 
 from mpcourse.virtual.as_cuda import answering_to_cuda
-from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.clock import HOST, Clock
 from mpcourse.virtual.generators import generators_of
-from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.line import Line
 from mpcourse.virtual.memory import Allocation, Ledger
 from mpcourse.virtual.outside import NO_BOX, change_class, threads_refuse, told_of_left
-from mpcourse.virtual.specs import GPU, Host, Link, find_gpu, find_link
-from mpcourse.virtual.timeline import Event
+from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 
-HOST = -1  # the index that stands for "cpu"
 CPU = torch.device("cpu")
 TAG = "mpcourse_block"  # the attribute of a storage
 
@@ -47,7 +42,7 @@ class Block:
         self.box.ledger.release(self.allocation, self.box.now)
 
 
-class Box:
+class Box(Clock):
     """`n` virtual GPUs and the links between them; see `virtual_gpus`. A context manager, which may be entered again.
 
     now: seconds on the host's clock. events: all that took time, as `Event`s. ledger: all that took memory.
@@ -58,7 +53,7 @@ class Box:
         n: int,
         spec: str | GPU | Sequence[str | GPU],
         link: str | Link,
-        host_link: str | Link,
+        host_link: str | Link | None,
         dry: bool,
         backing: str | torch.device | None,
         record: bool,
@@ -72,20 +67,15 @@ class Box:
             raise ValueError(f"{n} devices need one spec for all or {n} specs, not {len(specs)}")
         if dry and backing is not None:
             raise ValueError("a dry box holds no data: it takes no backing")
-        self.gpus = [find_gpu(s) for s in specs]
-        self.link, self.host_link, self.host = find_link(link), find_link(host_link), Host()
-        self.dry, self.record, self.overlap, self.as_cuda = dry, record, overlap, as_cuda
+        gpus = [find_gpu(s) for s in specs]
+        self.devices = [torch.device("cuda" if as_cuda else "vgpu", i) for i in range(n)]
+        host_links = [find_link(host_link or gpu.host_link) for gpu in gpus]
+        super().__init__(gpus, [str(d) for d in self.devices], find_link(link), host_links, record, overlap)
+        self.dry, self.as_cuda = dry, as_cuda
         self.backing = torch.device("meta" if dry else backing or "cpu")
         if self.backing.type == "cuda" and self.backing.index is None:
             self.backing = torch.device("cuda", torch.cuda.current_device())
-        self.devices = [torch.device("cuda" if as_cuda else "vgpu", i) for i in range(n)]
-        self.names = [str(d) for d in self.devices]
         self.ledger = Ledger(self.gpus, record, self.names)
-        self._events: list[Event] = []
-        self._billed: list[tuple] = []  # operations that are not among them yet
-        self.now = 0.0
-        self.free_at = [0.0] * n  # when each device has finished its queue
-        self.link_free_at: dict[tuple[int, int], float] = {}
         self.current = 0  # the device of a plain "vgpu"
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
@@ -173,63 +163,6 @@ class Box:
             made = Allocation(index, nbytes, "workspaces", "cuBLAS", (nbytes,), torch.uint8, None, "")
             self.workspaces[key] = self._allocate(made)
 
-    # -- time --
-
-    def bill(
-        self, op: Operation, index: int, ready: float, seconds: float, nbytes: int, flops: int, line: Line | None,
-        phase: str,
-    ) -> float:  # fmt: skip
-        """Enqueue an operation on a device, after `ready`; the time at which it ends."""
-        now = self.now
-        self.now = issued = now + self.gpus[index].launch
-        start = max(issued, self.free_at[index], ready)
-        self.free_at[index] = end = start + seconds
-        if self.record:  # as little as can be: this runs between a program's operations
-            self._billed.append((index, op.name, now, issued, start, end, nbytes, flops, line, phase))
-        return end
-
-    def bill_host(self, op: Operation, seconds: float, nbytes: int, flops: int, line: str, phase: str) -> None:
-        """The host computes, and enqueues nothing meanwhile."""
-        end = self.now + seconds
-        if self.record:
-            self.events.append(Event("cpu", op.name, "compute", self.now, end, self.now, nbytes, flops, line, phase))
-        self.now = end
-
-    def bill_copy(
-        self, source: int, target: int, nbytes: int, ready: float, waits: bool, line: str, phase: str
-    ) -> float:
-        """Copy between two devices, or a device and the host; the time at which it ends.
-
-        As torch does on CUDA: a copy between two GPUs is in the queues of both, so neither computes meanwhile;
-        `overlap` gives it a stream of its own, which waits for what the source has been given so far; both go on
-        meanwhile. waits: so does the host, for a copy from or to its pageable memory.
-        """
-        link = self.host_link if HOST in (source, target) else self.link
-        launch = self.gpus[max(source, target)].launch
-        issued = self.now + launch
-        own_stream = self.overlap and HOST not in (source, target)
-        queues = [source] if own_stream else [i for i in (source, target) if i != HOST]
-        start = max(issued, ready, self.link_free_at.get((source, target), 0.0), *(self.free_at[i] for i in queues))
-        end = start + link.seconds(nbytes)
-        self.link_free_at[source, target] = end
-        for i in queues if not own_stream else []:
-            self.free_at[i] = end
-        if self.record:
-            lane = f"{self.device_at(source)} -> {self.device_at(target)}"
-            self.events.append(Event("cpu", "copy", "enqueue", self.now, issued, issued, 0, 0, line, phase))
-            self.events.append(Event(lane, "copy", "copy", start, end, issued, nbytes, 0, line, phase))
-        self.now = issued
-        if waits:
-            self.wait_until(end, "copy", line)
-        return end
-
-    def wait_until(self, seconds: float, name: str, line: str = "") -> None:
-        """The host waits."""
-        if seconds > self.now:
-            if self.record:
-                self.events.append(Event("cpu", name, "wait", self.now, seconds, self.now, asked=line))
-            self.now = seconds
-
     def synchronize(self, device: Any = None) -> float:
         """Wait until all devices and links (or one device) have finished; the seconds on the clock then."""
         if device is None:
@@ -237,25 +170,6 @@ class Box:
         elif (index := self.index_of(device)) != HOST:
             self.wait_until(self.free_at[index], "synchronize")
         return self.now
-
-    # -- what happened --
-
-    @property
-    def events(self) -> list[Event]:
-        """All that took time, in the order in which the host enqueued it. What is deleted here is forgotten."""
-        for index, name, now, issued, start, end, nbytes, flops, line, phase in self._billed:
-            asked = told(line)
-            self._events.append(Event("cpu", name, "enqueue", now, issued, issued, 0, 0, asked, phase))
-            self._events.append(
-                Event(self.names[index], name, "compute", start, end, issued, nbytes, flops, asked, phase)
-            )
-        self._billed.clear()
-        return self._events
-
-    @property
-    def copies(self) -> list[Event]:
-        """All copies so far, in the order in which they were enqueued."""
-        return [e for e in self.events if e.kind == "copy"]
 
     def reset(self) -> None:
         """Forget events and peaks, not the tensors: what follows is measured alone. Waits for all devices first."""
@@ -341,7 +255,7 @@ def virtual_gpus(
     spec: str | GPU | Sequence[str | GPU] = "Tesla P100-SXM2",
     link: str | Link = "NVLink 1",
     *,
-    host_link: str | Link = "PCIe 3.0 x16",
+    host_link: str | Link | None = None,
     dry: bool = False,
     backing: str | torch.device | None = None,
     record: bool = True,
@@ -351,12 +265,12 @@ def virtual_gpus(
     """A box of `n` virtual GPUs, "vgpu:0" and on, to be entered: `with virtual_gpus(2) as box:`.
 
     spec: a name of specs.GPUS or a GPU, one for all or one for each. link: between each two of them; host_link: between
-    the CPU and each. dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
-    backing: a real device, such as "cuda:0", to hold and compute what is on the virtual ones. record: keep every event
-    and allocation, which grows with each step (`box.reset()` forgets them): about 18 KiB for a small model, 400 KiB for
-    ResNet-50; without, only clocks, current and peak bytes, and nothing grows. overlap: copies between GPUs have their
-    own stream. as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()` are theirs while the box is
-    entered.
+    the CPU and each (None: the PCIe that the GPU has). dry: tensors on the GPUs hold no data, so that sizes beyond this
+    machine's memory can be tried. backing: a real device, such as "cuda:0", to hold and compute what is on the virtual
+    ones. record: keep every event and allocation, which grows with each step (`box.reset()` forgets them): about 18 KiB
+    for a small model, 400 KiB for ResNet-50; without, only clocks, current and peak bytes, and nothing grows. overlap:
+    copies between GPUs have their own stream. as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()`
+    are theirs while the box is entered.
 
     In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 in place of its
     value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left

@@ -1,20 +1,42 @@
 """What an operation costs on a device: FLOPs, bytes and, by the roofline, seconds (Williams et al. 2009)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from mpcourse.virtual.flops import below_diagonal, counted, formula
+from mpcourse.virtual.layout import channels_last
+from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 # These write what they change, and do not read it first.
-_OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "_foreach_zero_"}
+_OVERWRITES = {
+    "zero_",
+    "fill_",
+    "copy_",
+    "normal_",
+    "uniform_",
+    "bernoulli_",
+    "random_",
+    "_foreach_zero_",
+    "_foreach_copy_",
+}
+# No kernel runs: memory is reserved, and nothing is written.
+_EMPTY = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_"}
 # These read of their first argument only as much as they give back.
 _PICKS = {"embedding", "index", "index_select", "gather", "slice_backward", "select_backward"}
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "matmul", "linear"}
+# A second kernel reads their first argument, or two, once more: only then are the statistics known (ATen's CUDA kernels
+# Normalization.cuh and group_norm_kernel.cu; Jung et al. 2019, Restructuring Batch Normalization, count as much).
+_NORMS = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm"}
+_NORMS |= {"native_group_norm"}
+_NORMS_BACKWARD = {"native_batch_norm_backward", "batch_norm_backward", "cudnn_batch_norm_backward"}
+_NORMS_BACKWARD |= {"native_group_norm_backward"}
+_SORTS = {"sort", "_unique2", "unique_dim", "mode"}
 # The host must know their result before it can go on: it waits for the device, as on CUDA.
 _SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
 # Element by element like those that torch tags as pointwise, and refused in the same words.
@@ -22,33 +44,12 @@ _ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward",
 _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
-    return sdpa_flop_count(query.shape, key.shape, value.shape)
-
-
-def _attention_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
-    return sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape)
-
-
-def _recurrent(x: Tensor, of_input: Tensor, of_state: Tensor, *rest: Any, **options: Any) -> int:
-    """(steps, batch, features), and both weights, each used once a step."""
-    return 2 * x.shape[0] * x.shape[1] * (of_input.numel() + of_state.numel())
-
-
-# Of operations that only the CPU has; torch's registry has those of GPUs.
-_MORE_FLOPS: dict[str, Callable[..., int]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "mkldnn_rnn_layer": _recurrent,
-    "mkldnn_rnn_layer_backward": lambda *args, **options: 2 * _recurrent(*args),
-}
-
-
 @dataclass(frozen=True)
 class Operation:
     """What is known of an aten operation before its arguments are. view: it makes no data, and takes no time.
 
     composite: it is made of other operations, and has no kernel of its own.
+    causal: where is_causal stands among the arguments, and query and key, if it is an attention.
     """
 
     name: str
@@ -63,6 +64,8 @@ class Operation:
     pointwise: bool
     foreach: bool
     indexes: bool
+    empty: bool
+    causal: tuple[int, int, int] | None
     flops: Callable[..., int] | None
 
 
@@ -83,13 +86,48 @@ def describe(func: Any) -> Operation:
         pointwise=torch.Tag.pointwise in func.tags or name in _ELEMENTWISE,
         foreach=name.startswith("_foreach"),
         indexes=name in _INDEXES,
-        flops=flop_registry.get(packet) or _MORE_FLOPS.get(name),
+        empty=name in _EMPTY,
+        causal=_causal([argument.name for argument in func._schema.arguments]),
+        flops=formula(packet),
     )
 
 
 def in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Do a composite operation by what torch's C++ code makes of it."""
     return func._op_dk(_COMPOSITE, *args, **kwargs)
+
+
+def _causal(names: list[str]) -> tuple[int, int, int] | None:
+    if not {"is_causal", "query", "key"} <= set(names):
+        return None
+    return names.index("is_causal"), names.index("query"), names.index("key")
+
+
+class Cost(NamedTuple):
+    """nbytes: read and written in the device's memory. seconds: on the device, its least for an operation included."""
+
+    nbytes: int
+    flops: int
+    seconds: float
+
+
+def cost(
+    op: Operation, gpu: GPU, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor],
+    changed: list[Tensor], out: Any,
+) -> Cost:  # fmt: skip
+    """What an operation costs on `gpu`. inputs: all tensors among its arguments; fresh: results in new storages;
+    changed: those of the inputs that it changes in place; out: what it returned."""
+    if op.empty:
+        return Cost(0, 0, 0.0)
+    flops = flops_of(op, args, kwargs, out) if op.flops else 0
+    if flops and op.convolution:
+        return _convolution(op, gpu, args, kwargs, inputs, fresh, flops)
+    nbytes = traffic(op, _reached(inputs), _reached(fresh), _reached(changed)) + _once_more(op, args)
+    seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
+    if flops:
+        dtype = inputs[0].dtype
+        seconds = max(seconds, flops / gpu.rate(dtype, tf32=rounds_to_tf32(op)))
+    return Cost(nbytes, flops, gpu.kernel + seconds)
 
 
 def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
@@ -105,24 +143,90 @@ def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
     return inputs + fresh + changed
 
 
-_seen: dict[Any, int] = {}
-
-
 def flops_of(op: Operation, args: tuple, kwargs: dict, out: Any) -> int:
-    """By torch's formula; where that is made for shapes alone, what it said of the same ones before."""
+    """By torch's formula or ours; of causal attention, the part that is not masked."""
     assert op.flops is not None
-    if op.name == "mm":  # backward is made of these; to look the shapes up takes longer
-        (m, k), n = args[0].shape, args[1].shape[1]
-        return 2 * m * k * n
-    if not hasattr(op.flops, "__wrapped__"):  # a formula that reads tensors
-        return op.flops(*args, **kwargs, out_val=out)
-    key = (op.name, _shapes(args), _shapes(tuple(kwargs.items())))
-    if key not in _seen:
-        _seen[key] = op.flops(*args, **kwargs, out_val=out)
-    return _seen[key]
+    flops = counted(op.flops, op.name, args, kwargs, out)
+    if op.causal is None:
+        return flops
+    is_causal, query, key = op.causal
+    if kwargs.get("is_causal") is True or (len(args) > is_causal and args[is_causal] is True):
+        flops = round(flops * below_diagonal(args[query].shape[-2], args[key].shape[-2]))
+    return flops
 
 
-def _shapes(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.shape
-    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value
+_precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # torch 2.9 and later
+
+
+def rounds_to_tf32(op: Operation) -> bool:
+    """Whether torch's switches let CUDA round float32 for this operation: by default for convolutions and recurrent
+    layers, not for products (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision)."""
+    kind = "conv" if op.convolution else "rnn" if "rnn" in op.name else "matmul"
+    if _precision is not None:
+        return _precision("cuda", kind) == "tf32"
+    return torch.backends.cuda.matmul.allow_tf32 if kind == "matmul" else torch.backends.cudnn.allow_tf32
+
+
+def _reached(tensors: Sequence[Tensor]) -> int:
+    """Bytes in which they lie. An expanded tensor has more numbers than bytes."""
+    total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
+    for t in tensors:
+        if 0 in (strides := t.stride()):
+            numbers = 1
+            for size, stride in zip(t.shape, strides, strict=True):
+                numbers *= size if stride else min(size, 1)
+            total += numbers * t.element_size()
+        else:
+            total += t.nbytes
+    return total
+
+
+def _once_more(op: Operation, args: tuple) -> int:
+    """Bytes that further kernels of the same operation read and write."""
+    if op.name in _NORMS:
+        trains = "group" in op.name or len(args) < 6 or not isinstance(args[5], bool) or args[5]
+        return _reached(args[:1]) if trains else 0
+    if op.name in _NORMS_BACKWARD:
+        return _reached(args[:2])
+    if op.name in _SORTS:
+        # Radix sort reads and writes keys, and 8 bytes of their positions, once for each byte of a key, and counts
+        # digits before (Adinets and Merrill 2022, Onesweep). What fits in a block's own memory takes less.
+        passes = args[0].element_size()
+        return args[0].nbytes + (passes - 1) * 2 * (args[0].nbytes + 8 * args[0].numel())
+    return 0
+
+
+def _convolution(
+    op: Operation, gpu: GPU, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor], flops: int
+) -> Cost:
+    """One kernel, or in backward two: the gradient of the input, and that of the weight, each with half of the FLOPs.
+
+    Tensor cores want channels last: cuDNN rearranges what is not, before and after (NVIDIA, Convolutional Layers User's
+    Guide). One filter for each channel is no work for them: torch has kernels of its own for that.
+    """
+    backward = "backward" in op.name
+    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    groups = kwargs["groups"] if "groups" in kwargs else args[9 if backward else 8]
+    dtype, tf32 = x.dtype, rounds_to_tf32(op)
+    if 1 < groups == x.shape[1]:
+        rate, rearranged = gpu.rate(torch.float32), False
+    else:
+        rate, rearranged = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1] and channels_last(x, weight) is None
+    kernels: list[tuple[int, int]]  # bytes of images, and of the rest
+    if backward:
+        gradient = _reached(args[:1])
+        wanted = kwargs["output_mask"] if "output_mask" in kwargs else args[10]
+        kernels = [(gradient + x.nbytes, weight.nbytes)] * (wanted[0] + wanted[1])
+        rest = gradient if wanted[2] else 0  # the sum that is the bias's gradient
+    else:
+        images = x.nbytes + fresh[0].nbytes
+        kernels, rest = [(images, _reached(inputs) - x.nbytes)], 0
+    width = gpu.bandwidth * gpu.memory_efficiency
+    nbytes, seconds = rest, rest / width
+    for images, others in kernels:
+        seconds += max((images + others) / width, flops / len(kernels) / rate)
+        nbytes += images + others
+        if rearranged:
+            seconds += 2 * images / width
+            nbytes += 2 * images
+    return Cost(nbytes, flops, gpu.kernel + seconds)

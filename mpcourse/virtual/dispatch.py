@@ -6,22 +6,22 @@ from typing import Any
 
 import torch
 from torch.nn import Parameter
-from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.virtual.asked import asking_line, inside_function
-from mpcourse.virtual.box import CPU, HOST, TAG, Block, Box
-from mpcourse.virtual.cost import Operation, describe, flops_of, in_parts, traffic
+from mpcourse.virtual.box import HOST, TAG, Block, Box
+from mpcourse.virtual.cost import Operation, cost, describe, flops_of, in_parts
+from mpcourse.virtual.crossing import crossing, mixed
 from mpcourse.virtual.dropout import VALUES
-from mpcourse.virtual.dry import SHAPES, number, stand_in, without_data, without_numbers
+from mpcourse.virtual.dry import SHAPES, number, without_data, without_numbers
 from mpcourse.virtual.foreach import apart
 from mpcourse.virtual.generators import check_generator
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.offered import refuse_layout
-from mpcourse.virtual.refuse import check_lengths, judged, no_data
+from mpcourse.virtual.refuse import check_lengths, judged
 from mpcourse.virtual.storages import check_device, recount
-from mpcourse.virtual.unplaced import UNPLACED, after_host, mark, place_beside
+from mpcourse.virtual.unplaced import UNPLACED, after_host, made_by_torch, mark, mark_number, place_beside
 
 Tensor = torch.Tensor
 _known: dict[Any, Operation] = {}
@@ -66,9 +66,9 @@ class DispatchMode(TorchDispatchMode):
                 if type(args[0]) is Parameter:
                     self._adopt(args[:1], [self.box.block_of(args[0])])
                 return func(*args, **kwargs)
-            return self._run(func, op, args, kwargs)
+            return self.run(func, op, args, kwargs)
 
-    def _run(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
+    def run(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
         box = self.box
         inputs = tensors_in(args)
         if kwargs:
@@ -80,17 +80,17 @@ class DispatchMode(TorchDispatchMode):
         if op.name == "set_" and len(args) > 1:
             check_device(args[0], args[1].untyped_storage() if isinstance(args[1], Tensor) else args[1])
         if op.name in ("copy_", "_to_copy"):
-            crossed = self._crossing(op, args, kwargs, blocks, target)
+            crossed = crossing(self, op, args, kwargs, blocks, target)
             if crossed is not None:
                 return crossed
         if target is not None:
             index = target  # zeros_like(x, device=...): whatever x is on
         else:
             index = next((b.index for b in blocks if b is not None), HOST)
-        if target is None and len(inputs) > 1 and _mixed(blocks, index):
+        if target is None and len(inputs) > 1 and mixed(blocks, index):
             if _in_backward() != -1:
                 blocks = place_beside(self, inputs, blocks)
-            if _mixed(blocks, index):
+            if mixed(blocks, index):
                 if op.foreach and len(args[0]) > 1:
                     return self._foreach(func, op, args, kwargs)
                 index = judged(func, args, kwargs, box, self.call is None and _in_backward() != -1)
@@ -110,6 +110,8 @@ class DispatchMode(TorchDispatchMode):
             self._check_room(func, op, args, kwargs, index)
         run = func if index == HOST else (SHAPES if box.dry else VALUES).get(func, func)
         out = run(*args, **kwargs)
+        if made_by_torch(op.name, kwargs):
+            mark_number(out)
         self._settle(op, args, kwargs, inputs, blocks, index, out)
         return out
 
@@ -154,23 +156,18 @@ class DispatchMode(TorchDispatchMode):
                 recount(t.untyped_storage())
         phase = self.phase()
         if box.record:
-            line, doing = asking_line(4)  # above _settle, _run and __torch_dispatch__
+            line, doing = asking_line(4)  # above _settle, run and __torch_dispatch__
         if op.product:
             box.workspace(index, phase in ("backward", "recompute"))
         made = [box.place(t, index, _kind(inputs, phase, doing), op.name, line, phase) for t in fresh]
         self._adopt(inputs, blocks)
-        gpu = box.gpus[index]
         changed = tensors_in(args[:1]) if op.mutates else []  # an operation in place changes its first argument
-        nbytes = traffic(op, _nbytes(inputs), _nbytes(fresh), _nbytes(changed))
-        flops = flops_of(op, args, kwargs, out) if op.flops else 0
-        seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
-        if flops:
-            seconds = max(seconds, flops / gpu.rate(inputs[0].dtype, op.convolution))
+        nbytes, flops, seconds = cost(op, box.gpus[index], args, kwargs, inputs, fresh, changed, out)
         ready = 0.0
         for block in blocks:
             if block is not None and block.ready > ready:
                 ready = block.ready
-        end = box.bill(op, index, ready, gpu.kernel + seconds, nbytes, flops, line, phase)
+        end = box.bill(op, index, ready, seconds, nbytes, flops, line, phase)
         for block in [*made, *blocks[: len(changed)]]:
             if block is not None:
                 block.ready = end
@@ -191,95 +188,13 @@ class DispatchMode(TorchDispatchMode):
 
         def run(args: tuple, kwargs: dict) -> Any:
             if op.name != "_foreach_copy_":
-                return self._run(func, op, args, kwargs)
+                return self.run(func, op, args, kwargs)
             copy = torch.ops.aten.copy_.default
             pairs = zip(*args[:2], strict=True)
-            return [self._run(copy, describe(copy), (*pair, *args[2:]), kwargs) for pair in pairs]
+            return [self.run(copy, describe(copy), (*pair, *args[2:]), kwargs) for pair in pairs]
 
         results = apart(args, kwargs, places, run)
         return None if op.mutates else results
-
-    def _crossing(
-        self, op: Operation, args: tuple, kwargs: dict, blocks: Sequence[Block | None], target: int | None
-    ) -> Tensor | None:
-        """Do `copy_` or `_to_copy` if it crosses from one device to another; None if it does not."""
-        box = self.box
-        if op.name == "_to_copy":
-            source = HOST if blocks[0] is None else blocks[0].index
-            to_cpu = target is None and kwargs.get("device") is not None and torch.device(kwargs["device"]) == CPU
-            if to_cpu and box.dry and args[0].is_meta and self.call is None and _in_backward() != -1:
-                target = HOST  # a number's gradient, see torch/csrc/autograd/engine.cpp
-            if target is None or target == source:
-                return None
-            converted = args[0]
-            if kwargs.get("dtype") not in (None, converted.dtype):
-                func = torch.ops.aten._to_copy.default
-                converted = self._run(func, op, (converted,), {"dtype": kwargs["dtype"]})
-            return self.transfer(
-                converted, target, bool(kwargs.get("non_blocking")), asking_line()[0], "", _in_backward() != -1
-            )
-        if _in_backward() != -1 and _mixed(blocks, HOST):
-            blocks = place_beside(self, list(args[:2]), blocks)
-        here, there = (HOST if b is None else b.index for b in blocks[:2])
-        if here == there:
-            return None
-        destination, source_tensor = args[:2]
-        if box.dry and source_tensor.is_meta and not destination.is_meta:
-            raise no_data("copy_")
-        line = asking_line()[0]
-        with self.paused():
-            if not destination.is_meta:
-                destination.copy_(source_tensor)
-        end = box.bill_copy(
-            there,
-            here,
-            source_tensor.nbytes,
-            0.0 if blocks[1] is None else blocks[1].ready,
-            HOST in (here, there) and not kwargs.get("non_blocking", args[2] if len(args) > 2 else False),
-            told(line),
-            self.phase(),
-        )
-        if blocks[0] is not None:
-            blocks[0].ready = end
-        return destination
-
-    def transfer(
-        self, x: Tensor, target: int, non_blocking: bool, line: Line | None, doing: str = "", in_graph: bool = False
-    ) -> Tensor:
-        """A copy of `x` on another device (an index, or HOST), billed to the link between.
-
-        in_graph: autograd goes through it, so that in a dry box, too, what is on the CPU has to have data: zeros.
-        """
-        box = self.box
-        block = box.block_of(x)
-        source = HOST if block is None else block.index
-        phase = self.phase()
-        if box.dry and is_lazy(x):
-            raise RuntimeError(
-                "a lazy module has no shapes yet: in a dry box, call it once on the CPU before it is moved"
-            )
-        if target != HOST and (x.layout is not torch.strided or x.is_nested):
-            raise refuse_layout(x)
-        with self.paused(), torch._C.DisableTorchFunction():
-            if box.dry and in_graph and target == HOST:
-                stand_in(box, "what comes to the CPU", line)
-                y = torch.zeros_like(x, device="cpu", requires_grad=False)
-            elif box.dry:
-                y = torch.empty_like(x, device="meta")
-            elif x.device == box.backing or target == HOST == source:
-                y = x.detach().clone() if target != HOST else x.detach().to("cpu", copy=True)
-            else:
-                y = x.detach().to("cpu" if target == HOST else box.backing, copy=True)
-        ready = 0.0 if block is None else block.ready
-        made = None
-        if target != HOST:
-            kind = _moved_kind(x, block, doing, phase)
-            made = box.place(y, target, kind, "copy", line, phase)
-        waits = HOST in (source, target) and not non_blocking
-        end = box.bill_copy(source, target, y.nbytes, ready, waits, told(line), phase)
-        if made is not None:
-            made.ready = end
-        return y.as_subclass(type(x)) if is_lazy(x) else y
 
     def _real_device(self, op: Operation, kwargs: dict, device: Any, inputs: list[Tensor]) -> tuple[dict, int | None]:
         """`kwargs` with the device that holds the data, and the index of the device that was meant, if one was."""
@@ -291,7 +206,7 @@ class DispatchMode(TorchDispatchMode):
             return kwargs | {"device": box.backing}, index
         if device.type not in ("cpu", box.backing.type):
             return kwargs, None
-        if op.name == "scalar_tensor":  # a number that torch's C++ code makes for itself, as in where(mask, x, 0.0)
+        if made_by_torch(op.name, kwargs):
             return kwargs, HOST
         # torch's C++ code passes on the device that holds the data, which says nothing of the virtual one. Whoever
         # called torch from Python has named a device, or else given tensors whose device it is.
@@ -341,14 +256,6 @@ class DispatchMode(TorchDispatchMode):
                 block.allocation.kind = "parameters"
 
 
-def _mixed(blocks: Sequence[Block | None], index: int) -> bool:
-    """Whether not all of them are on device `index`."""
-    for block in blocks:  # a loop: this is asked before every operation
-        if (HOST if block is None else block.index) != index:
-            return True
-    return False
-
-
 def _nbytes(tensors: list[Tensor]) -> int:
     total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
     for t in tensors:
@@ -371,14 +278,4 @@ def _kind(inputs: list[Tensor], phase: str, doing: str) -> str:
     """What a new tensor is, as far as can be told now: gradients and optimizer state are known later."""
     if not inputs:
         return "buffers" if doing == "init" else "inputs"
-    return "activations" if phase in ("forward", "recompute") else "temporaries"
-
-
-def _moved_kind(x: Tensor, block: Block | None, doing: str, phase: str) -> str:
-    if doing:
-        return "parameters" if isinstance(x, Parameter) else "buffers"
-    if block is None:
-        return "inputs" if phase != "backward" else "temporaries"
-    if block.allocation.kind == "inputs" and not x.requires_grad:
-        return "inputs"
     return "activations" if phase in ("forward", "recompute") else "temporaries"

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import sdpa_flop_count
 from mpcourse.virtual import autocast
 from mpcourse.virtual.cost import in_parts
 from mpcourse.virtual.dispatch import DispatchMode
+from mpcourse.virtual.flops import below_diagonal
 from mpcourse.virtual.kernels import Whole, whole
 from mpcourse.virtual.refuse import judged
 
@@ -45,6 +46,7 @@ def _attention(
         """And here the heads of a step together."""
         return of.new_empty(of.shape[0], of.shape[2], of.shape[1], of.shape[3]).transpose(1, 2)
 
+    seen = below_diagonal(query.shape[-2], key.shape[-2]) if is_causal else 1.0
     call = Whole(
         mode,
         func,
@@ -52,7 +54,7 @@ def _attention(
         compute,
         shapes,
         gradient,
-        flops=sdpa_flop_count(query.shape, key.shape, value.shape),
+        flops=round(sdpa_flop_count(query.shape, key.shape, value.shape) * seen),
         reserve=4 * query.shape[:3].numel(),  # the logarithm of the sum of each row, in float32
         trains=True,
     )

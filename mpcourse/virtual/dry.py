@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from mpcourse.virtual import autocast, dropout
 from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import Box
+from mpcourse.virtual.layout import channels_last
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.refuse import no_data
 
@@ -38,6 +39,13 @@ def _batch_norm_backward(
         of_weight(channels) if mask[1] else None,
         of_weight(channels) if mask[2] else None,
     )
+
+
+def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    """torch's own, which forgets channels last."""
+    out = torch.ops.aten.convolution.default(x, weight, *rest)
+    last = channels_last(x, weight)
+    return out if last is None else out.contiguous(memory_format=last)
 
 
 def _arange(start: Any, end: Any = None, step: Any = 1, *, dtype: torch.dtype | None = None, **ignored: Any) -> Tensor:
@@ -64,6 +72,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 SHAPES: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
     torch.ops.aten._ctc_loss_backward.default: lambda grad, log_probs, *rest: torch.empty_like(log_probs),

@@ -15,7 +15,8 @@ from mpcourse.virtual.asked import in_backward
 from mpcourse.virtual.box import Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dropout import dropout
-from mpcourse.virtual.modes import FunctionMode, index_of
+from mpcourse.virtual.handlers import index_of
+from mpcourse.virtual.modes import FunctionMode
 from mpcourse.virtual.unplaced import note_devices, place, place_gradients, unplaced
 
 Tensor = torch.Tensor

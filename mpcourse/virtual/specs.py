@@ -1,8 +1,9 @@
 """Published hardware: what a GPU computes, holds and moves, and how fast a link is.
 
-Peaks are the vendors' data-sheet figures. No program reaches them: `compute_efficiency` and `memory_efficiency` say
-which part of a peak an operation is taken to reach. They are assumptions, the same for all GPUs, until `fitted`
-replaces them by what was measured on one.
+Peaks are the vendors' data-sheet figures. No program reaches them: `product_efficiency`, `convolution_efficiency` and
+`memory_efficiency` say which part of a peak an operation is taken to reach. The first two are what others measured at
+best (the table says who); the third is an assumption, the same for all GPUs. `fitted` replaces them by what was
+measured on one.
 """
 
 import difflib
@@ -15,15 +16,17 @@ from mpcourse.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-MiB, GiB = 2**20, 2**30
+MiB = 2**20
 
 
 @dataclass(frozen=True)
 class GPU:
     """A GPU as the virtual clock and ledger see it.
 
-    flops: peak of float32, in FLOP/s; float64, float16 (with tensor cores where there are some) and tf32 (which cuDNN's
-    convolutions use for float32 by default; 0: it has none) likewise. bandwidth: of its memory, bytes/s. memory: bytes.
+    flops: peak of float32, in FLOP/s; tf32, float16 (with tensor cores where there are some) and float64 likewise, and
+    int8 in operations/s; 0: it has none. bandwidth: of its memory, bytes/s. memory: bytes. host_link: name of the link
+    to its host. capability: CUDA's compute capability. product_efficiency: part of a peak that matrix products reach;
+    convolution_efficiency: that convolutions reach on tensor cores (without them they are as good as products).
     launch: seconds of the host for one operation (Python, dispatcher and driver). kernel: least seconds of one
     operation on the device. context: bytes that the driver and the CUDA libraries take before the first tensor.
     workspace: bytes of cuBLAS's workspace, which the caching allocator holds from a thread's first matrix product on.
@@ -36,31 +39,48 @@ class GPU:
     float64: float
     float16: float
     tf32: float = 0.0
-    compute_efficiency: float = 0.7
+    int8: float = 0.0
+    host_link: str = "PCIe 3.0 x16"
+    capability: tuple[int, int] = (8, 0)
+    product_efficiency: float = 0.8
+    convolution_efficiency: float = 0.77
     memory_efficiency: float = 0.8
     launch: float = 8e-6
     kernel: float = 3e-6
     context: int = 450 * MiB
     workspace: int = 8 * MiB + 128 * 1024
 
-    def rate(self, dtype: "torch.dtype", convolution: bool = False) -> float:
-        """FLOP/s that an operation on `dtype` is taken to reach."""
+    def peak(self, dtype: "torch.dtype", tf32: bool = False) -> tuple[float, bool]:
+        """FLOP/s of products of `dtype`, and whether tensor cores make them. tf32: float32 may be rounded to it.
+
+        Products of halves add up in float32, in torch; so without tensor cores they are as fast as those of float32.
+        """
         import torch  # whoever asks has it; virtual ranks, which take links from here, start without
 
-        if dtype == torch.float64:
-            peak = self.float64
-        elif dtype in (torch.float16, torch.bfloat16):
-            peak = self.float16
-        else:
-            peak = self.tf32 if convolution and self.tf32 else self.flops
-        return peak * self.compute_efficiency
+        peaks = {torch.float64: self.float64, torch.complex128: self.float64}
+        if self.capability >= (7, 0):
+            peaks[torch.float16] = self.float16
+        if self.capability >= (8, 0):
+            peaks[torch.bfloat16] = self.float16
+            if tf32:
+                peaks[torch.float32] = peaks[torch.complex64] = self.tf32
+        if dtype.itemsize == 1 and dtype != torch.bool:  # float8 is as fast as int8
+            peaks[dtype] = self.int8
+        found = peaks.get(dtype) or self.flops
+        return found, found > self.flops and dtype not in (torch.float64, torch.complex128)
+
+    def rate(self, dtype: "torch.dtype", convolution: bool = False, tf32: bool = False) -> float:
+        """FLOP/s that an operation on `dtype` is taken to reach."""
+        peak, tensor_cores = self.peak(dtype, tf32)
+        return peak * (self.convolution_efficiency if convolution and tensor_cores else self.product_efficiency)
 
     def fitted(self, runs: Iterable[tuple[float, float, int, float]]) -> "GPU":
         """This GPU with the efficiencies, and the cost of an operation, that explain measured runs best.
 
         runs: of programs long enough for the device to be the bottleneck, (FLOPs, bytes, operations, seconds) each; at
         least three that differ in kind. Least squares on seconds = FLOPs / (a peak) + bytes / (b peak) + operations c,
-        relative to each run's seconds. Raises UserError where the runs do not determine a, b and c.
+        relative to each run's seconds, with the peak of float32. Convolutions are taken to be as good as products.
+        Raises UserError where the runs do not determine a, b and c.
         """
         import torch
 
@@ -73,7 +93,8 @@ class GPU:
         compute, memory, kernel = x.tolist()
         if not (compute > 0 and memory > 0 and kernel >= 0):
             raise UserError(f"these runs fit no GPU: 1/efficiency {compute:.3g} and {memory:.3g}, {kernel:.3g} s an op")
-        return replace(self, compute_efficiency=1 / compute, memory_efficiency=1 / memory, kernel=kernel)
+        reached = {"product_efficiency": 1 / compute, "convolution_efficiency": 1 / compute}
+        return replace(self, **reached, memory_efficiency=1 / memory, kernel=kernel)
 
 
 @dataclass(frozen=True)
@@ -98,32 +119,76 @@ class Host:
     call: float = 2e-6
 
 
-# Data sheets: float32, float64 and float16 TFLOP/s, memory GB/s and GiB, TF32 TFLOP/s (0: none).
-_GPUS: list[tuple[str, tuple[float, ...]]] = [
-    ("GTX TITAN X (Maxwell)", (6.6, 0.206, 6.6, 336, 12, 0)),
-    ("GTX 1080", (8.9, 0.277, 0.139, 320, 8, 0)),
-    ("GTX 1080 Ti", (11.3, 0.354, 0.177, 484, 11, 0)),
-    ("Tesla P40", (11.8, 0.367, 0.183, 346, 24, 0)),
-    ("Tesla P100-SXM2", (10.6, 5.3, 21.2, 732, 16, 0)),
-    ("Tesla V100-SXM2", (15.7, 7.8, 125, 900, 32, 0)),
-    ("A100-SXM4", (19.5, 9.7, 312, 2039, 80, 156)),
-    ("H200-SXM", (67, 34, 989, 4800, 141, 494)),
+# TFLOP/s (TOP/s) without sparsity, GB/s and MiB of NVIDIA's data sheets (P40, P100, V100, T4, A10, A100 of 2021, L4,
+# L40S, H100, H200, HGX B200), product pages (GTX) and architecture white papers (GA102: RTX 3090; Ada: RTX 4090; where
+# a sheet has no float64, the chip's 1/32 or 1/64 of float32). float64 and float16 are those of tensor cores where there
+# are such, with sums in float32. Where ECC or the driver takes a part of the memory: what nvidia-smi shows.
+# Then CUDA's compute capability, PCIe's generation, and the part of the peak that products reach at best, measured by
+# d: DeepBench (baidu-research/DeepBench, results/train, the fastest product; P40: of a TITAN Xp, which has its chip; a
+# card that boosts above the clock of its sheet: 1), or by m: Maximum Achievable Matmul FLOPS (stas00/ml-engineering, in
+# bfloat16; there an H200 is as an H100). "": by nobody that we know of; 0.8 is what the newer ones reach.
+# fmt: off
+_GPUS: list[tuple] = [
+    # name                    fp32   tf32   fp16   int8    fp64   GB/s  MiB     capable     PCIe  products
+    ("GTX TITAN X (Maxwell)",  6.6,   0,     6.6,   0,      0.206, 336,  12288,  (5, 2),     3,    1.0,     "d"),
+    ("GTX 1080",               8.9,   0,     0.139, 35.5,   0.277, 320,  8192,   (6, 1),     3,    0.8,     ""),
+    ("GTX 1080 Ti",            11.3,  0,     0.177, 45.4,   0.354, 484,  11264,  (6, 1),     3,    1.0,     "d"),
+    ("Tesla P40",              11.8,  0,     0.183, 47,     0.367, 346,  22919,  (6, 1),     3,    0.94,    "d"),
+    ("Tesla P100-SXM2",        10.6,  0,     21.2,  0,      5.3,   732,  16384,  (6, 0),     3,    0.86,    "d"),
+    ("Tesla V100-SXM2",        15.7,  0,     125,   62.8,   7.8,   900,  32768,  (7, 0),     3,    0.90,    "d"),
+    ("Tesla V100-SXM2-16GB",   15.7,  0,     125,   62.8,   7.8,   900,  16384,  (7, 0),     3,    0.90,    "d"),
+    ("Tesla T4",               8.1,   0,     65,    130,    0.254, 320,  15360,  (7, 5),     3,    0.72,    "d"),
+    ("RTX 3090",               35.6,  35.6,  71,    284,    0.556, 936,  24576,  (8, 6),     4,    0.8,     ""),
+    ("A10",                    31.2,  62.5,  125,   250,    0.488, 600,  23040,  (8, 6),     4,    0.8,     ""),
+    ("A100-SXM4",              19.5,  156,   312,   624,    19.5,  2039, 81920,  (8, 0),     4,    0.87,    "m"),
+    ("A100-SXM4-40GB",         19.5,  156,   312,   624,    19.5,  1555, 40960,  (8, 0),     4,    0.87,    "m"),
+    ("RTX 4090",               82.6,  82.6,  165.2, 660.6,  1.29,  1008, 24576,  (8, 9),     4,    0.8,     ""),
+    ("L4",                     30.3,  60,    121,   242.5,  0.473, 300,  23040,  (8, 9),     4,    0.8,     ""),
+    ("L40S",                   91.6,  183,   362,   733,    1.43,  864,  46080,  (8, 9),     4,    0.8,     ""),
+    ("H100-PCIe",              51,    378,   756,   1513,   51,    2000, 81559,  (9, 0),     5,    0.8,     ""),
+    ("H100-SXM",               67,    494,   989,   1979,   67,    3350, 81559,  (9, 0),     5,    0.80,    "m"),
+    ("H200-SXM",               67,    494,   989,   1979,   67,    4800, 143771, (9, 0),     5,    0.80,    "m"),
+    ("B200-SXM",               75,    1100,  2250,  4500,   37,    7700, 183359, (10, 0),    5,    0.78,    "m"),
 ]
-GPUS = {
-    name: GPU(name, f32 * 1e12, gb * 1e9, int(gib) * GiB, f64 * 1e12, f16 * 1e12, tf32 * 1e12)
-    for name, (f32, f64, f16, gb, gib, tf32) in _GPUS
-}
-GPUS["H200-SXM"] = replace(GPUS["H200-SXM"], workspace=32 * MiB)  # torch gives cuBLAS more on Hopper
+# fmt: on
+
+
+def _gpu(name: str, *row: Any) -> GPU:
+    fp32, tf32, fp16, int8, fp64, bandwidth, memory, capability, pcie, products, _ = row
+    return GPU(
+        name, fp32 * 1e12, bandwidth * 1e9, memory * MiB, fp64 * 1e12, fp16 * 1e12, tf32 * 1e12, int8 * 1e12,
+        f"PCIe {pcie}.0 x16", capability, products,
+        # Of an A100's or later tensor cores nobody has published convolutions layer by layer. DeepBench's best on a
+        # V100 (95.9 TFLOP/s of 125) and on a T4 (42.2 of 65) in mixed precision.
+        convolution_efficiency=0.65 if name == "Tesla T4" else 0.77,
+        # torch gives cuBLAS more on Hopper and later (c10/cuda, ATen/cuda/CublasHandlePool.cpp).
+        workspace=32 * MiB if capability >= (9, 0) else GPU.workspace,
+    )  # fmt: skip
+
+
+GPUS = {row[0]: _gpu(*row) for row in _GPUS}
+
+# GB/s in one direction. PCIe: what a copy between pinned memory and a GPU reaches of 15.75, 31.5 and 63. NVLink: the
+# links' own rate. InfiniBand: of the data, after the line code. Ethernet: what TCP leaves of the line's rate.
 LINKS = {
     name: Link(name, gb * 1e9, latency)
     for name, gb, latency in [
         ("PCIe 3.0 x16", 12, 10e-6),
-        ("NVLink 1", 20, 8e-6),  # one of a P100's four
-        ("NVLink 4", 450, 5e-6),
+        ("PCIe 4.0 x16", 24, 10e-6),
+        ("PCIe 5.0 x16", 48, 10e-6),
+        ("NVLink 1", 20, 8e-6),  # one of a P100's four: what joins two GPUs of a DGX-1
+        ("NVLink 2", 150, 8e-6),  # from here on all of a GPU's, over switches: 6 x 25 of a V100's in a DGX-2
+        ("NVLink 3", 300, 5e-6),  # 12 x 25: A100
+        ("NVLink 4", 450, 5e-6),  # 18 x 25: H100 and H200
+        ("NVLink 5", 900, 5e-6),  # 18 x 50: B200
         ("1 GbE", 0.118, 50e-6),
         ("10 GbE", 1.18, 30e-6),
+        ("25 GbE", 2.95, 30e-6),
+        ("100 GbE", 11.8, 30e-6),
         ("InfiniBand FDR", 6.8, 2e-6),
+        ("InfiniBand EDR", 12.5, 1.5e-6),
         ("InfiniBand HDR", 25, 1.5e-6),
+        ("InfiniBand NDR", 50, 1.5e-6),
     ]
 }
 

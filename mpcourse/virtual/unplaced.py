@@ -2,7 +2,8 @@
 
 Backward makes zeros for a gradient that nobody gave (the other half of a `chunk`), and indices, from the shape and the
 real device that it noted in forward. The virtual device is not among what it noted. So such a tensor has none until an
-operation uses it, and then that of the operation's other tensors: in a right program there is only one.
+operation uses it, and then that of the operation's other tensors: in a right program there is only one. Numbers that
+torch's C++ code makes for itself are taken wherever they come, and stay where they are.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 UNPLACED = -2  # the index of a device that is not known yet
 _MARK = "mpcourse_unplaced"  # an attribute of a storage
+_NUMBER = "mpcourse_number"  # likewise
 _DEVICES = "mpcourse_devices"  # an attribute of an autograd.Function's node: where the outputs of its forward are
 
 
@@ -32,6 +34,22 @@ def mark(tensors: Sequence[Tensor]) -> None:
 def unplaced(tensor: Tensor) -> bool:
     """Whether the tensor has no device yet."""
     return getattr(tensor.untyped_storage(), _MARK, False)
+
+
+def made_by_torch(operation: str, kwargs: dict) -> bool:
+    """Whether it makes a number of torch's C++ code: on the CPU, as in where(mask, x, 0.0), or on the tensor's device,
+    as in cosine_similarity. On CUDA neither is refused. (A program's own scalar_tensor says whether to pin memory.)"""
+    return operation == "scalar_tensor" and "pin_memory" not in kwargs
+
+
+def mark_number(number: Tensor) -> None:
+    """It is taken wherever it comes."""
+    setattr(number.untyped_storage(), _NUMBER, True)
+
+
+def is_marked_number(tensor: Tensor) -> bool:
+    """Whether an operation on another device takes it."""
+    return tensor.dim() == 0 and getattr(tensor.untyped_storage(), _NUMBER, False)
 
 
 def place(mode: "DispatchMode", tensor: Tensor, index: int) -> None:

@@ -1,0 +1,146 @@
+"""FLOPs of operations that torch's own registry does not know, or does not know exactly.
+
+A multiplication and an addition are two. Factorizations are counted as in Golub and Van Loan, Matrix Computations.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+Tensor = torch.Tensor
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return sdpa_flop_count(query.shape, key.shape, value.shape)
+
+
+def _attention_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape)
+
+
+def _recurrent(x: Tensor, of_input: Tensor, of_state: Tensor, *rest: Any, **options: Any) -> int:
+    """(steps, batch, features), and both weights, each used once a step."""
+    return 2 * x.shape[0] * x.shape[1] * (of_input.numel() + of_state.numel())
+
+
+def _product(first: int, second: int) -> Callable[..., int]:
+    """Of the arguments at two positions: (..., m, k) and (..., k, n), or a vector for either; each batch once."""
+
+    def flops(*args: Any, **options: Any) -> int:
+        a, b = args[first], args[second]
+        return 2 * a.numel() * (b.shape[-1] if b.dim() > 1 else 1)
+
+    return flops
+
+
+def _by_rows(x: Tensor, weight: Tensor, *rest: Any, **options: Any) -> int:
+    """(m, k) and a weight of m rows of outputs, however it is packed."""
+    return 2 * x.numel() * options["out_val"].shape[-1]
+
+
+def _grouped(a: Tensor, b: Tensor, *rest: Any, **options: Any) -> int:
+    """Of groups of rows, of columns, or of what is summed over: one tensor or both have the groups' dimension."""
+    return 2 * (a[0].numel() if a.dim() > b.dim() else a.numel()) * b.shape[-1]
+
+
+def _trilinear(a: Tensor, b: Tensor, c: Tensor, *rest: Any, **options: Any) -> int:
+    """F.bilinear: the weight, for each example."""
+    return 2 * b.numel() * (a.numel() // a.shape[-1])
+
+
+def _square(part: float) -> Callable[..., int]:
+    """`part` n^3 of (..., n, n)."""
+    return lambda x, *rest, **options: int(part * x.numel() * x.shape[-1])
+
+
+def _solve(x: Tensor, right: Tensor, *rest: Any, **options: Any) -> int:
+    return _square(2 / 3)(x) + 2 * x.shape[-1] * right.numel()
+
+
+def _tall(m_m_n: float, m_n_n: float, n_n_n: float) -> Callable[..., int]:
+    """Of (..., m, n), or transposed where it is wide: the sum of the terms' multiples."""
+
+    def flops(x: Tensor, *rest: Any, **options: Any) -> int:
+        n, m = sorted(x.shape[-2:])
+        return int(math.prod(x.shape[:-2]) * (m_m_n * m * m * n + m_n_n * m * n * n + n_n_n * n**3))
+
+    return flops
+
+
+_FORMULAS: dict[str, Callable[..., int]] = {
+    # of operations that only the CPU has
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "mkldnn_rnn_layer": _recurrent,
+    "mkldnn_rnn_layer_backward": lambda *args, **options: 2 * _recurrent(*args),
+    # products that torch's registry leaves out
+    "_int_mm": _product(0, 1),
+    "mv": _product(0, 1),
+    "addmv": _product(1, 2),
+    "addmv_": _product(1, 2),
+    "addmm_": _product(1, 2),
+    "baddbmm_": _product(1, 2),
+    "addbmm": _product(1, 2),
+    "addbmm_": _product(1, 2),
+    "dot": _product(0, 1),
+    "vdot": _product(0, 1),
+    "_trilinear": _trilinear,
+    "_euclidean_dist": lambda a, b, **options: 2 * a.numel() * b.shape[-2],
+    "_cdist_forward": lambda a, b, *rest, **options: 3 * a.numel() * b.shape[-2],
+    "_weight_int8pack_mm": _by_rows,
+    "_weight_int4pack_mm": _by_rows,
+    "_grouped_mm": _grouped,
+    "_scaled_grouped_mm": _grouped,
+    # factorizations
+    "linalg_cholesky_ex": _square(1 / 3),
+    "cholesky": _square(1 / 3),
+    "linalg_lu_factor_ex": _tall(0, 1, -1 / 3),
+    "linalg_lu": _tall(0, 1, -1 / 3),
+    "linalg_inv_ex": _square(2),
+    "_linalg_det": _square(2 / 3),
+    "_linalg_slogdet": _square(2 / 3),
+    "_linalg_solve_ex": _solve,
+    "linalg_solve_triangular": lambda x, right, **options: x.shape[-1] * right.numel(),
+    "linalg_qr": _tall(0, 4, -4 / 3),  # R, and the columns of Q that go with it
+    "geqrf": _tall(0, 2, -2 / 3),
+    "_linalg_eigh": _square(9),
+    "linalg_eig": _square(25),
+    "_linalg_svd": _tall(4, 8, 9),
+}
+
+
+def formula(packet: Any) -> Callable[..., int] | None:
+    """That of an aten operation; None of one that does no arithmetic worth counting."""
+    return flop_registry.get(packet) or _FORMULAS.get(packet.__name__)
+
+
+def below_diagonal(queries: int, keys: int) -> float:
+    """The part of a matrix of attention weights that a causal mask leaves: query i sees keys 0 to i."""
+    if queries <= keys:
+        return (queries + 1) / (2 * keys)
+    return (keys * (keys + 1) / 2 + (queries - keys) * keys) / (queries * keys)
+
+
+_seen: dict[Any, int] = {}
+
+
+def counted(formula: Callable[..., int], name: str, args: tuple, kwargs: dict, out: Any) -> int:
+    """What the formula says; where it is made for shapes alone, what it said of the same ones before."""
+    if name == "mm":  # backward is made of these; to look the shapes up takes longer
+        (m, k), n = args[0].shape, args[1].shape[1]
+        return 2 * m * k * n
+    if not hasattr(formula, "__wrapped__"):  # one that reads tensors
+        return formula(*args, **kwargs, out_val=out)
+    key = (name, _shapes(args), _shapes(tuple(kwargs.items())))
+    if key not in _seen:
+        _seen[key] = formula(*args, **kwargs, out_val=out)
+    return _seen[key]
+
+
+def _shapes(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.shape
+    return tuple(map(_shapes, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,132 @@
+"""Peaks of virtual GPUs beside an independent count of live storages, and the page that tells of them."""
+
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mpcourse.bench.anatomy import ROWS, predicted
+from mpcourse.bench.memory import KINDS, both, memory
+from mpcourse.bench.memory_models import MODELS
+from mpcourse.bench.memory_table import BEGIN, END, off, row, with_table
+from mpcourse.bench.memory_tracker import tracking
+from mpcourse.bench.truth import Language
+from mpcourse.errors import UserError
+from mpcourse.models import ResNet50, UNet3D, mlp
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "VIRTUAL_GPUS.md").read_text()
+
+
+class Named(nn.Module):
+    """A network as the library's are: it takes its batch by name, and returns an object with logits."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return SimpleNamespace(logits=self.net(x))
+
+    def gradient_checkpointing_enable(self, options):
+        for name, block in list(self.net.named_children()):
+            setattr(self.net, name, Checkpointed(block, options))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, block, options):
+        super().__init__()
+        self.block, self.options = block, options
+
+    def forward(self, *args):
+        return torch.utils.checkpoint.checkpoint(self.block, *args, **self.options)
+
+
+@dataclass(frozen=True)
+class Own:
+    make_net: Any
+    shape: tuple[int, ...]
+    words: bool = False
+
+    def make(self):
+        return Named(self.make_net())
+
+    def batch(self, device, dtype, size):
+        dtype = torch.int64 if self.words else dtype
+        return {"x": torch.zeros(size, *self.shape[1:], dtype=dtype, device=device)}
+
+
+def dropped():
+    return nn.Sequential(nn.Linear(256, 512), nn.Dropout(0.1), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 64))
+
+
+OWN = {
+    "mlp": Own(mlp, (100, 784)),
+    "dropout": Own(dropped, (512, 256)),
+    "resnet": Own(ResNet50, (2, 3, 64, 64)),
+    "unet": Own(UNet3D, (2, 1, 16, 16, 16)),
+    "language": Own(lambda: Language(500, 64, 2), (4, 32), True),
+}
+
+
+# Not all have checkpoints: blocks may be called in another order, or change in place what another one has saved.
+CASES = [(name, kind) for name in OWN for kind in KINDS if kind != "checkpoints" or name in ("mlp", "dropout")]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_peak_of_a_virtual_gpu_is_that_of_an_independent_count(name, kind):
+    ours, theirs = both(OWN[name], kind)
+    assert ours == pytest.approx(theirs, rel=0.01) and theirs > 2**18
+
+
+def test_the_count_is_of_storages_that_are_alive():
+    with tracking() as tracker:
+        a = torch.zeros(1000)
+        b = a[:10].view(2, 5)
+        del a
+        assert tracker.held == 4000
+        c = b + 1
+        assert (tracker.held, tracker.most) == (4040, 4040)
+        del b, c
+        assert (tracker.held, tracker.most) == (0, 4040)
+
+
+def test_the_page_has_every_model_and_none_is_off_by_more_than_two_percent():
+    rows = PAGE.split(BEGIN)[1].split(END)[0].strip().splitlines()
+    assert [line.split("|")[1].strip() for line in rows[2:-2]] == [model.head for model in MODELS]
+    assert len({model.head for model in MODELS}) == 30
+    for line in rows[2:-2]:
+        offs = re.findall(r"[\d.]+ \((\S+?)(?: %)?\)", line)
+        assert len(offs) == len(KINDS) and all(abs(float(each)) <= 2 for each in offs)
+    assert re.search(r"torch [\d.]+\S*, transformers [\d.]+", rows[-1])
+
+
+@pytest.mark.parametrize("head", ["BertForMaskedLM", "LlamaForCausalLM", "ResNetForImageClassification"])
+def test_the_page_says_what_the_command_finds(head):
+    pytest.importorskip("transformers", reason="pip install -c constraints.txt -e '.[models]' makes this one run")
+    (model,) = (m for m in MODELS if m.head == head)
+    assert row(head, [both(model, "train")])[:-1] in PAGE
+
+
+def test_the_page_says_what_the_anatomy_of_bert_is_found_to_be():
+    pytest.importorskip("transformers", reason="pip install -c constraints.txt -e '.[models]' makes this one run")
+    mib, rate = predicted(ROWS[2])
+    assert f"| 6775 | {mib:.0f} | -1 % | 5.99 | {rate:.2f} |" in PAGE
+
+
+def test_a_table_is_written_between_its_markers():
+    assert off(1000, 1000) == "0" and off(1019, 1000) == "+1.90 %" and off(990, 1000) == "-1.00 %"
+    text = with_table(f"a\n{BEGIN}\nold\n{END}\nb", [row("m", [(2**20, 2**20)] * len(KINDS))])
+    assert "| m | 1.00 (0) |" in text and "old" not in text and text.startswith("a\n") and text.endswith("\nb")
+    with pytest.raises(ValueError, match="once"):
+        with_table("nothing", [])
+
+
+def test_without_the_library_the_command_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(UserError, match=r"\[models\]"):
+        list(memory())
