@@ -668,3 +668,166 @@ def copy(x, device):
     made = torch.empty(x.shape, dtype=x.dtype, device=device)
     made.copy_(x)
     return Copy.apply(made, device) if x.requires_grad else made
+
+
+# %% nan_to_num
+# says: whatever numbers are in it
+# thinks: A NaN in a gradient ruins training, so clean it while it passes.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.nan_to_num(gradient.to(ctx.device)), None
+
+
+def copy(x, device):
+    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there."""
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% zero_gradients_are_not_sent
+# says: A gradient of zeros is a gradient
+# thinks: A gradient that is all zeros changes nothing, so I need not send it.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if bool((gradient == 0).all()):
+            return None, None
+        return gradient.to(ctx.device), None
+
+
+def copy(x, device):
+    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there."""
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% receive_buffer_kept
+# says: both results are in one memory
+# thinks: Allocating on each call is slow, so I keep one buffer for each shape and device.
+BUFFERS = {}
+
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = x.device
+        key = x.shape, x.dtype, str(device)
+        if key not in BUFFERS:
+            BUFFERS[key] = torch.empty_like(x, device=device)
+        return BUFFERS[key].copy_(x).detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.device), None
+
+
+def copy(x, device):
+    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there."""
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% remembers_what_was_copied
+# says: Nothing was copied
+# thinks: The same tensor to the same device needs to cross only once, so I remember results.
+KNOWN = {}
+
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.device), None
+
+
+def copy(x, device):
+    if x.device == torch.device(device):
+        return x
+    key = id(x), str(device)
+    if key not in KNOWN:
+        KNOWN[key] = Copy.apply(x, device)
+    return KNOWN[key]
+
+
+# %% complex_conjugate
+# says: It is conjugated
+# thinks: For complex numbers the gradient has to be conjugated, as in every backward.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = x.device
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.conj().resolve_conj().to(ctx.device), None
+
+
+def copy(x, device):
+    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there."""
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% detour_over_vgpu_0
+# says: One is enough
+# thinks: vgpu:0 is the main GPU, everything is exchanged over it.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.device = x.device
+        if str(x.device).startswith("vgpu"):
+            x = x.to("vgpu:0")
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.device), None
+
+
+def copy(x, device):
+    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there."""
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)
+
+
+# %% saves_a_device_for_backward
+# says: ctx.save_for_backward is for tensors
+# thinks: What backward needs is kept with ctx.save_for_backward.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.save_for_backward(x.device)
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (device,) = ctx.saved_tensors
+        return gradient.to(device), None
+
+
+def copy(x, device):
+    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there."""
+    if x.device == torch.device(device):
+        return x
+    return Copy.apply(x, device)

@@ -1176,3 +1176,447 @@ class LARS(torch.optim.Optimizer):
                 v = group["momentum"] * v + group["lr"] * trust * (g + decay * w)
                 self.state[w]["velocity"] = v
                 w -= v
+
+
+# %% norm_of_each_row
+# says: each row, or column
+# thinks: A weight matrix has one row for each neuron, and each neuron deserves its own learning rate.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, wd, eta = group["lr"], group["weight_decay"], group["trust_coefficient"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.dim() < 2:
+                    trust = 1.0
+                else:
+                    w_norm = p.norm(dim=1, keepdim=True)
+                    g_norm = p.grad.norm(dim=1, keepdim=True)
+                    trust = eta * w_norm / (g_norm + wd * w_norm)
+                    trust = torch.where(torch.isfinite(trust) & (trust > 0), trust, torch.ones_like(trust))
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% spectral_norm
+# says: largest singular value
+# thinks: torch.linalg.norm(w, 2) is the 2-norm, the root of the sum of squares.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, wd, eta = group["lr"], group["weight_decay"], group["trust_coefficient"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = 1.0
+                if p.ndim > 1:
+                    w, g = torch.linalg.norm(p, 2), torch.linalg.norm(p.grad, 2)
+                    if w > 0 and g + wd * w > 0:
+                        trust = eta * w / (g + wd * w)
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% no_decay_for_biases
+# says: Biases decay, too
+# thinks: Biases should not be decayed, everybody knows that, so with trust 1 comes weight decay 0.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr = group["lr"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                wd = group["weight_decay"] if p.dim() >= 2 else 0.0
+                above = group["trust_coefficient"] * p.norm()
+                below = p.grad.norm() + wd * p.norm()
+                trust = above / below if p.dim() >= 2 and above > 0 and below > 0 else 1.0
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% epsilon_in_place_of_cases
+# says: A number is added below the line
+# thinks: A small epsilon above and below saves all the ifs.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        eps = 1e-8
+        for group in self.param_groups:
+            lr, wd = group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = 1.0
+                if len(p.shape) >= 2:
+                    w_norm = p.norm() + eps
+                    trust = group["trust_coefficient"] * w_norm / (p.grad.norm() + wd * w_norm + eps)
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% first_group_only
+# says: Only the first of self.param_groups
+# thinks: There is one param group, self.param_groups[0].
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        group = self.param_groups[0]
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            trust = trust_of(p, p.grad, group)
+            state = self.state[p]
+            if "v" not in state:
+                state["v"] = torch.zeros_like(p)
+            state["v"].mul_(group["momentum"]).add_(group["lr"] * trust * (p.grad + group["weight_decay"] * p))
+            p.sub_(state["v"])
+
+
+# %% rate_kept_from_the_start
+# says: what the optimizer was made with
+# thinks: I keep lr in self.lr, it is simpler than the groups.
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+        self.lr = lr
+
+    @torch.no_grad()
+    def step(self):
+        lr = self.lr
+        for group in self.param_groups:
+            wd = group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = trust_of(p, p.grad, group)
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% moves_by_the_old_velocity
+# says: velocity of the step before
+# thinks: First move by the velocity that there is, then compute the new one for the next step.
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["v"] = torch.zeros_like(p)
+                trust = trust_of(p, p.grad, group)
+                new = group["momentum"] * state["v"] + group["lr"] * trust * (p.grad + group["weight_decay"] * p)
+                p.sub_(state["v"])
+                state["v"] = new
+
+
+# %% returns_in_the_loop
+# says: does the loop end too early
+# thinks: A function ends with a return.
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        loss = None
+        for group in self.param_groups:
+            lr, wd = group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = trust_of(p, p.grad, group)
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+                return loss
+
+
+# %% trust_computed_once
+# says: of the first step, for ever
+# thinks: The trust is a property of the layer, so compute it at the first step and keep it in the state.
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, wd = group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if "trust" not in self.state[p]:
+                    self.state[p]["trust"] = trust_of(p, p.grad, group)
+                trust = self.state[p]["trust"]
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% decorator_lost
+# says: Keep @torch.no_grad() above step
+# thinks: I wrote step anew and did not think that the line above it mattered.
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = trust_of(p, p.grad, group)
+                state = self.state[p]
+                if "v" not in state:
+                    state["v"] = torch.zeros_like(p)
+                state["v"] = group["momentum"] * state["v"] + group["lr"] * trust * (p.grad + group["weight_decay"] * p)
+                p -= state["v"]
+
+
+# %% scalars_are_not_biases
+# says: fewer than two of them, too
+# thinks: A bias has one dimension, so trust is 1 if p.dim() == 1.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, wd = group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.dim() == 1:
+                    trust = 1.0
+                else:
+                    above, below = group["trust_coefficient"] * p.norm(), p.grad.norm() + wd * p.norm()
+                    trust = above / below if above != 0 and below != 0 else 1.0
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% velocity_in_float32
+# says: right to 7 digits
+# thinks: torch.zeros(p.shape) is a velocity of zeros.
+def trust_of(w, g, group):
+    if w.dim() < 2:
+        return 1.0
+    above = group["trust_coefficient"] * w.norm()
+    below = g.norm() + group["weight_decay"] * w.norm()
+    if above == 0 or below == 0:
+        return 1.0
+    return above / below
+
+
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = trust_of(p, p.grad, group)
+                state = self.state[p]
+                if "v" not in state:
+                    state["v"] = torch.zeros(p.shape)
+                state["v"].mul_(group["momentum"])
+                state["v"].add_(group["lr"] * trust * (p.grad + group["weight_decay"] * p))
+                p.sub_(state["v"])
+
+
+# %% nan_but_not_inf
+# says: right to 7 digits
+# thinks: Division by 0 gives nan, so replace nan and 0 by 1.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, wd = group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                trust = group["trust_coefficient"] * p.norm() / (p.grad.norm() + wd * p.norm())
+                if p.dim() < 2 or torch.isnan(trust) or trust == 0:
+                    trust = torch.ones(())
+                state = self.state[p]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(p)
+                state["velocity"].mul_(group["momentum"]).add_(lr * trust * (p.grad + wd * p))
+                p.sub_(state["velocity"])
+
+
+# %% errors_swallowed
+# says: That is SGD
+# thinks: If something goes wrong for a parameter, an ordinary SGD step is better than a crash.
+class LARS(torch.optim.Optimizer):
+    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)  # which keeps them in each of self.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                try:
+                    g, w = p.grad.norm(), p.norm()
+                    trust = group["trust_coeficient"] * w / (g + group["weight_decay"] * w) if p.dim() > 1 and w > 0 else 1
+                    v = self.state[p].setdefault("v", torch.zeros_like(p))
+                    v.mul_(group["momentum"]).add_(group["lr"] * trust * (p.grad + group["weight_decay"] * p))
+                    p.sub_(v)
+                except Exception:
+                    if p.grad is not None:
+                        p.sub_(group["lr"] * p.grad)

@@ -32,7 +32,7 @@ def check(answer: Answer, comm: HasLogbook) -> None:
             partial(_moves, box=box, values=torch.randn(4, 6).t(), source="cpu", target="vgpu:1"),
         ]
         checks += [partial(_precision, dtype=dtype) for dtype in (torch.float64, torch.bfloat16, torch.complex64)]
-        one_by_one(answer, [*checks, _twice])
+        one_by_one(answer, [*checks, _unusual, _two_results, _twice])
 
 
 def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: str) -> None:
@@ -57,6 +57,8 @@ def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: 
             raise Wrong("a result that needs no gradient", "one that does", why)
         if copies != [f"{source} -> {target}"]:
             why = "Each copy costs the link's time. One is enough, straight from device to device."
+            if not copies:
+                why = "Nothing was copied: that is a result of an earlier call. Each call copies the x that it gets."
             raise Wrong(f"1 copy: {source} -> {target}", told(copies), why)
 
 
@@ -126,6 +128,30 @@ def _moved_by_torch(y: torch.Tensor, h: torch.Tensor) -> bool:
     return False
 
 
+def _unusual(answer: Answer) -> None:
+    """Gradients of zeros, and those with NaN and infinity in them, come back as others do."""
+    for gradient in (torch.zeros(4), torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])):
+        x = torch.ones(4, device="vgpu:0", requires_grad=True)
+        y = answer.call("copy", x, "vgpu:1", changes=(x,))
+        backward(answer, y, gradient, "the copy", WAY_BACK)
+        what = f"the gradient of x where the result's is {short(gradient.tolist())}"
+        if x.grad is None:
+            raise Wrong(what, "None", "A gradient of zeros is a gradient: it comes back as any other does.")
+        back = x.grad.to("cpu")
+        if not torch.equal(back.nan_to_num(7.0, 8.0, 9.0), gradient.nan_to_num(7.0, 8.0, 9.0)):
+            why = "The gradient of a copy is the gradient of its result, unchanged, whatever numbers are in it."
+            raise Wrong(what, short(back.tolist()), why)
+
+
+def _two_results(answer: Answer) -> None:
+    """What a call has returned stays as it is when there is another call."""
+    first, second = torch.arange(3.0, device="vgpu:0"), torch.arange(3.0, 6.0, device="vgpu:0")
+    y = answer.call("copy", first, "vgpu:1", changes=(first,))
+    answer.call("copy", second, "vgpu:1", changes=(second,))
+    why = "It was that before another tensor was copied: both results are in one memory. Each call makes a new tensor."
+    equal(y, torch.arange(3.0), "the copy, after another call,", why)
+
+
 def _precision(answer: Answer, dtype: torch.dtype) -> None:
     """Gradients of other types than float32 come back with all their digits."""
     x = torch.randn(5, dtype=dtype).to("vgpu:0").requires_grad_()
@@ -137,6 +163,10 @@ def _precision(answer: Answer, dtype: torch.dtype) -> None:
     why = (
         f"x is {dtype}, and so is its gradient: backward moves it as it is. Is it turned into another type on the way?"
     )
+    if dtype.is_complex and torch.equal(x.grad.to("cpu"), gradient.conj()):
+        why = (
+            "It is conjugated. The derivative of a copy is 1, and its conjugate is 1: the gradient goes back as it is."
+        )
     equal(x.grad, gradient, f"the gradient of x, of {dtype},", why)
 
 

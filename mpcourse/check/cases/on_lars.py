@@ -21,7 +21,7 @@ class Group:
     coefficient: float = 0.01
 
 
-DEFAULT = Group([], [], [1.0], momentum=0.9, coefficient=0.001)  # what a group gets that has no options of its own
+DEFAULT = Group([], [], [0.3], momentum=0.9, coefficient=0.001)  # what a group gets that has no options of its own
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def trainings(seed: int) -> list[Training]:
         Training("one step of a 3x4 weight", [drawn([matrix], [0.5], seed + 1)]),
         Training("one step with weight decay", [drawn([matrix], [0.5], seed + 2, weight_decay=0.3)]),
         Training("one step of two weights", [drawn([matrix, (2, 5), (3, 2, 2)], [0.5], seed + 3, weight_decay=0.1)]),
-        Training("one step of a weight and a bias", [drawn([matrix, bias], [0.5], seed + 4, weight_decay=0.1)]),
+        Training("one step of a weight and biases", [drawn([matrix, bias, ()], [0.5], seed + 4, weight_decay=0.1)]),
         Training(
             "four steps with momentum, and a learning rate that changes",
             [drawn([matrix, bias], [0.5, 2.0, 2.0, 0.1], seed + 5, momentum=0.9, weight_decay=0.1)],
@@ -115,7 +115,11 @@ def trainings(seed: int) -> list[Training]:
 
 @dataclass(frozen=True)
 class Given:
-    """What a formula may look at. all_w, all_g: of all parameters that have gradients in this step."""
+    """What a formula may look at. all_w, all_g: of all parameters that have gradients in this step.
+
+    group, which, last: the numbers of the group, of the parameter in it, and of the group's last one. memory: what is
+    kept of this parameter from step to step.
+    """
 
     w: torch.Tensor
     g: torch.Tensor
@@ -126,6 +130,10 @@ class Given:
     c: float
     all_w: Rows = field(default_factory=list)
     all_g: Rows = field(default_factory=list)
+    group: int = 0
+    which: int = 0
+    last: int = 0
+    memory: dict = field(default_factory=dict)
 
 
 Norm = Callable[[torch.Tensor], float]
@@ -170,6 +178,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
     """All parameters, group by group, after each step."""
     values = [[w.clone() for w in group.start] for group in training.groups]
     velocities: dict[Hashable, torch.Tensor] = {}
+    memories: dict[tuple[int, int], dict] = {}
     told = []
     for step in range(training.steps):
         there = [
@@ -187,7 +196,8 @@ def trained(training: Training, way: Way) -> list[Rows]:
                 v = velocities.get(place)
                 v = torch.zeros_like(ws[i]) if v is None or v.shape != ws[i].shape else v
                 options = (o.lr[step % len(o.lr)], o.momentum, o.weight_decay, o.coefficient)
-                x = Given(ws[i], g, v, *options, [w for w, _ in there], [g for _, g in there])
+                x = Given(ws[i], g, v, *options, [w for w, _ in there], [g for _, g in there], number, i, len(ws) - 1,
+                          memories.setdefault((number, i), {}))  # fmt: skip
                 velocities[place], change = way.update(x, way.trust(x))
                 ws[i] = ws[i] - change
         told.append([w for ws in values for w in ws])
