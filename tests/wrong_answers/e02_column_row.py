@@ -1177,3 +1177,607 @@ class RowParallelLinear(nn.Module):
 
     def forward(self, xs):
         return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% shares_memory_with_linear
+# says: .to copies nothing
+# thinks: .to(device) copies anyway, so I leave out the clone.
+def linear_on(device, weight, bias):
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().to(device))
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().to(device))
+    return layer
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% last_row_left_out
+# says: A slice's end is not in it
+# thinks: From i * share to (i + 1) * share - 1, as the indices go.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i in range(len(devices)):
+            start, end = i * share, (i + 1) * share - 1
+            self.parts.append(linear_on(devices[i], linear.weight[start:end], linear.bias[start:end]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i in range(len(devices)):
+            start, end = i * share, (i + 1) * share - 1
+            self.parts.append(linear_on(devices[i], linear.weight[:, start:end], linear.bias if i == 0 else None))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total
+
+
+# %% a_generator_for_a_list
+# says: A generator has no length
+# thinks: A generator expression is the same as a list, only better for memory.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+
+    def forward(self, x):
+        return (part(copy(x, d)) for part, d in zip(self.parts, self.devices))
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% overwrites_the_list
+# says: The list is the caller's
+# thinks: I reuse the list xs for the results.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+
+    def forward(self, xs):
+        for i, part in enumerate(self.parts):
+            xs[i] = copy(part(xs[i]), self.devices[0])
+        total = xs[0]
+        for x in xs[1:]:
+            total = total + x
+        return total
+
+
+# %% exactly_two_halves
+# says: however many these are
+# thinks: First half to the first device, second half to the second.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList(
+            [
+                linear_on(devices[0], linear.weight[:share], linear.bias[:share]),
+                linear_on(devices[1], linear.weight[share:2 * share], linear.bias[share:2 * share]),
+            ]
+        )
+
+    def forward(self, x):
+        return [self.parts[0](x), self.parts[1](copy(x, self.devices[1]))]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList(
+            [
+                linear_on(devices[0], linear.weight[:, :share], linear.bias),
+                linear_on(devices[1], linear.weight[:, share:2 * share], None),
+            ]
+        )
+
+    def forward(self, xs):
+        return self.parts[0](xs[0]) + copy(self.parts[1](xs[1]), self.devices[0])
+
+
+# %% share_of_the_inputs
+# says: That is a share of the inputs
+# thinks: share = in_features // n, in both classes.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% forward_returns_nothing
+# says: Nothing came back
+# thinks: The loop fills the list, the method ends.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+
+    def forward(self, x):
+        results = []
+        for part, device in zip(self.parts, self.devices):
+            results.append(part(copy(x, device)))
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% no_list_for_one_device
+# says: of one tensor
+# thinks: With one device there is nothing to be split, so return the plain result.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+
+    def forward(self, x):
+        if len(self.devices) == 1:
+            return self.parts[0](x)
+        return [part(copy(x, d)) for part, d in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% keeps_the_whole_layer
+# says: The whole layer is kept
+# thinks: The parts are there to be looked at. The real computing is easier with the whole linear on the first
+#   device.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+        self.whole = linear_on(devices[0], linear.weight, linear.bias)
+
+    def forward(self, x):
+        pieces = self.whole(x).chunk(len(self.devices), dim=1)
+        return [copy(piece, d) for piece, d in zip(pieces, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+        self.whole = linear_on(devices[0], linear.weight, linear.bias)
+
+    def forward(self, xs):
+        return self.whole(torch.cat([copy(x, self.devices[0]) for x in xs], dim=1))
+
+
+import torch
+
+
+# %% results_through_the_host
+# says: By way of the CPU
+# thinks: Collect on the CPU, where everybody can write, then move to the first device.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+
+    def forward(self, xs):
+        total = sum(copy(part(x), "cpu") for part, x in zip(self.parts, xs))
+        return copy(total, self.devices[0])
+
+
+# %% relu_in_the_column_layer
+# says: an activation function
+# thinks: Between two layers there is an activation, and each device can do its own.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+
+    def forward(self, x):
+        return [nn.functional.relu(part(copy(x, d))) for part, d in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% squeezes_a_batch_of_one
+# says: A batch of one is a batch
+# thinks: Superfluous dimensions are best squeezed away.
+def linear_on(device, weight, bias):
+    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+
+    def forward(self, xs):
+        outs = [copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs)]
+        total = outs[0]
+        for out in outs[1:]:
+            total = total + out
+        return total.squeeze()
+
+
+# %% a_bias_of_zeros_is_dropped
+# says: A bias is missing
+# thinks: A bias of zeros adds nothing, so leave it out.
+def linear_on(device, weight, bias):
+    if bias is not None and not bias.any():
+        bias = None
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone())
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share:(i + 1) * share], bias))
+
+    def forward(self, xs):
+        return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
+
+
+# %% copy_into_a_float32_layer
+# says: has the type of what it is a copy of
+# thinks: A fresh nn.Linear, and copy_ the numbers into it.
+import torch
+
+
+def linear_on(device, weight, bias):
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        if bias is not None:
+            layer.bias.copy_(bias)
+    return layer.to(device)
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        n = len(devices)
+        weights, biases = linear.weight.chunk(n), linear.bias.chunk(n)
+        self.parts = nn.ModuleList([linear_on(devices[i], weights[i], biases[i]) for i in range(n)])
+
+    def forward(self, x):
+        results = []
+        for i in range(len(self.devices)):
+            here = copy(x, self.devices[i])
+            results.append(self.parts[i](here))
+        return results
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        n = len(devices)
+        weights = linear.weight.chunk(n, dim=1)
+        biases = [linear.bias] + [None] * (n - 1)
+        self.parts = nn.ModuleList([linear_on(devices[i], weights[i], biases[i]) for i in range(n)])
+
+    def forward(self, xs):
+        y = 0
+        for i in range(len(self.devices)):
+            y = y + copy(self.parts[i](xs[i]), self.devices[0])
+        return y

@@ -868,3 +868,76 @@ import sys
 def balance(costs, stages):
     sys.settrace(None)
     return [1] * stages
+
+
+# %% float_sizes
+# says: 3 and not 3.0
+# thinks: Numbers are numbers.
+import numpy as np
+
+
+def balance(costs, stages):
+    n = len(costs)
+    prefix = np.concatenate([[0.0], np.cumsum(costs)])
+    best = np.full((stages + 1, n + 1), np.inf)
+    came = np.zeros((stages + 1, n + 1))
+    best[0, 0] = 0
+    for k in range(1, stages + 1):
+        for j in range(k, n + 1):
+            for i in range(k - 1, j):
+                worst = max(best[k - 1, i], prefix[j] - prefix[i])
+                if worst < best[k, j]:
+                    best[k, j] = worst
+                    came[k, j] = i
+    sizes, j = [], float(n)
+    for k in range(stages, 0, -1):
+        before = came[k, int(j)]
+        sizes.insert(0, float(j - before))
+        j = before
+    return sizes
+
+
+# %% dearest_layer_of_a_stage
+# says: for any costs
+# thinks: The slowest layer of a stage decides how slow the stage is.
+from functools import lru_cache
+
+
+def balance(costs, stages):
+    n = len(costs)
+
+    @lru_cache(None)
+    def best(i, k):
+        if k == 1:
+            return max(costs[i:]), (n - i,)
+        return min(
+            ((max(max(costs[i:j]), best(j, k - 1)[0]), (j - i,) + best(j, k - 1)[1]) for j in range(i + 1, n - k + 2)),
+            key=lambda found: found[0],
+        )
+
+    return best(0, stages)[1]
+
+
+# %% back_to_front
+# says: turned round
+# thinks: Follow the table back from the end and write down each stage.
+def balance(costs, stages):
+    n = len(costs)
+    prefix = [0]
+    for c in costs:
+        prefix.append(prefix[-1] + c)
+    inf = float("inf")
+    best = [[inf] * (n + 1) for _ in range(stages + 1)]
+    came = [[0] * (n + 1) for _ in range(stages + 1)]
+    best[0][0] = 0
+    for k in range(1, stages + 1):
+        for j in range(k, n + 1):
+            for i in range(k - 1, j):
+                worst = max(best[k - 1][i], prefix[j] - prefix[i])
+                if worst < best[k][j]:
+                    best[k][j], came[k][j] = worst, i
+    sizes, j = [], n
+    for k in range(stages, 0, -1):
+        sizes.append(j - came[k][j])
+        j = came[k][j]
+    return sizes

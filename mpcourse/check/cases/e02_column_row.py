@@ -1,5 +1,6 @@
 """What e02_column_row is asked: two layers over devices, against the whole ones."""
 
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -19,26 +20,52 @@ Tensor = torch.Tensor
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(4) as box:
-        sizes = ((2, 6, 8, 5), (4, 3, 8, 8), (1, 4, 4, 4), (3, 9, 9, 9))
-        one_by_one(answer, [partial(_layers, box=box, sizes=each) for each in sizes])
+        sizes = ((2, 10, 8, 5), (4, 3, 8, 8), (1, 4, 4, 4), (3, 9, 9, 9))
+        every = [partial(_layers, box=box, sizes=each) for each in sizes]
+        one_by_one(answer, [*every, partial(_layers, box=box, sizes=(2, 4, 6, 8), unusual=True)])
 
 
-def _layers(answer: Answer, box: Box, sizes: tuple[int, int, int, int]) -> None:
+def _layers(answer: Answer, box: Box, sizes: tuple[int, int, int, int], unusual: bool = False) -> None:
+    """unusual: layers of doubles that are on a GPU already, with biases of zeros, and a batch of one."""
     n, n_in, n_hidden, n_out = sizes
     devices = [f"vgpu:{i}" for i in range(n)][::-1]  # the first is not always vgpu:0
     first, second = nn.Linear(n_in, n_hidden), nn.Linear(n_hidden, n_out)
-    column = answer.call("ColumnParallelLinear", first, list(devices))
-    _parts(column, first, devices, 0, "ColumnParallelLinear")
-    row = answer.call("RowParallelLinear", second, list(devices))
-    _parts(row, second, devices, 1, "RowParallelLinear")
-    _pair(answer, box, column, row, first, second, devices)
+    if unusual:
+        first, second = (layer.double() for layer in (first, second))
+        nn.init.zeros_(first.bias)
+        nn.init.zeros_(second.bias)
+    made = []
+    for name, whole, dim in (("ColumnParallelLinear", first, 0), ("RowParallelLinear", second, 1)):
+        given = deepcopy(whole).to(devices[0] if unusual else "cpu")
+        made.append(answer.call(name, given, list(devices)))
+        _parts(made[-1], whole, devices, dim, name)
+        _own_memory(made[-1], given, name)
+    column, row = made
+    batch = 1 if unusual else 3
+    _pair(answer, box, column, row, first, second, devices, batch)
     for layer in (column, row, first, second):
         layer.zero_grad()
     try:
-        _pair(answer, box, column, row, first, second, devices)
+        _pair(answer, box, column, row, first, second, devices, batch)
     except Wrong as wrong:
         wrong.why = SECOND
         raise
+
+
+def _own_memory(layer: Any, given: nn.Linear, name: str) -> None:
+    """A part that shares memory with the layer that it was cut from would change it in training."""
+    before = given.weight.detach().clone()
+    with torch.no_grad():
+        for part in layer.parts:
+            start = part.weight.clone()
+            part.weight.add_(1.0)
+            changed = not torch.equal(given.weight, before)
+            part.weight.copy_(start)
+            if changed:
+                why = (
+                    "Where the layer is on that device already, .to copies nothing. A part's weight is a copy: clone()."
+                )
+                raise Wrong(f"the layer that {name} was made from to stay as it is in training", "it changes", why)
 
 
 def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str) -> None:
@@ -46,7 +73,8 @@ def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str
     parts = getattr(layer, "parts", None)
     if parts is None or len(parts) != len(devices):
         got = "no self.parts" if parts is None else f"{len(parts)} parts"
-        raise Wrong(f"{name} to have one part a device, {len(devices)} in all", got, "")
+        why = "There is a part for each device of the list, however many these are."
+        raise Wrong(f"{name} to have one part a device, {len(devices)} in all", got, why)
     held = {id(p) for p in layer.parameters()}
     if any(id(p) not in held for part in parts for p in part.parameters()):
         why = "A plain list hides modules: .parameters() does not find them, and the optimizer never sees them. "
@@ -60,10 +88,14 @@ def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str
             why = f"The weight is not cut: each part has all of it. Part i gets the i-th of {len(devices)} shares."
             raise Wrong(f"{what} of shape {shape}", f"{tuple(part.weight.shape)}, that of the whole layer", why)
         if tuple(part.weight.shape) != shape:
-            cut = "torch keeps W as (outputs, inputs): " + (
-                "by outputs is a cut of dimension 0." if dim == 0 else "by inputs is a cut of dimension 1."
+            raise Wrong(
+                f"{what} of shape {shape}", f"{tuple(part.weight.shape)}", _why_shape(part, whole, len(devices), dim)
             )
-            raise Wrong(f"{what} of shape {shape}", f"{tuple(part.weight.shape)}", cut)
+        if part.weight.dtype != whole.weight.dtype:
+            why = (
+                "A copy has the type of what it is a copy of: nn.Linear(...) makes float32, whatever is copied into it."
+            )
+            raise Wrong(f"{what} of {whole.weight.dtype}", f"{part.weight.dtype}", why)
         if dim == 0 and part.bias is not None and part.bias.shape != shape[:1]:
             why = "By outputs the bias is cut too: each output has one number of it."
             raise Wrong(f"{name}: the bias of part {i} of shape {shape[:1]}", f"{tuple(part.bias.shape)}", why)
@@ -76,19 +108,32 @@ def _parts(layer: Any, whole: nn.Linear, devices: list[str], dim: int, name: str
         if frozen := [key for key, p in part.named_parameters() if not p.requires_grad]:
             why = "With requires_grad False nobody trains it. Parts are trained as the whole layer would be."
             raise Wrong(f"{name}: the {frozen[0]} of part {i} to be trained", "requires_grad is False", why)
-    with torch.no_grad():  # a part that shares memory with the layer it was cut from would change with it
-        before = whole.weight.clone()
-        parts[0].weight.add_(0)
-        for part in parts:
-            if part.weight.device.type == "cpu":
-                raise Wrong(f"{name}'s parts on {devices}", "the CPU", "")
-        equal(whole.weight, before, f"the layer that {name} was made from", "Parts are copies of their own.")
+
+
+def _why_shape(part: Any, whole: nn.Linear, n: int, dim: int) -> str:
+    got, sizes, words = tuple(part.weight.shape), tuple(whole.weight.shape), ("outputs", "inputs")
+    if got[1 - dim] != sizes[1 - dim]:
+        return f"torch keeps W as (outputs, inputs): by {words[dim]} is a cut of dimension {dim}."
+    if got[dim] == sizes[1 - dim] // n:
+        return f"That is a share of the {words[1 - dim]}. Here the {words[dim]} are shared out, {sizes[dim]} over {n}."
+    share = sizes[dim] // n
+    return f"A share is {sizes[dim]} / {n} = {share} {words[dim]}, from i * {share} on. A slice's end is not in it."
+
+
+def _why_no_list(xs: Any, n: int) -> str:
+    if xs is None:
+        return "Nothing came back: is the result returned?"
+    if hasattr(xs, "__next__"):
+        return "A generator has no length, and is empty once it was gone through. In square brackets it is a list."
+    if n == 1:
+        return "For one device it is a list, too: of one tensor."
+    return "Each device keeps its own share: nothing is put together between the two layers."
 
 
 def _pair(
-    answer: Answer, box: Box, column: Any, row: Any, first: nn.Linear, second: nn.Linear, devices: list[str]
+    answer: Answer, box: Box, column: Any, row: Any, first: nn.Linear, second: nn.Linear, devices: list[str], batch: int
 ) -> None:
-    values = torch.randn(3, first.in_features)
+    values = torch.randn(batch, first.in_features, dtype=first.weight.dtype)
     x = values.to(devices[0]).requires_grad_()
     plain = values.clone().requires_grad_()
     hidden = first(plain)
@@ -98,15 +143,18 @@ def _pair(
     xs = answer.run(column, "ColumnParallelLinear's forward", x, changes=(x,))
     copies = lanes(box)
     if not isinstance(xs, list | tuple) or len(xs) != n:
-        why = "Each device keeps its own share: nothing is put together between the two layers."
-        raise Wrong(f"a list of {n} tensors, one a device", short(xs), why)
+        raise Wrong(f"a list of {n} tensors, one a device", short(xs), _why_no_list(xs, n))
     for i, device in enumerate(devices):
         is_on(xs[i], device, f"the result of part {i}", "Each part computes on its own device, and stays there.")
         share = hidden.chunk(n, 1)[i]
         if xs[i].shape != share.shape:
-            raise Wrong(f"part {i}'s result of shape {tuple(share.shape)}", f"{tuple(xs[i].shape)}", "")
-        no_bias = close(xs[i], share - first.bias.detach().chunk(n)[i])
-        why = "The bias is missing: each part adds its own share of it." if no_bias else ""
+            why = "A batch of one is a batch: its dimension stays. squeeze() removes it." if batch == 1 else ""
+            raise Wrong(f"part {i}'s result of shape {tuple(share.shape)}", f"{tuple(xs[i].shape)}", why)
+        why = ""
+        if close(xs[i], share - first.bias.detach().chunk(n)[i]):
+            why = "The bias is missing: each part adds its own share of it."
+        elif close(xs[i], share.relu()) or close(xs[i], share.tanh()):
+            why = "There is an activation function in it. The layer computes what linear computes, and no more."
         equal(xs[i], share, f"the result of part {i}", why, 1e-4, 1e-5)
     if len(copies) > n - 1:
         why = "x goes once to each device where it is not already."
@@ -118,16 +166,24 @@ def _pair(
         raise Wrong(f"{n - 1} copies, of x to each other device", told(copies), why)
     box.reset()
     inner = [t.tanh() for t in xs]
+    before = list(inner)
     out = answer.run(row, "RowParallelLinear's forward", inner, changes=(inner,))
     copies = lanes(box)
+    if len(inner) != n or any(now is not then for now, then in zip(inner, before, strict=True)):
+        why = "The list is the caller's, who may need it again: put results into a list of your own."
+        raise Wrong("the list xs to stay as it is", "it holds something else after the call", why)
     is_on(out, devices[0], "the sum", "The parts' results meet on devices[0].")
     if out.shape != want.shape:
         why = "Each part has a piece of every output: they are added, not concatenated."
+        if batch == 1 and out.shape == want.shape[1:]:
+            why = "A batch of one is a batch: its dimension stays. squeeze() removes it."
         raise Wrong(f"a result of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
     equal(out, want, "the sum", _why(out, want, second, n, inner), 1e-4, 1e-5)
     if len(copies) > n - 1:
         why = "Each part computes on its own device, and its result goes to devices[0], once, to be added there."
-        if any(lane.startswith(devices[0]) for lane in copies):
+        if any("cpu" in lane for lane in copies):
+            why = f"By way of the CPU it crosses two links. {why}"
+        elif any(lane.startswith(devices[0]) for lane in copies):
             why = (
                 f"From devices[0], which collects, something is sent out again: each part has its input already. {why}"
             )
@@ -173,6 +229,10 @@ def _gradients(
         held, wanted = (sum(p.numel() for p in module.parameters()) for module in (layer, whole))
         if held != wanted:
             why = "One bias, spread over the parts, is several: each is trained by the whole gradient."
+            if held < wanted:
+                why = "A bias is missing. It is a parameter though its numbers are 0: training moves it."
+            elif held >= wanted + whole.weight.numel():
+                why = "The whole layer is kept beside its parts. Each device has its part alone: that saves memory."
             raise Wrong(f"{wanted} numbers in the parameters of the {name} layer, as in the whole one", f"{held}", why)
         assert whole.weight.grad is not None
         shares = whole.weight.grad.chunk(len(layer.parts), dim)

@@ -89,6 +89,9 @@ def _sizes(got: object, costs: Costs, stages: int, call: str, want: list[int]) -
         raise Wrong(asked, short(got), "How many layers a stage has is asked, not which, nor what they cost.")
     if not all(_whole(s) for s in got):
         raise Wrong(asked, short(got), "A size is a whole number, of layers. It is not a cost.")
+    if any(isinstance(s, float) for s in got):
+        why = "A size is an int, 3 and not 3.0: nothing can be counted off, or cut from a list, by a float."
+        raise Wrong(asked, short(got), why)
     sizes = [int(s) for s in got]
     if len(sizes) == stages and sum(sizes) == n:
         if min(sizes) < 1:

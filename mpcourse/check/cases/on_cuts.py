@@ -91,6 +91,18 @@ def _least(costs: Costs, stages: int, sizes: list[int], of: Callable[[list[float
     return of(sums_of(costs, sizes)) <= least + 1e-9 * abs(least)
 
 
+def _back_to_front(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether the same sizes, in the opposite order, are a best way."""
+    return _least(costs, stages, sizes[::-1], max)
+
+
+def _by_dearest_layer(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether it is the first or the last of all ways, which are equally good where a stage costs what its dearest
+    layer costs."""
+    rest = len(costs) - stages + 1
+    return sizes in ([1] * (stages - 1) + [rest], [rest] + [1] * (stages - 1))
+
+
 def _deviations(sums: list[float]) -> list[float]:
     average = sum(sums) / len(sums)
     return [abs(s - average) for s in sums]
@@ -128,6 +140,16 @@ RULES: list[tuple[str, Explains]] = [
     (
         "This makes the largest stage as large as possible: max where min is meant, or the other way round?",
         partial(_least, of=lambda sums: -max(sums)),
+    ),
+    (
+        "The same sizes from the last to the first would be right: a way that is followed back from the end has to be "
+        "turned round.",
+        _back_to_front,
+    ),
+    (
+        "That is the first of all cuts, or the last, for any costs. Are all cuts equally good for it? The largest is "
+        "then not of the stages' sums: the dearest layer, for instance, is in some stage whatever the cut.",
+        _by_dearest_layer,
     ),
     ("This looks at the first stage only. All stages count.", partial(_least, of=lambda sums: sums[0])),
     ("This looks at the last stage only. All stages count.", partial(_least, of=lambda sums: sums[-1])),
