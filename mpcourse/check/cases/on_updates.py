@@ -92,7 +92,9 @@ def counted(played: Played) -> Found | None:
     for rank, steps in played.taken.items():
         if len(steps) != played.steps:
             why = "Each round computes one gradient and keeps it in a variable, to be sent."
-            if len(steps) < played.steps:
+            if len(steps) == 1 < played.steps:
+                why = "Is one gradient sent again and again? Each round calls gradient anew, at the newest weights."
+            elif len(steps) < played.steps:
                 why = f"`steps` rounds: for _ in range(steps), here {played.steps} of them."
             elif len(steps) == played.steps + 1:
                 why = "One round too many, or one more gradient before the loop or after it."
@@ -126,6 +128,8 @@ def listed(played: Played, late: float) -> Found | None:
     for rank in workers:
         if order.count(rank) != steps:
             why = "A Status tells of the receive that it was given last. Ask it before anything else is received."
+            if any(each not in workers for each in order):
+                why = "Who sent each gradient is asked, as a rank: rank 0 is the server, and sends none."
             return 0, f"rank {rank} {steps} times in the list from serve", f"{short(order)}", why
     if (wrong := _not_by_time(played, order, late)) is not None:
         why = "Is the list sorted, or made from range(1, comm.size)? Append who sent the gradient that was applied."
