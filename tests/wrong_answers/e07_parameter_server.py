@@ -1636,3 +1636,79 @@ def work(comm, weights, gradient, steps):
         comm.Recv(weights, 0, tag=3)
         a.wait()
         b.wait()
+
+
+# %% staleness_returned
+# says: rank 0 is the server, and sends none
+# thinks: Lesson 07 asks how old each gradient is.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights, root=0)
+    row = np.empty_like(weights)
+    status = MPI.Status()
+    staleness, answered, updates = [], {}, 0
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(row, source=MPI.ANY_SOURCE, status=status)
+        worker = status.Get_source()
+        staleness.append(updates - answered.get(worker, 0))
+        weights -= learning_rate * row
+        updates += 1
+        answered[worker] = updates
+        comm.Send(weights, dest=worker)
+    return staleness
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights, root=0)
+    for _ in range(steps):
+        comm.Send(gradient(weights), dest=0)
+        comm.Recv(weights, source=0)
+
+
+# %% drains_the_queue_first
+# says: even then it applies one
+# thinks: If several gradients are there already, one update with all of them is cheaper.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights, root=0)
+    row = np.empty_like(weights)
+    status = MPI.Status()
+    order = []
+    while len(order) < (comm.size - 1) * steps:
+        batch = []
+        while not batch or comm.Iprobe(source=MPI.ANY_SOURCE):
+            comm.Recv(row, source=MPI.ANY_SOURCE, status=status)
+            weights -= learning_rate * row
+            batch.append(status.Get_source())
+        for worker in batch:
+            comm.Send(weights, dest=worker)
+        order += batch
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights, root=0)
+    for _ in range(steps):
+        comm.Send(gradient(weights), dest=0)
+        comm.Recv(weights, source=0)
+
+
+# %% one_gradient_sent_again
+# says: one gradient sent again and again
+# thinks: The data are the same, so the gradient is.
+def serve(comm, weights, steps, learning_rate):
+    for rank in range(1, comm.size):
+        comm.Send(weights, rank)
+    order, gradient, status = [], np.empty_like(weights), MPI.Status()
+    for _ in range(steps * (comm.size - 1)):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        order.append(status.Get_source())
+        comm.Send(weights, order[-1])
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Recv(weights, 0)
+    once = gradient(weights) if steps else None
+    for _ in range(steps):
+        comm.Send(once, 0)
+        comm.Recv(weights, 0)
