@@ -1694,7 +1694,7 @@ def work(comm, weights, gradient, steps):
 # %% one_gradient_sent_again
 # says: one gradient sent again and again
 # thinks: The data are the same, so the gradient is.
-def serve(comm, weights, steps, learning_rate):
+def serve(comm, weights, learning_rate, steps):
     for rank in range(1, comm.size):
         comm.Send(weights, rank)
     order, gradient, status = [], np.empty_like(weights), MPI.Status()
