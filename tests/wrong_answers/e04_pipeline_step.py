@@ -2751,3 +2751,258 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
                     if s > 0:
                         inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
     return total
+
+
+# %% one_micro_batch_too_few
+# says: Micro-batches are numbered from 0
+# thinks: The highest number in the list is the number of micro-batches.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = max(k for _, k in schedule[0])
+    xs, targets = x.tensor_split(count), target.tensor_split(count)
+    inputs, outputs, arrived, gradients, losses = {}, {}, {}, {}, []
+
+    def forward(s, k):
+        given = xs[k].detach() if s == 0 else arrived.pop((s, k)).requires_grad_()
+        y = stages[s](given)
+        if s == last:
+            y = loss(y, targets[k]) * (len(xs[k]) / len(x))
+            losses.append(y.detach())
+        else:
+            arrived[s + 1, k] = y.detach().to(devices[s + 1])
+        inputs[s, k], outputs[s, k] = given, y
+
+    def backward(s, k):
+        outputs.pop((s, k)).backward(None if s == last else gradients.pop((s, k)))
+        given = inputs.pop((s, k))
+        if s > 0:
+            gradients[s - 1, k] = given.grad.to(devices[s - 1])
+
+    at = [0] * len(stages)
+    while any(at[s] < len(schedule[s]) for s in range(len(stages))):
+        for s in range(len(stages)):
+            if at[s] == len(schedule[s]):
+                continue
+            kind, k = schedule[s][at[s]]
+            if kind == "F" and (s == 0 or (s, k) in arrived):
+                forward(s, k)
+                at[s] += 1
+            elif kind == "B" and (s == last or (s, k) in gradients):
+                backward(s, k)
+                at[s] += 1
+    return sum(losses)
+
+
+# %% one_receive_buffer
+# says: each micro-batch has tensors of its own
+# thinks: Each stage needs one buffer for what it receives; allocating again and again costs time.
+import torch
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for _, k in schedule[0])
+    xs, targets = x.tensor_split(count), target.tensor_split(count)
+    inputs, outputs, arrived, gradients, losses = {}, {}, {}, {}, []
+    buffers = {}
+
+    def forward(s, k):
+        if s == 0:
+            given = xs[k].detach()
+        else:
+            sent = arrived.pop((s, k))
+            if s not in buffers or buffers[s].shape != sent.shape:
+                buffers[s] = torch.empty(sent.shape, dtype=sent.dtype, device=devices[s])
+            buffers[s].copy_(sent)
+            given = buffers[s].detach().requires_grad_()
+        y = stages[s](given)
+        if s == last:
+            y = loss(y, targets[k]) * (len(xs[k]) / len(x))
+            losses.append(y.detach())
+        else:
+            arrived[s + 1, k] = y.detach()
+        inputs[s, k], outputs[s, k] = given, y
+
+    def backward(s, k):
+        outputs.pop((s, k)).backward(None if s == last else gradients.pop((s, k)))
+        given = inputs.pop((s, k))
+        if s > 0:
+            gradients[s - 1, k] = given.grad.to(devices[s - 1])
+
+    at = [0] * len(stages)
+    while any(at[s] < len(schedule[s]) for s in range(len(stages))):
+        for s in range(len(stages)):
+            if at[s] == len(schedule[s]):
+                continue
+            kind, k = schedule[s][at[s]]
+            if kind == "F" and (s == 0 or (s, k) in arrived):
+                forward(s, k)
+                at[s] += 1
+            elif kind == "B" and (s == last or (s, k) in gradients):
+                backward(s, k)
+                at[s] += 1
+    return sum(losses)
+
+
+# %% frozen_parameters_raise
+# says: leaves them out by itself
+# thinks: torch.autograd.grad with respect to all of the stage's parameters and its input, then add.
+import torch
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for _, k in schedule[0])
+    xs, targets = x.tensor_split(count), target.tensor_split(count)
+    inputs, outputs, arrived, gradients, losses = {}, {}, {}, {}, []
+
+    def forward(s, k):
+        given = xs[k].detach() if s == 0 else arrived.pop((s, k)).requires_grad_()
+        y = stages[s](given)
+        if s == last:
+            y = loss(y, targets[k]) * (len(xs[k]) / len(x))
+            losses.append(y.detach())
+        else:
+            arrived[s + 1, k] = y.detach().to(devices[s + 1])
+        inputs[s, k], outputs[s, k] = given, y
+
+    def backward(s, k):
+        y, given = outputs.pop((s, k)), inputs.pop((s, k))
+        parameters = list(stages[s].parameters())
+        wanted = parameters + ([given] if s > 0 else [])
+        found = torch.autograd.grad(y, wanted, None if s == last else gradients.pop((s, k)), allow_unused=True)
+        for p, g in zip(parameters, found):
+            if g is not None:
+                p.grad = g if p.grad is None else p.grad + g
+        if s > 0:
+            gradients[s - 1, k] = found[-1].to(devices[s - 1])
+
+    at = [0] * len(stages)
+    while any(at[s] < len(schedule[s]) for s in range(len(stages))):
+        for s in range(len(stages)):
+            if at[s] == len(schedule[s]):
+                continue
+            kind, k = schedule[s][at[s]]
+            if kind == "F" and (s == 0 or (s, k) in arrived):
+                forward(s, k)
+                at[s] += 1
+            elif kind == "B" and (s == last or (s, k) in gradients):
+                backward(s, k)
+                at[s] += 1
+    return sum(losses)
+
+
+# %% first_or_last_but_not_both
+# says: A single stage is the first one and the last one
+# thinks: There is a first stage, which takes x, a last stage, which has the loss, and those between.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    count = 1 + max(k for _, k in schedule[0])
+    xs, targets = x.tensor_split(count), target.tensor_split(count)
+    p = len(stages)
+    next_device = dict(zip(devices, devices[1:]))
+    arrived, kept, gradients = {}, {}, {}
+    total = 0
+
+    def run(s, kind, k):
+        nonlocal total
+        if kind == "F":
+            if s == 0:
+                given = xs[k].detach()
+                y = stages[s](given)
+                arrived[1, k] = y.detach().to(next_device[devices[0]])
+            elif s == p - 1:
+                given = arrived.pop((s, k)).requires_grad_()
+                y = loss(stages[s](given), targets[k]) * (len(xs[k]) / len(x))
+                total = total + y.detach()
+            else:
+                given = arrived.pop((s, k)).requires_grad_()
+                y = stages[s](given)
+                arrived[s + 1, k] = y.detach().to(next_device[devices[s]])
+            kept[s, k] = given, y
+        else:
+            given, y = kept.pop((s, k))
+            y.backward(gradients.pop((s, k)) if s < p - 1 else None)
+            if s > 0:
+                gradients[s - 1, k] = given.grad.to(devices[s - 1])
+
+    at = [0] * p
+    while any(a < len(actions) for a, actions in zip(at, schedule)):
+        for s in range(p):
+            if at[s] < len(schedule[s]):
+                kind, k = schedule[s][at[s]]
+                if (kind == "F" and (s == 0 or (s, k) in arrived)) or (kind == "B" and (s == p - 1 or (s, k) in gradients)):
+                    run(s, kind, k)
+                    at[s] += 1
+    return total
+
+
+# %% peak_wiped_afterwards
+# says: A step does not hold less for it
+# thinks: Memory is judged by the peak, and the peak can be reset.
+import torch
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for _, k in schedule[0])
+    xs, targets = x.tensor_split(count), target.tensor_split(count)
+    inputs, outputs, arrived, gradients, losses = {}, {}, {}, {}, []
+    hoard = []
+
+    def forward(s, k):
+        given = xs[k].detach() if s == 0 else arrived.pop((s, k)).requires_grad_()
+        y = stages[s](given)
+        hoard.append((given, y))
+        if s == last:
+            y = loss(y, targets[k]) * (len(xs[k]) / len(x))
+            losses.append(y.detach())
+        else:
+            arrived[s + 1, k] = y.detach().to(devices[s + 1])
+        inputs[s, k], outputs[s, k] = given, y
+
+    def backward(s, k):
+        outputs.pop((s, k)).backward(None if s == last else gradients.pop((s, k)))
+        given = inputs.pop((s, k))
+        if s > 0:
+            gradients[s - 1, k] = given.grad.to(devices[s - 1])
+
+    at = [0] * len(stages)
+    while any(at[s] < len(schedule[s]) for s in range(len(stages))):
+        for s in range(len(stages)):
+            if at[s] == len(schedule[s]):
+                continue
+            kind, k = schedule[s][at[s]]
+            if kind == "F" and (s == 0 or (s, k) in arrived):
+                forward(s, k)
+                at[s] += 1
+            elif kind == "B" and (s == last or (s, k) in gradients):
+                backward(s, k)
+                at[s] += 1
+    hoard.clear()
+    for device in devices:
+        torch.vgpu.reset_peak_memory_stats(int(device.split(":")[1]))
+    return sum(losses)
+
+
+# %% decoy_forwards
+# says: none of them
+# thinks: The check can only see in which order the stages are called. So I call them in that order on zeros, and
+#   compute the gradients in one go.
+import torch
+
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    y, shapes = x.detach(), []
+    for stage, device in zip(stages, devices):
+        y = y.to(device)
+        shapes.append(y)
+        y = stage(y)
+    total = loss(y, target)
+    total.backward()
+    at = [0] * len(stages)
+    with torch.no_grad():
+        for turn in range(max(len(actions) for actions in schedule)):
+            for s, actions in enumerate(schedule):
+                if turn < len(actions) and actions[turn][0] == "F":
+                    stages[s](torch.zeros_like(shapes[s][:1]))
+    return total.detach()

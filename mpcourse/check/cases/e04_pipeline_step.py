@@ -11,6 +11,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import close, equal, is_on, lanes
 from mpcourse.check.cases.on_steps import Case
+from mpcourse.check.cases.on_steps_frozen import frozen
 from mpcourse.check.cases.on_steps_memory import memory
 from mpcourse.check.cases.on_steps_overlap import one_thread, overlap
 from mpcourse.check.cases.on_steps_raised import explained
@@ -47,7 +48,8 @@ CASES: Sequence[tuple[Sequence[Sequence[tuple]], int]] = [
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     with one_thread(), virtual_gpus(4, SLOW, overlap=True) as box:
-        one_by_one(answer, [step for schedule, batch in CASES for step in _steps(box, schedule, batch)])
+        steps = [step for schedule, batch in CASES for step in _steps(box, schedule, batch)]
+        one_by_one(answer, [*steps, frozen])
         memory(answer, box)
         overlap(answer, box)
 

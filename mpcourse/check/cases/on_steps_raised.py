@@ -36,6 +36,12 @@ DETACHED = (
     "B starts from what F returned, before it is detached, and outside of torch.no_grad. Keep that for B. Only what "
     "crosses to the next stage is detached."
 )
+OVERWRITTEN = (
+    "An F keeps its input and output for its B. Who writes the next micro-batch into the same tensor changes them: "
+    "each micro-batch has tensors of its own."
+)
+COUNTED = "Micro-batches are numbered from 0: there is one more of them than the highest number says."
+ALONE = "A single stage is the first one and the last one: nothing arrives for it, nothing is sent, and it has a loss."
 DEVICES = (
     "A GPU computes on its own memory only. tensor.to(device) brings a tensor there: what an F returned to the device "
     "of the next stage, the gradient of what it was given to the one before."
@@ -51,6 +57,10 @@ def explained(seen: Seen, error: Exception) -> Wrong | None:
         return Wrong(asked, text, DEVICES)
     if why := wrong_targets(seen):
         return Wrong(asked, text, why)
+    if "modified by an inplace operation" in text:
+        return Wrong(asked, "RuntimeError: what an F has kept for its B was changed in place", OVERWRITTEN)
+    if "number of sections must be larger than 0" in text:
+        return Wrong(asked, text, COUNTED)
     if TWICE in text:
         text = f"RuntimeError: {TWICE.capitalize()}"
         if seen.uncut:
@@ -68,6 +78,8 @@ def explained(seen: Seen, error: Exception) -> Wrong | None:
     if isinstance(error, KeyError) and _by_microbatch_only(seen, error):
         k = error.args[0]
         return Wrong(asked, f"KeyError: {short(k)}", f"The key is {short(k)}, of micro-batch only. {EACH_STAGE}")
+    if isinstance(error, LookupError) and seen.case.p == 1:
+        return Wrong(asked, f"{type(error).__name__}: {short(error.args[0])}", ALONE)
     if isinstance(error, KeyError):
         return Wrong(asked, f"KeyError: {short(error.args[0])}", f"{_not_there(seen) or EARLY} {TAKEN}")
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text:
