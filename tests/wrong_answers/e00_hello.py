@@ -865,3 +865,38 @@ def greet(comm):
     if comm.rank:
         sys.exit()
     return got
+
+
+# %% eleven_bytes
+# says: the buffer must have room for it
+# thinks: A greeting has eleven characters, so a buffer of eleven bytes takes it.
+def greet(comm):
+    mine = f"rank {comm.rank} of {comm.size}".encode()
+    if comm.rank != 0:
+        comm.Send(mine, dest=0)
+        return None
+    result = [mine.decode()]
+    for r in range(1, comm.size):
+        buffer = bytearray(11)
+        comm.Recv(buffer, source=r)
+        result.append(buffer.decode())
+    return result
+
+
+# %% in_order_of_arrival
+# says: not in the order of ranks
+# thinks: comm.recv() takes the next greeting, and they come in the order of ranks.
+import random
+import time
+
+
+def greet(comm):
+    mine = f"rank {comm.rank} of {comm.size}"
+    if comm.rank != 0:
+        time.sleep(random.random() / 20)  # so that not all of them talk at once
+        comm.send(mine, dest=0)
+        return None
+    result = [mine]
+    for _ in range(comm.size - 1):
+        result.append(comm.recv())
+    return result

@@ -918,3 +918,127 @@ def split(model, sizes, devices):
         stages.append(model[start : start + size])
         start += size
     return SplitModel(stages, devices)
+
+
+# %% float_stages
+# says: keeps its type
+# thinks: GPUs compute in float32.
+import torch
+
+
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device, torch.float32) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% float_input
+# says: each stays what it is
+# thinks: A network's input is floating-point.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        x = x.float()
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    layers = list(model)
+    stages = []
+    for size in sizes:
+        stages.append(nn.Sequential(*layers[:size]))
+        layers = layers[size:]
+    return SplitModel(stages, devices)
+
+
+# %% asks_the_input_for_gradients
+# says: nobody asked for its gradient
+# thinks: Gradients must cross the cuts, so x must require them.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        x.requires_grad_()
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% half_on_the_wire
+# says: A copy rounds nothing
+# thinks: Half precision halves the traffic, and training does not need more.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        x = self.stages[0](x)
+        for stage, device in zip(self.stages[1:], self.devices[1:]):
+            x = stage(copy(x.half(), device).to(x.dtype))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return SplitModel(stages, devices)
+
+
+# %% device_of_first_parameter
+# says: may have no parameters at all
+# thinks: A stage knows its device: that of its first parameter.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stages)
+        for stage, device in zip(stages, devices):
+            stage.to(device)
+
+    def forward(self, x):
+        for stage in self.stages:
+            x = stage(copy(x, next(stage.parameters()).device))
+        return x
+
+
+def split(model, sizes, devices):
+    layers = list(model)
+    stages = []
+    for size in sizes:
+        stages.append(nn.Sequential(*layers[:size]))
+        layers = layers[size:]
+    return SplitModel(stages, devices)

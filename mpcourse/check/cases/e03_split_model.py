@@ -36,6 +36,7 @@ def check(answer: Answer, comm: HasLogbook) -> None:
             (_nested, [2, 2], ["vgpu:2", "vgpu:1"]),
             (_shared, [2, 2, 1], ["vgpu:1", "vgpu:0", "vgpu:2"]),
             (_tuned, [2, 3, 1], ["vgpu:0", "vgpu:2", "vgpu:1"]),
+            (_words, [1, 2], ["vgpu:0", "vgpu:1"]),
         ]
         one_by_one(answer, [partial(_train, box=box, make=make, sizes=s, devices=d) for make, s, d in cases])
 
@@ -53,6 +54,11 @@ def _tuned() -> nn.Sequential:
     model = _normed().eval()
     model[0].requires_grad_(False)
     return model
+
+
+def _words() -> nn.Sequential:
+    """Of doubles, for integers: numbers of words."""
+    return nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 6), nn.Linear(6, 3)).double()
 
 
 class Skip(nn.Module):
@@ -88,12 +94,18 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
     one = torch.optim.SGD(whole.parameters(), lr=0.1)
     other = torch.optim.SGD(parts.parameters(), lr=0.1)
     for step in range(3):
-        values = torch.randn(5, 4)
+        values = torch.randint(9, (5,)) if make is _words else torch.randn(5, 4)
         x = values.to(devices[0])
         box.reset()
         try:
             out = answer.run(parts, "the split model", x, changes=(x,))
+        except StopIteration:
+            why = "A stage may have no parameters at all, as an nn.Tanh: take its device from the list."
+            raise Wrong("the split model to run", "StopIteration", why) from None
         except RuntimeError as error:
+            if make is _words and x.dtype == torch.int64:
+                why = "Here x has integers, for an nn.Embedding, and the layers have doubles: each stays what it is."
+                raise Wrong("the split model to run", str(error).splitlines()[0], why) from None
             if step == 0 and _inside(layers):
                 raise Wrong("the split model to run", str(error), INSIDE) from None
             if "shapes cannot be multiplied" not in str(error):
@@ -102,6 +114,9 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
             raise Wrong("the split model to run", str(error), why) from None
         copies = lanes(box)
         _as_they_were(layers, list(whole))
+        if x.requires_grad:
+            why = "x is the caller's own, and data: nobody asked for its gradient."
+            raise Wrong("x as it was", "x.requires_grad is True after the call", why)
         want = whole(values)
         is_on(out, devices[-1], "the output", "The output stays where the last stage computes it.")
         when = "the output" if step == 0 else f"the output after {step} steps of training"
@@ -113,6 +128,13 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
             why = SECOND if _agree(own, whole) else f"The training differs. {CUT}"
         elif inside := _inside(layers):
             why = f"{why} {inside}"
+        if out.dtype != want.dtype:
+            why = (
+                "A tensor keeps its type from layer to layer: is it turned into another one at the cut, or the layers?"
+            )
+            raise Wrong(f"{when} of {want.dtype}", f"{out.dtype}", why)
+        if 0 < (out.detach().cpu() - want.detach()).abs().max() <= 2e-3 * want.detach().abs().max():
+            why = "That is right to three or four digits. Is a tensor made float16 on its way? A copy rounds nothing."
         equal(out, want, when, why, 1e-4, 1e-5)
         cuts = [f"{a} -> {b}" for a, b in zip(devices, devices[1:], strict=False) if a != b]
         if copies != cuts:
