@@ -32,6 +32,7 @@ def test_the_tables_rules_are_those_of_torchs_own_table(native_functions):
             assert checked == (row.rule is two_devices.exact), row
 
 
+@pytest.mark.timeout(300)  # 300 programs: a minute on two cores, more beside other work
 def test_random_programs_on_two_devices_are_allowed_and_forbidden_as_on_cuda():
     first = int(os.environ.get("MPCOURSE_SEED", random.randrange(10**9)))
     kinds = collections.Counter()

@@ -149,8 +149,8 @@ None
 # time for each further byte, and 1 / beta the bandwidth, in bytes a second. The time of a message of n bytes is about
 # alpha + beta n.
 #
-# The bandwidth is not quite the one that `mpcourse doctor` gives: the doctor takes the median of many messages of 4 MB,
-# and the line is fitted to the least times of all sizes.
+# The bandwidth is not quite the one that `mpcourse doctor` gives for messages of 4 MB. The line is fitted to all sizes
+# at once, and those in the middle, where MPI changes its way of sending, pull it away from the longest.
 #
 # A byte that travels with eight million others costs less than a hundredth of one that travels with seven. So it pays
 # to send one large message rather than many small ones. Half of the course is about that.

@@ -83,7 +83,8 @@ assert losses[-1] < 0.1 * losses[0], "sixty steps on one batch should all but le
 # layer needs only the former, for nobody trains the pixels. torch can count, so we need not believe it.
 #
 # Two for forward and four for backward make a rule to remember: a step takes about **6 x parameters x examples**
-# operations. Here it is 2 % too high, chiefly for the first layer's sake.
+# operations. Here it is 2 % too high, chiefly because the first layer needs one part less. And it holds for layers that
+# use each weight once for each example. A convolution uses its weights once for each pixel.
 
 # %%
 batch = len(images)

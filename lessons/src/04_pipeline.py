@@ -162,8 +162,9 @@ for name, held in memory.items():
 assert memory["1f1b"][1:] == [2 * 3, 2 * 2, 2 * 1] and memory["gpipe"][1:] == [2 * 8 - 1] * 3
 
 # %% [markdown]
-# 6, 4 and 2: two for each micro-batch in flight. GPipe's stages hold 16, and peak in the first backward, when one of
-# them is let go already.
+# 6, 4 and 2: two for each micro-batch in flight. The first GPU keeps one for each, 4, and peaks in a forward, when the
+# linear layer's result, of which the last one is made, is there as well: 5. GPipe's stages keep 16, and peak in the
+# first backward, when one of them is let go already: 15.
 
 # %% [markdown]
 # Exercise `e04_one_f_one_b`: write that list. The checker tells an illegal action with its reason, and a slow schedule
@@ -208,9 +209,9 @@ for name, schedule in {"naive": naive(p, m), "GPipe": gpipe(p, m), **schedules}.
     print(f"{name:28} {done.makespan:5.1f} long, bubble {done.bubble:.3f}, holds {max(done.peak):g} at most")
 
 # %% [markdown]
-# Neither is free. Interleaving sends twice as much, and its first stage holds 5.5 micro-batches where 1F1B's holds 4 (a
-# micro-batch on one chunk of two counts half). ZB-H1 holds 4 on every stage, for a weight part needs what its forward
-# kept; 1F1B holds 4, 3, 2 and 1.
+# Neither is free. Interleaving sends more: 8 chunks have 7 cuts between them, where 4 stages have 3. And its first
+# stage holds 5.5 micro-batches where 1F1B's holds 4 (a micro-batch on one chunk of two counts half). ZB-H1 holds 4 on
+# every stage, for a weight part needs what its forward kept; 1F1B holds 4, 3, 2 and 1.
 
 # %%
 assert max(interleaved.peak) == 5.5 and zero.peak == [4, 4, 4, 4]
@@ -361,9 +362,12 @@ None
 #
 # Three things do not come out.
 #
-# - **Cut in two**: ours is 0.2 % slower than one GPU, the tutorial's 7 %. Our copies take as long as the link says, and
-#   hide behind nothing. What else a real pair paid for, the tutorial does not tell.
-# - **From 10 images on** ours is 8 % to 10 % too fast.
+# - **Cut in two**: ours is 0.2 % slower than one GPU, the tutorial's 7 %. It puts that down to copying tensors back and
+#   forth. But in a run of three batches 377 MB cross the cut, and 7 % of 3.75 s would make that 1.4 GB/s, a ninth of
+#   what PCIe 3.0 moves. The tutorial also makes a new model for each run, and reads the clock without waiting for the
+#   GPUs.
+# - **From 10 images on** ours is 8 % to 11 % too fast, with 8 images 15 %. (Most of the tutorial's values are read off
+#   its figure.)
 # - **Below 8 images** ours is far too fast. The virtual GPU thinks a kernel for 5 images takes half of one for 10. A
 #   real one is not filled by so little work. And our host enqueues an operation in 8 microseconds: the tutorial needs
 #   8.25 s for 360 splits of 1 image, 23 ms each, and there little but the host counts. `mpcourse bench tables` runs

@@ -471,7 +471,8 @@ by_clock = [n for n, a, b in zip(labels, took["doubling"], took["ring"]) if b < 
 print(f"the ring wins at {', '.join(by_clock) or 'none'}; by formula at {', '.join(by_formula) or 'none'}")
 
 # %% [markdown]
-# The formula has three numbers for everything, and is right to a factor of two or so. On the left alpha is mostly
+# The formula has three numbers for everything. It may be off by a factor of two, and for the longest arrays of four. On
+# the left alpha is mostly
 # Python around a message. On the right arrays outgrow the cores' caches, and a byte costs more than the formula's
 # beta and gamma. Near the crossover both ways take about the same, so it hardly matters where exactly it is.
 #
@@ -485,9 +486,9 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
 
 # %% [markdown]
 # `allreduce` is the course's own: it picks doubling, the ring or Rabenseifner by their formulas. Short arrays take it
-# up to twice as long as MPI, and that is Python's time. gloo hands each sum to a thread, which costs it a fraction of
-# a millisecond. Long arrays go in pieces of half a megabyte, and each piece is added while it is in the core's cache:
-# there MPI is reached, or overtaken.
+# longer than MPI, by up to three times as we have seen, and that is Python's time. gloo hands each sum to a thread,
+# which costs it a fraction of a millisecond. Long arrays go in pieces of half a megabyte, and each piece is added while
+# it is in the core's cache: there MPI is reached, or overtaken.
 #
 # `mpcourse bench allreduce --np 2` goes up to 40 MB, and measures what copying alone takes.
 #

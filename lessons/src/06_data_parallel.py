@@ -3,12 +3,14 @@
 #
 # **What is ChainerMN?** About 60 minutes, and 95 for its exercises.
 #
-# Four lines. That is what a ChainerMN program of 2017 had more than one for a single GPU. (Chainer was a deep-learning
-# framework, and ChainerMN its part for many GPUs.) Every process has the whole model, and its share of each batch.
-# Between backward and update the gradients become their mean over all processes. The rest is a training loop.
+# ChainerMN made a program for many GPUs out of one for a single GPU, in 2017, by a few changes: a communicator, an
+# optimizer wrapped in another one, a device for each process, data that are distributed, an evaluator that asks all
+# processes, and reports from one of them alone. (Chainer was a deep-learning framework, and ChainerMN its part for many
+# GPUs.) Every process has the whole model, and its share of each batch. Between backward and update the gradients
+# become their mean over all processes. The rest is a training loop.
 #
-# This lesson writes these four lines, makes the five mistakes that everybody makes with them, and asks what the mean
-# costs. And it answers a riddle of 2018: why two GPUs took 90.6 s for what one did in 68.0 s.
+# This lesson writes the four lines that do it, makes the five mistakes that everybody makes with them, and asks what
+# the mean costs. And it answers a riddle of 2018: why two GPUs took 90.6 s for what one did in 68.0 s.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -110,7 +112,8 @@ for dtype in (torch.float64, torch.float32):
 # !mpcourse check e06_allreduce_gradients
 
 # %% [markdown]
-# Exercise `e06_multi_node_optimizer`: lines 2 and 4. Wrapping the optimizer is the whole change that a user makes.
+# Exercise `e06_multi_node_optimizer`: lines 2 and 4. In the training loop itself nothing has to be changed: the wrapped
+# optimizer is used like the one in it. What is left to a user is to share out the data.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_multi_node_optimizer

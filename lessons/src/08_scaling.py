@@ -307,8 +307,9 @@ plot.lines(
 None
 
 # %% [markdown]
-# From eight to 128 GPUs hardly anything is lost. The bytes that a rank sends do not grow with p. That is why data
-# parallelism scales at all.
+# Over InfiniBand hardly anything is lost from eight to 128 GPUs; over slower links more is, for a machine's leader
+# sends more: the whole gradient once between two machines, and nearly twice among 32. But no more than twice, however
+# many there are. That is why data parallelism scales at all.
 #
 # ## 1024 GPUs
 #

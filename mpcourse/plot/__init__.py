@@ -1,6 +1,7 @@
 """Figures of the course, drawn from plain records. Nothing else in mpcourse knows matplotlib's plotting."""
 
 from mpcourse.plot.chunks import chunks
+from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
@@ -23,6 +24,7 @@ __all__ = [
     "chunks",
     "color",
     "contact_sheet",
+    "copies",
     "counts",
     "deadlock",
     "learning_curves",

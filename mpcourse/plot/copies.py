@@ -1,0 +1,60 @@
+"""Copies between devices in the order in which they were made, each beside the gradient's copy back."""
+
+from collections.abc import Iterable
+
+from matplotlib.figure import Figure
+
+from mpcourse.plot.records import ARROW, events_of, lane_order
+from mpcourse.plot.style import GREY, INK, color, figure
+from mpcourse.virtual import Box, Event
+from mpcourse.virtual.memory import size
+
+
+def twins(copies: Iterable[Event]) -> list[tuple[Event, Event | None]]:
+    """Each copy of forward, in order, and the copy of backward that its gradient takes; None where none does.
+
+    Backward goes through the copies of forward from the last to the first, and leaves out whose gradient nobody needs.
+    """
+    copies = list(copies)
+    back = [e for e in copies if e.phase == "backward"]
+    found: list[tuple[Event, Event | None]] = []
+    for e in reversed([e for e in copies if e.phase == "forward"]):
+        origin, _, target = e.lane.partition(ARROW)
+        mine = bool(back) and back[0].lane == f"{target}{ARROW}{origin}" and back[0].nbytes == e.nbytes
+        found.append((e, back.pop(0) if mine else None))
+    return found[::-1]
+
+
+def copies(source: Box | Iterable[Event], title: str) -> Figure:
+    """The copies of a training step as arrows: forward from left to right, then backward, mirrored.
+
+    source: a box, or events, of one step. A dotted line stands where a copy of forward has none in backward.
+    Raises ValueError where nothing was copied in forward.
+    """
+    pairs = twins(e for e in events_of(source) if e.kind == "copy")
+    if not pairs:
+        raise ValueError("no copies to draw: no event of forward is of kind 'copy'")
+    names = sorted({name for e, _ in pairs for name in e.lane.split(ARROW)}, key=lane_order)
+    made, (axis,) = figure(title, height=0.7 * len(names) + 1.2)
+    n = len(pairs)
+    for row, name in enumerate(names):
+        axis.axhline(row, color=GREY, linewidth=1.2, zorder=0)
+        axis.text(-0.75, row, name, fontsize=9, color=INK, ha="right", va="center")
+    for i, (e, twin) in enumerate(pairs):
+        places = [(i, e, color(0), f"{i + 1}\n{size(e.nbytes)}"), (2 * n - i, twin, color(1), f"back of {i + 1}")]
+        for x, copy, ink, text in places:
+            origin, target = (names.index(name) for name in (copy or e).lane.split(ARROW))
+            if copy is None:
+                axis.plot([x, x], [origin, target], ":", color=GREY, linewidth=1.5)
+                text = f"none for {i + 1}"
+            else:
+                axis.annotate(
+                    "", (x, target), (x, origin), arrowprops={"arrowstyle": "-|>", "color": ink, "linewidth": 2}
+                )
+            axis.text(x + 0.07, (origin + target) / 2, text, fontsize=8, color=INK, va="center")
+    axis.text((n - 1) / 2, -0.45, "forward", fontsize=9, color=color(0), ha="center")
+    axis.text(n + (n + 1) / 2, -0.45, "backward", fontsize=9, color=color(1), ha="center")
+    axis.set_xlim(-0.7, 2 * n + 1.2)
+    axis.set_ylim(len(names) - 0.6, -0.6)
+    axis.set_axis_off()
+    return made
