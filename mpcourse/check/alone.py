@@ -12,6 +12,7 @@ from typing import Any
 
 from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
+from mpcourse.check.drawn import seed_torch
 from mpcourse.check.exits import note_exit
 from mpcourse.check.fair import Fair
 from mpcourse.check.logbook import Logbook
@@ -30,6 +31,7 @@ class Alone:
 def run(job: Job) -> Report:
     """Check in this process; the report. Of exercises on virtual ranks only that part."""
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
+    seed_torch()
     virtually = getattr(cases, "check_virtually", None)
     folder, answer = Path(job.folder), None
     stacks.answer(folder, 0)

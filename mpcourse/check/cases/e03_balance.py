@@ -1,7 +1,6 @@
 """What e03_balance is asked: cuts whose dearest stage is as cheap as the library's exact answer."""
 
 import numbers
-import random
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_cuts import RULES, sums_of
+from mpcourse.check.drawn import drawing
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.patience import patience
 from mpcourse.check.wrong import Wrong, short
@@ -48,7 +48,7 @@ MANY, SECONDS = 40, 3.0
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
-    draw = random.SystemRandom()
+    draw = drawing()
     cases = [*FIXED]
     cases += [([draw.randint(0, 20) for _ in range(n)], stages) for n in (6, 9, 12) for stages in (2, 3, 4)]
     cases += [([draw.random() for _ in range(10)], 3)]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import as_first
+from mpcourse.check.drawn import drawing
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -189,7 +190,7 @@ FIXED = [
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
-    draw = random.SystemRandom()
+    draw = drawing()
     cases = [*FIXED, *(_drawn(draw) for _ in range(20))]
     found = [_asked(answer, case) for case in cases]
     line = answer.line

@@ -1,7 +1,6 @@
 """What e09_lars is asked: the steps of the formulas, by each weight's own norms, with a state that can be saved."""
 
 import functools
-import random
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from mpcourse.check.cases.on_lars import (
     trainings,
 )
 from mpcourse.check.cases.on_lars_why import WAYS
+from mpcourse.check.drawn import drawing
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -26,7 +26,7 @@ RIGHT = Way()
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
-    every = trainings(random.SystemRandom().getrandbits(30))
+    every = trainings(drawing().getrandbits(30))
     one_by_one(answer, [functools.partial(_one, training=training, every=every) for training in every])
     _goes_on(answer, every[5])
 

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
+from mpcourse.check.drawn import drawing
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -60,7 +60,7 @@ def _rows(*steps: list[list[float]]) -> list[torch.Tensor]:
 
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
-    draw = random.SystemRandom()
+    draw = drawing()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
     first, second = [[3.0, 0.0], [2.0, 1.0]], [[1.0, 1.5], [1.0, -0.5]]
     cases = [

@@ -2,12 +2,12 @@
 
 import functools
 import math
-import random
 from collections.abc import Callable
 from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
+from mpcourse.check.drawn import drawing
 from mpcourse.check.logbook import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -61,7 +61,7 @@ def right(s: Setting, step: int) -> float:
 def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     cases = [(s, step) for s in FIXED for step in _steps(s)]
-    draw = random.SystemRandom()
+    draw = drawing()
     for _ in range(20):  # ranks draw numbers of their own, and make equally many calls, after each of which they meet
         warmup = draw.randint(0, 3)
         milestones = tuple(sorted(draw.sample(range(warmup + 1, warmup + 9), draw.randint(0, 3))))

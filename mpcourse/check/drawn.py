@@ -1,0 +1,23 @@
+"""The random numbers of a check.
+
+Each run draws others, so that no answer can be made for them. Where SEED is set in the environment, each run draws the
+same, so that a run can be repeated.
+"""
+
+import os
+import random
+import sys
+
+SEED = "MPCOURSE_CHECK_SEED"
+
+
+def drawing() -> random.Random:
+    """A generator for one check, from SEED where it is set."""
+    seed = os.environ.get(SEED)
+    return random.SystemRandom() if seed is None else random.Random(seed)
+
+
+def seed_torch() -> None:
+    """Seed torch, if this process has imported it: one that was forked has the generator of its parent."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(drawing().getrandbits(60))
