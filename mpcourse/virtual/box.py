@@ -42,6 +42,11 @@ class Block:
         self.box.ledger.release(self.allocation, self.box.now)
 
 
+def block_index(block: Block | None) -> int:
+    """The index of the device that a storage with this tag is on; HOST of one without."""
+    return HOST if block is None else block.index
+
+
 class Box(Clock):
     """`n` virtual GPUs and the links between them; see `virtual_gpus`. A context manager, which may be entered again.
 

@@ -8,7 +8,7 @@ from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
 from mpcourse.virtual.asked import asking_line
-from mpcourse.virtual.box import CPU, HOST, Block
+from mpcourse.virtual.box import CPU, HOST, Block, block_index
 from mpcourse.virtual.cost import Operation
 from mpcourse.virtual.dry import stand_in
 from mpcourse.virtual.line import Line, told
@@ -46,7 +46,7 @@ def transfer(
     """
     box = mode.box
     block = box.block_of(x)
-    source = HOST if block is None else block.index
+    source = block_index(block)
     phase = mode.phase()
     if box.dry and is_lazy(x):
         raise RuntimeError("a lazy module has no shapes yet: in a dry box, call it once on the CPU before it is moved")
@@ -80,7 +80,7 @@ def crossing(
     """Do `copy_` or `_to_copy` if it crosses from one device to another; None if it does not."""
     box = mode.box
     if op.name == "_to_copy":
-        source = HOST if blocks[0] is None else blocks[0].index
+        source = block_index(blocks[0])
         to_cpu = target is None and kwargs.get("device") is not None and torch.device(kwargs["device"]) == CPU
         if to_cpu and box.dry and args[0].is_meta and mode.call is None and _in_backward() != -1:
             target = HOST  # a number's gradient, see torch/csrc/autograd/engine.cpp
@@ -95,7 +95,7 @@ def crossing(
         )
     if _in_backward() != -1 and mixed(blocks, HOST):
         blocks = place_beside(mode, list(args[:2]), blocks)
-    here, there = (HOST if b is None else b.index for b in blocks[:2])
+    here, there = map(block_index, blocks[:2])
     if here == there:
         return None
     destination, source_tensor = args[:2]

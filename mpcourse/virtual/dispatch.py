@@ -9,7 +9,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.virtual.asked import asking_line, inside_function
-from mpcourse.virtual.box import HOST, TAG, Block, Box
+from mpcourse.virtual.box import HOST, TAG, Block, Box, block_index
 from mpcourse.virtual.cost import Operation, cost, describe, flops_of, in_parts
 from mpcourse.virtual.crossing import crossing, mixed
 from mpcourse.virtual.dropout import VALUES
@@ -19,6 +19,7 @@ from mpcourse.virtual.generators import check_generator
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.offered import refuse_layout
+from mpcourse.virtual.pinned import without_pinning
 from mpcourse.virtual.refuse import check_lengths, judged
 from mpcourse.virtual.storages import check_device, recount
 from mpcourse.virtual.unplaced import UNPLACED, after_host, made_by_torch, mark, mark_number, place_beside
@@ -105,7 +106,7 @@ class DispatchMode(TorchDispatchMode):
         if kwargs.get("generator") is not None and self.call is not None:
             check_generator(box, self.call[1].get("generator"), index)
         if op.name == "_pack_padded_sequence":
-            check_lengths(args[1], box.device_at(HOST if blocks[-1] is None else blocks[-1].index))
+            check_lengths(args[1], box.device_at(block_index(blocks[-1])))
         if index >= 0 and not inputs:
             self._check_room(func, op, args, kwargs, index)
         run = func if index == HOST else (SHAPES if box.dry else VALUES).get(func, func)
@@ -202,8 +203,7 @@ class DispatchMode(TorchDispatchMode):
         device = torch.device(device)
         if device.type == "vgpu":
             index = box.index_of(device)
-            kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
-            return kwargs | {"device": box.backing}, index
+            return without_pinning(kwargs) | {"device": box.backing}, index
         if device.type not in ("cpu", box.backing.type):
             return kwargs, None
         if made_by_torch(op.name, kwargs):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.box import HOST, box_here
+from mpcourse.virtual.box import HOST, block_index, box_here
 
 Tensor = torch.Tensor
 _group: Any = torch._C._group_tensors_by_device_and_dtype
@@ -22,7 +22,7 @@ def _group_by_virtual_device(lists: list[list[Any]], with_indices: bool = False)
         return found
     grouped: dict[tuple, tuple] = {}
     for (real, dtype), (columns, indices) in found.items():
-        places = [HOST if block is None else block.index for block in box.blocks_of(columns[0])]
+        places = [block_index(block) for block in box.blocks_of(columns[0])]
         for place in dict.fromkeys(places):
             chosen = [i for i, each in enumerate(places) if each == place]
             picked = [[column[i] for i in chosen] if column else [] for column in columns]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from mpcourse.virtual.as_cuda import CUDA_HANDLERS
 from mpcourse.virtual.asked import asking_line
-from mpcourse.virtual.box import HOST, TAG
+from mpcourse.virtual.box import HOST, TAG, block_index
 from mpcourse.virtual.dry import attention
 from mpcourse.virtual.line import told
 from mpcourse.virtual.offered import OFFERED_HANDLERS
@@ -25,8 +25,7 @@ _LEFT_BEHIND = "mpcourse_left_behind"  # an attribute of a storage: of a gradien
 
 
 def index_of(mode: "FunctionMode", x: Tensor) -> int:
-    block = mode.box.block_of(x)
-    return HOST if block is None else block.index
+    return block_index(mode.box.block_of(x))
 
 
 def _device(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> torch.device:
@@ -144,10 +143,10 @@ def _grad(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
         if unplaced(grad):
             place(mode.dispatch, grad, own)
         block = mode.box.block_of(grad)
-        left_behind = getattr(grad.untyped_storage(), _LEFT_BEHIND, False)
-        if (HOST if block is None else block.index) != own and not left_behind and asking_line()[1] != "module":
+        on, left_behind = block_index(block), getattr(grad.untyped_storage(), _LEFT_BEHIND, False)
+        if on != own and not left_behind and asking_line()[1] != "module":
             raise RuntimeError(
-                f"a gradient of shape {tuple(grad.shape)} is on {mode.box.device_at(index_of(mode, grad))}, but its "
+                f"a gradient of shape {tuple(grad.shape)} is on {mode.box.device_at(on)}, but its "
                 f"tensor on {mode.box.device_at(own)}: a backward returned an invalid gradient, expected device "
                 f"{mode.box.device_at(own)}. Does the backward of a copy move its gradient back?"
             )

@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 from mpcourse.virtual.as_cuda import virtual
 from mpcourse.virtual.asked import asking_line
-from mpcourse.virtual.box import HOST, Box
+from mpcourse.virtual.box import Box, block_index
 from mpcourse.virtual.crossing import transfer
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.handlers import HANDLERS
@@ -26,7 +26,7 @@ class Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mode: DispatchMode, target: int, non_blocking: bool, line: Line | None) -> Tensor:
         block = mode.box.block_of(x)
-        ctx.mode, ctx.source, ctx.target, ctx.line = mode, HOST if block is None else block.index, target, line
+        ctx.mode, ctx.source, ctx.target, ctx.line = mode, block_index(block), target, line
         return transfer(mode, x, target, non_blocking, line, in_graph=True)
 
     @staticmethod
@@ -85,7 +85,7 @@ class FunctionMode(TorchFunctionMode):
     def move(self, x: Tensor, target: int, non_blocking: bool) -> Tensor:
         """`x` itself if it is on device `target`, else a copy there, differentiable where x is."""
         block = self.box.block_of(x)
-        if (HOST if block is None else block.index) == target:
+        if block_index(block) == target:
             return x
         line, doing = asking_line()
         if x.requires_grad and torch.is_grad_enabled():

@@ -22,9 +22,7 @@ def pin_memory(mode: Any, func: Any, args: tuple, kwargs: dict) -> Tensor:
         )
     if is_pinned(mode, func, args, kwargs):
         return x
-    copied = x.detach().clone()
-    setattr(copied.untyped_storage(), _PINNED, True)
-    return copied
+    return mark_pinned(x.detach().clone())
 
 
 def is_pinned(mode: Any, func: Any, args: tuple, kwargs: dict) -> bool:

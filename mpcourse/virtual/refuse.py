@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from mpcourse.virtual.asked import asking_line
-from mpcourse.virtual.box import HOST, Box
+from mpcourse.virtual.box import HOST, Box, block_index
 from mpcourse.virtual.line import told
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.rules import CPU, METHODS, NUMBER, Rule, rule_of
@@ -23,12 +23,12 @@ def judged(func: Any, args: tuple, kwargs: dict, box: Box, by_engine: bool = Fal
     """
     rule = rule_of(func)
     if by_engine and _adds_numbers(func, args):
-        return HOST if (block := box.block_of(args[0])) is None else block.index
+        return block_index(box.block_of(args[0]))
     found: list[Found] = []
     for argument, value in [*zip(rule.names, args, strict=False), *kwargs.items()]:
         for t in tensors_in((value,)):
             block = box.block_of(t)
-            found.append((argument, t, HOST if block is None else block.index))
+            found.append((argument, t, block_index(block)))
     owners = [f for f in found if f[0] not in rule.takes] or sorted(found, key=lambda f: f[1].dim() == 0)
     index = next((i for _, _, i in owners if i != HOST), HOST)
     numbers = 0

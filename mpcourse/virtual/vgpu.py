@@ -195,27 +195,15 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_properties(device: Any = None) -> SimpleNamespace:
-    """name and total_memory of a device, and its compute capability as major and minor where that is known."""
+    """name and total_memory (bytes) of a device, and its compute capability as major and minor."""
     gpu = active_box().gpus[_index(device)]
-    known = next((c for part, c in _CAPABILITIES.items() if part in gpu.name), None)
-    numbers = {} if known is None else {"major": known[0], "minor": known[1]}
-    return SimpleNamespace(name=gpu.name, total_memory=gpu.memory, **numbers)
-
-
-# CUDA C++ programming guide; developer.nvidia.com/cuda-gpus.
-_CAPABILITIES = {
-    "P100": (6, 0), "P40": (6, 1), "GTX 10": (6, 1), "TITAN X": (6, 1), "V100": (7, 0), "T4": (7, 5), "RTX 20": (7, 5),
-    "A100": (8, 0), "A10": (8, 6), "A40": (8, 6), "RTX 30": (8, 6), "L40": (8, 9), "L4": (8, 9), "RTX 40": (8, 9),
-    "H100": (9, 0), "H200": (9, 0), "B200": (10, 0), "RTX 50": (12, 0),
-}  # fmt: skip
+    major, minor = gpu.capability
+    return SimpleNamespace(name=gpu.name, total_memory=gpu.memory, major=major, minor=minor)
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """(major, minor). Raises RuntimeError for a GPU of one's own, whose capability nobody has told."""
-    properties = get_device_properties(device)
-    if not hasattr(properties, "major"):
-        raise RuntimeError(f"the compute capability of a {properties.name} is not known to mpcourse")
-    return properties.major, properties.minor
+    """(major, minor) of a device's `GPU`."""
+    return active_box().gpus[_index(device)].capability
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
