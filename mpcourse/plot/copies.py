@@ -51,7 +51,8 @@ def copies(source: Box | Iterable[Event], title: str) -> Figure:
                 axis.annotate(
                     "", (x, target), (x, origin), arrowprops={"arrowstyle": "-|>", "color": ink, "linewidth": 2}
                 )
-            axis.text(x + 0.07, (origin + target) / 2, text, fontsize=8, color=INK, va="center")
+            paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 1.5}
+            axis.text(x, (origin + target) / 2, text, fontsize=8, color=INK, ha="center", va="center", bbox=paper)
     axis.text((n - 1) / 2, -0.45, "forward", fontsize=9, color=color(0), ha="center")
     axis.text(n + (n + 1) / 2, -0.45, "backward", fontsize=9, color=color(1), ha="center")
     axis.set_xlim(-0.7, 2 * n + 1.2)
