@@ -6,7 +6,7 @@
 # A tutorial on ChainerMN of 2018 trained a small network on MNIST, on machines with two GPUs each, in an office. One
 # GPU: 80.6 s. Two GPUs of one machine: 45.1 s. Two GPUs of two machines: 418.2 s.
 #
-# The second machine made it nine times slower. The tutorial names reasons: nodes that wait for each other, work that
+# With the second machine the training took nine times as long. The tutorial names reasons: nodes that wait for each other, work that
 # each epoch adds, few GPUs. We give them numbers. First we predict the table, row by row, and then larger ones: 128,
 # 512 and 1024 GPUs.
 
@@ -60,14 +60,14 @@ print(f"and {6000 * (ethernet + 7.5e-3):.0f} s in all. Published: 418")
 assert abs(6000 * (ethernet + 7.5e-3) / 418.23 - 1) < 0.03
 
 # %% [markdown]
-# There is no mystery. The sum of gradients takes nine times as long as the work. A step that computes for 7 ms has no
-# business on a link that needs 61.
+# There is no mystery. The all-reduce takes nine times as long as the computing. A step that computes for 7 ms does not
+# pay on a link that needs 61.
 #
 # ## A predictor
 #
 # The same arithmetic for any number of ranks, of machines, and any communicator of lesson 06. A step is what a rank
-# computes, and the sum. The sum is not a formula: the communicator's own code runs on virtual ranks, whose messages
-# take latency + bytes / bandwidth of the link they use. All ranks of one machine share its network.
+# computes, and the all-reduce of its gradients. That is not a formula: the communicator's own code runs on virtual
+# ranks, whose messages take latency + bytes / bandwidth of the link they use. All ranks of one machine share its network.
 
 # %%
 machines = Machines(4, nodes=2, inside="PCIe 3.0 x16", between="1 GbE")
@@ -85,7 +85,7 @@ assert predicted.sum > 0.85 * predicted.seconds
 # %%
 compute, inside = fitted()
 print(f"compute {1e3 * compute:.2f} ms a step; inside a machine {inside.bandwidth / 1e9:.1f} GB/s")
-print(f"if the sum inside a machine is a ring: {fitted(communicator=OPEN_MPI_2018)[1].bandwidth / 1e9:.1f} GB/s")
+print(f"if the all-reduce inside a machine is a ring: {fitted(communicator=OPEN_MPI_2018)[1].bandwidth / 1e9:.1f} GB/s")
 rows = gpu_rows()
 for row in rows:
     print(
@@ -104,7 +104,7 @@ assert abs(rows[2].off) < 0.05 and abs(rows[3].off) < 0.20
 # %%
 def in_parts(row):
     steps = row.seconds / row.step.seconds
-    found = {"compute": row.step.compute, "to the host": row.step.staging, "sum": row.step.sum}
+    found = {"compute": row.step.compute, "all-reduce": row.step.sum, "to the host": row.step.staging}
     return {name: steps * taken for name, taken in found.items() if taken}
 
 
@@ -115,7 +115,7 @@ def named(row):
 plot.parts(
     {named(row): in_parts(row) for row in rows},
     "seconds of the whole training (processes on machines)",
-    "Two machines: nearly all of it is the sum over Ethernet",
+    "Two machines: nearly all of it is the all-reduce over Ethernet",
     {named(row): row.published.seconds for row in rows},
 )
 None
@@ -144,7 +144,7 @@ for name, way in ways.items():
     row = gpu_rows(communicator=way)[3]
     found[name] = in_parts(row)
     ms = 1e3 * row.step.sum
-    print(f"{name:>15}: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %; the sum takes {ms:5.1f} ms a step")
+    print(f"{name:>15}: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %; the all-reduce takes {ms:5.1f} ms a step")
     assert abs(row.off) > 0.15
 left = step_of(four) - rows[3].step.compute - rows[3].step.staging
 print(f"      published: {four.seconds:5.0f} s         ; it leaves    {1e3 * left:5.1f} ms a step")
@@ -242,10 +242,78 @@ for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical"
 # !mpcourse check e08_predict_epoch
 
 # %% [markdown]
+# ## Speedup and efficiency
+#
+# What does "scales" mean? **Speedup** is the time of one GPU divided by the time of p, for the same work, and
+# **efficiency** is speedup / p: how much of p GPUs is used. The same work can be meant in two ways.
+#
+# - **Strong scaling**: the whole batch stays, and each GPU gets 1/p of it.
+# - **Weak scaling**: each GPU keeps its batch, and the whole one grows with p. Speedup is then counted in examples a
+#   second.
+#
+# Two laws go with them. **Amdahl** (1967): if a share s of one GPU's time cannot be divided, p GPUs have a speedup of
+# 1 / (s + (1 - s) / p), and never more than 1 / s. **Gustafson** (1988): if the work grows with p, and a share s of the
+# time on p GPUs is not divided work, the speedup is s + (1 - s) p.
+#
+# ResNet-50 on P100 GPUs, four a machine, InfiniBand FDR between machines. Strong: a whole batch of 64. Weak: 64 each.
+# The all-reduce is what is not divided. With two GPUs it takes 17 ms of a step either way. What do you expect of 64
+# GPUs: a speedup of 4, of 16, of 50? Write down two numbers before you run it.
+
+# %%
+COUNTS = [1, 2, 4, 8, 16, 32, 64]
+resnet = {batch: backward_of(ResNet50(), (batch, 3, 224, 224), "Tesla P100-SXM2") for batch in COUNTS}
+lengths = [n for _, n in resnet[64].ready]
+of_one = resnet[64].seconds
+
+
+def on(p, batch):
+    machines = Machines(p, max(1, p // 4), "PCIe 3.0 x16", "InfiniBand FDR")
+    return step(resnet[batch].seconds, lengths, machines) if p > 1 else Step(of_one, 0.0, 0.0)
+
+
+strong = [of_one / on(p, 64 // p).seconds for p in COUNTS]
+weak = [p * of_one / on(p, 64).seconds for p in COUNTS]
+print("GPUs   strong: speedup  efficiency  share not divided   weak: speedup  efficiency")
+for p, fixed, grown in zip(COUNTS[1:], strong[1:], weak[1:]):
+    share = (1 / fixed - 1 / p) / (1 - 1 / p)
+    print(f"{p:4}{fixed:16.2f}{100 * fixed / p:10.0f} %{100 * share:17.0f} %{grown:16.2f}{100 * grown / p:10.0f} %")
+assert strong[-1] < 4 and weak[-1] > 50
+
+# %%
+serial = (1 / strong[-1] - 1 / 64) / (1 - 1 / 64)
+not_divided = on(64, 64).sum / on(64, 64).seconds
+figure = plot.lines(
+    COUNTS,
+    {"weak: 64 images each": weak, "strong: 64 images in all": strong},
+    "GPUs",
+    "speedup",
+    "64 GPUs: a speedup of 51 or of 3.7, by what \"the same work\" is",
+    formulas={
+        f"Gustafson, s = {not_divided:.2f}": [not_divided + (1 - not_divided) * p for p in COUNTS],
+        f"Amdahl, s = {serial:.2f}": [1 / (serial + (1 - serial) / p) for p in COUNTS],
+        "ideal": COUNTS,
+    },
+)
+figure.axes[0].set_yscale("log", base=2)
+figure.axes[0].set_yticks(COUNTS, COUNTS)
+assert abs(not_divided + (1 - not_divided) * 64 - weak[-1]) < 0.5
+None
+
+# %% [markdown]
+# With a fixed batch, 64 GPUs are hardly better than eight: computing shrinks from 252 ms to 6, and the all-reduce does
+# not. The column "share not divided" turns Amdahl's law around (Karp & Flatt, 1990): which s gives this speedup? Were
+# the all-reduce a fixed amount of work, it would be one number. It grows from 14 to 26 %, which tells that what is in
+# the way grows with p. It ends there, for a machine's leader never sends more than twice the gradients.
+#
+# With a growing batch the efficiency stays at 80 %, and Gustafson's law meets it with the all-reduce's share of a step.
+# So large machines train with large batches. Whether learning bears them is lesson 09's question.
+#
 # ## When does it pay?
 #
-# A machine more pays if a step computes for long against its sum. There are three ways to get there: a larger network
-# per byte of gradients, a larger batch, a faster link. Try them. Two GPUs a machine, gradients of 7.18 MB:
+# More machines pay where a step computes for long and its all-reduce is short. There are four ways to get there: a
+# network that computes more for each byte of gradients, a larger batch, a faster link, and overlap: an all-reduce that
+# runs while backward still computes (lesson 06). Backward takes about two thirds of the computing, so that is what can
+# be hidden at best; what is left is **exposed communication**. Try them. Two GPUs a machine, gradients of 7.18 MB:
 
 # %% tags=["nbval-ignore-output"]
 LINES = ["1 GbE", "10 GbE", "InfiniBand FDR", "InfiniBand HDR"]
@@ -257,28 +325,34 @@ sums = {
 }
 
 
-def try_it(compute_ms=6.72, between="1 GbE"):
-    speedups = [p * Step(compute_ms / 1e3, 0.0, sums[p, between]).efficiency for p in GPUS]
-    return plot.lines(
-        GPUS,
-        {"if sums took no time": GPUS, between: speedups},
-        "GPUs, two a machine",
-        "times as fast as one",
-        f"{compute_ms:g} ms of computing, {between}: {GPUS[-1]} GPUs are {speedups[-1]:.1f} times as fast as one",
-    )
+def speedup(p, compute_ms, between, overlap):
+    hidden = 2 / 3 * compute_ms / 1e3 if overlap == "all of backward" else 0.0
+    return p * Step(compute_ms / 1e3, 0.0, max(0.0, sums[p, between] - hidden)).efficiency
 
 
-plot.sliders(try_it, compute_ms=[6.72, 20.0, 60.0, 200.0, 600.0], between=LINES)
+def try_it(compute_ms=6.72, between="1 GbE", overlap="none"):
+    speedups = [speedup(p, compute_ms, between, overlap) for p in GPUS]
+    title = f"{compute_ms:g} ms of computing, {between}, overlap: {overlap}. 32 GPUs: a speedup of {speedups[-1]:.1f}"
+    formulas = {"ideal": GPUS}
+    figure = plot.lines(GPUS, {between: speedups}, "GPUs, two a machine", "speedup", title, formulas=formulas)
+    figure.axes[0].set_yscale("log", base=2)
+    figure.axes[0].set_yticks([0.5, 1, *GPUS], ["0.5", "1", *GPUS])
+    return figure
+
+
+plot.sliders(
+    try_it, compute_ms=[6.72, 20.0, 60.0, 200.0, 600.0], between=LINES, overlap=["none", "all of backward"]
+)
 
 # %%
-slow, fast = (32 * Step(6.72e-3, 0.0, sums[32, line]).efficiency for line in ("1 GbE", "InfiniBand HDR"))
-print(f"32 GPUs are {slow:.1f} times as fast as one over Ethernet, {fast:.1f} times over InfiniBand HDR")
+slow, fast = (speedup(32, 6.72, line, "none") for line in ("1 GbE", "InfiniBand HDR"))
+print(f"32 GPUs: a speedup of {slow:.1f} over Ethernet, of {fast:.1f} over InfiniBand HDR")
 assert slow < 3.5 and fast > 20
 
 # %% [markdown]
 # ## 128 GPUs
 #
-# ChainerMN's announcement of 2017: ResNet-50 on 128 GPUs, about 100 times as fast as on one. 32 machines of four GTX
+# ChainerMN's announcement of 2017: ResNet-50 on 128 GPUs, a speedup of about 100. 32 machines of four GTX
 # TITAN X, InfiniBand between. Nothing is fitted here. What a GPU computes comes from a dry run of lesson 01's virtual
 # GPU, links from their data sheets.
 
@@ -290,20 +364,22 @@ by_link = {
     line: [100 * step(titan.seconds, parameters, Machines(p, p // 4, "PCIe 3.0 x16", line)).efficiency for p in sizes]
     for line in ("1 GbE", "10 GbE", "InfiniBand FDR")
 }
-print(f"a step computes for {1e3 * titan.seconds:.0f} ms, and sums {4 * sum(parameters) / 1e6:.0f} MB")
-speedup = 1.28 * by_link["InfiniBand FDR"][-1]
-print(f"128 GPUs over InfiniBand FDR: {speedup:.0f} times as fast as one. Published: about 100")
-assert 90 < speedup < 110 and CHAINERMN_128.efficiency == 100 / 128
+print(f"a step computes for {1e3 * titan.seconds:.0f} ms; its all-reduce has {4 * sum(parameters) / 1e6:.0f} MB")
+predicted = 1.28 * by_link["InfiniBand FDR"][-1]
+print(f"128 GPUs over InfiniBand FDR: a speedup of {predicted:.0f}. Published: about 100")
+assert 90 < predicted < 110 and CHAINERMN_128.efficiency == 100 / 128
 
 # %%
 published = [float("nan")] * 5 + [100 * CHAINERMN_128.efficiency]
-plot.lines(
+figure = plot.lines(
     sizes,
     {**by_link, "published, InfiniBand FDR": published},
     "GPUs, four a machine, 32 images each",
-    "efficiency, percent",
+    "efficiency (%)",
     "ResNet-50: the link between machines decides",
 )
+figure.axes[0].set_ylim(0, 100)
+figure.axes[0].legend(fontsize=8, frameon=False, loc="upper right", bbox_to_anchor=(1, 0.42), ncols=2)
 None
 
 # %% [markdown]
@@ -320,7 +396,7 @@ p100 = backward_of(ResNet50(), (32, 3, 224, 224), "Tesla P100-SXM2")
 akiba = step(p100.seconds, parameters, Machines(1024, 128, "NVLink 1", "InfiniBand FDR"))
 steps = AKIBA_1024.epochs * steps_of_epoch(IMAGENET, 32, 1024)
 minutes = steps * akiba.seconds / 60
-print(f"{steps} steps of {1e3 * akiba.seconds:.0f} ms, {1e3 * akiba.sum:.0f} of them the sum: {minutes:.1f} minutes")
+print(f"{steps} steps of {1e3 * akiba.seconds:.0f} ms, {1e3 * akiba.sum:.0f} of them the all-reduce: {minutes:.1f} minutes")
 print(f"published: 15 minutes, {1e3 * AKIBA_1024.seconds / steps:.0f} ms a step")
 assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 
@@ -333,8 +409,8 @@ assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 #
 # ## 512 GPUs, and what overlap hides
 #
-# Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod sums while backward
-# still computes (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. From virtual backward passes we
+# Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod's all-reduces
+# run while backward still computes (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. From virtual backward passes we
 # know when each gradient is there.
 
 # %%
@@ -352,28 +428,28 @@ for name, make in (("ResNet-101", flat_resnet101), ("VGG-16", VGG16)):
     behind = Step(backward.seconds, 0.0, ring_of_512(numbers))
     during = overlapped(backward, 128 << 18, ring_of_512)
     rates[name] = 4 * numbers / backward.seconds
-    for what, made in (("sum after backward", behind), ("overlapped", during)):
-        bars[f"{name}, {what}"] = {"compute": made.compute, "sum that is seen": made.sum}
+    for what, made in (("after backward", behind), ("overlapped", during)):
+        bars[f"{name}, {what}"] = {"compute": made.compute, "exposed all-reduce": made.sum}
         published[f"{name}, {what}"] = made.compute / HOROVOD_512[name].efficiency
     print(
         f"{name}: {4 * numbers / 1e6:.0f} MB, {100 * behind.efficiency:.0f} % after backward, "
         f"{100 * during.efficiency:.0f} % overlapped, published {100 * HOROVOD_512[name].efficiency:.0f} %"
     )
     assert behind.efficiency - 0.03 < HOROVOD_512[name].efficiency < during.efficiency
-plot.parts(bars, "seconds a step", "Overlap on paper: ResNet-101 has it, VGG-16 does not", published)
+plot.parts(bars, "seconds a step", "On paper overlap helps both; VGG-16 is published where it would be without", published)
 None
 
 # %% [markdown]
 # ResNet-101 is where overlap puts it, 92 % against 90. VGG-16 is where it would be without: 66 % against 68. Why?
 #
-# 494 of its 553 MB belong to three linear layers, whose gradients come first. So their ring has all of backward's time,
-# and on paper it is hidden. But a ring is not free for a GPU: it adds up, and reads and writes memory, while backward
+# 494 of its 553 MB belong to three linear layers, whose gradients come first. So their all-reduce has all of backward's
+# time, and on paper it is hidden. But a ring is not free for a GPU: it adds up, and reads and writes memory, while backward
 # does the same. Our model lets both go on at full speed. The larger the gradients against the work, the less true that
 # is.
 
 # %%
 for name, rate in rates.items():
-    print(f"{name}: {rate / 1e6:.0f} MB to be summed for each second of computing")
+    print(f"{name}: {rate / 1e6:.0f} MB of gradients for each second of computing")
 assert rates["VGG-16"] > 1.8 * rates["ResNet-101"]
 
 # %% [markdown]
@@ -389,19 +465,21 @@ measured = {
     (kind, case.ranks, case.threads, case.bound, side): value for (kind, case, side), value in medians(load()).items()
 }
 ranks = [1, 2, 3, 4]
-one = measured["weak", 1, 1, True, "alone"]
-plot.lines(
+one = {kind: measured[kind, 1, 1, True, "alone"] for kind in ("weak", "strong")}
+figure = plot.lines(
     ranks,
     {
-        f"{kind}, {told}": [measured[kind, p, 1, True, side] / one for p in ranks]
+        f"{kind}, {told}": [measured[kind, p, 1, True, side] / one[kind] for p in ranks]
         for kind in ("weak", "strong")
         for side, told in (("ours", "trained together"), ("alone", "never talk"))
     },
     "ranks, one thread each, on two cores",
-    "examples/s, in those of one rank alone",
+    "speedup over one rank alone",
     "Two cores: two ranks are the most that pays",
     log=False,
 )
+figure.axes[0].set_ylim(0)
+figure.axes[0].legend(fontsize=8, frameon=False, loc="lower right")
 assert measured["weak", 2, 1, True, "ours"] > 1.3 * measured["weak", 1, 1, True, "ours"]
 assert measured["weak", 4, 1, True, "alone"] < 1.05 * measured["weak", 2, 1, True, "alone"]
 None
@@ -438,18 +516,18 @@ assert free > 3 * crowded and unbound > 1.5 * bound
 # needed 1.6 times as long as one: 353 ms against 223. That is not a proof. It is the same size.
 
 # %% [markdown]
-# ## Two machines, for real
+# ## Two machines, emulated
 #
-# The tutorial's effect needs no GPUs and no office. Two hosts made of network namespaces, each with its own address and
-# sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the network is the same, 7.18 MB a
+# The tutorial's effect needs no GPUs and no office. Two hosts are emulated on one machine by network namespaces, each
+# with its own address and sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the network is the same, 7.18 MB a
 # step. `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with one on each.
 
 # %%
 hosts = {record["what"]: record["median"] for record in as_measured()["records"]}
 alone = hosts["one host: a step, alone"]
 bars = {
-    "both ranks on one host": {"compute": alone, "sum": hosts["one host: a step, flat"] - alone},
-    "a rank on each of two": {"compute": alone, "sum": hosts["two hosts: a step, flat"] - alone},
+    "both ranks on one host": {"compute": alone, "all-reduce": hosts["one host: a step, flat"] - alone},
+    "a rank on each of two": {"compute": alone, "all-reduce": hosts["two hosts: a step, flat"] - alone},
 }
 by_formula = hosts["one host: a step, flat"] + 1e3 * ethernet
 plot.parts(

@@ -1,5 +1,6 @@
 """Figures of the course, drawn from plain records. Nothing else in mpcourse knows matplotlib's plotting."""
 
+from mpcourse.plot.accuracy import accuracy_against
 from mpcourse.plot.chunks import chunks
 from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
@@ -11,6 +12,7 @@ from mpcourse.plot.messages import message_cost
 from mpcourse.plot.panels import panels
 from mpcourse.plot.parts import parts
 from mpcourse.plot.points import points
+from mpcourse.plot.pushes import pushes
 from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_bill, step_cost, throughput
@@ -21,6 +23,7 @@ from mpcourse.plot.waits import deadlock
 
 __all__ = [
     "COLORS",
+    "accuracy_against",
     "chunks",
     "color",
     "contact_sheet",
@@ -35,6 +38,7 @@ __all__ = [
     "panels",
     "parts",
     "points",
+    "pushes",
     "schedule",
     "sliders",
     "step_cost",

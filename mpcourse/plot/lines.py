@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from mpcourse.plot.style import INK, MARKERS, color, figure, label
+from mpcourse.plot.style import GREY, INK, MARKERS, color, figure, label
 
 
 def lines(
@@ -16,10 +16,12 @@ def lines(
     title: str,
     references: Mapping[str, float] | None = None,
     log: bool = True,
+    formulas: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
     """rows: name -> for each x a value, or several (of one seed each): then their mean, and a band from least to most.
 
-    NaN leaves a place out. references: name -> a height to compare with. log: x grows by factors.
+    NaN leaves a place out. references: name -> a height to compare with. log: x grows by factors. formulas: name -> a
+    value for each x, drawn as a dashed line without marks.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
@@ -27,6 +29,8 @@ def lines(
         axis.plot(x, heights.mean(1), color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5, label=name)
         if heights.shape[1] > 1:
             axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
+    for i, (name, heights) in enumerate((formulas or {}).items()):
+        axis.plot(x, heights, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
     for name, height in (references or {}).items():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
         axis.annotate(name, (x[0], height), (0, 4), textcoords="offset points", fontsize=8, color=INK)
