@@ -29,8 +29,8 @@ def lines(
         axis.plot(x, heights.mean(1), color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5, label=name)
         if heights.shape[1] > 1:
             axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
-    for i, (name, heights) in enumerate((formulas or {}).items()):
-        axis.plot(x, heights, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
+    for i, (name, formula) in enumerate((formulas or {}).items()):
+        axis.plot(x, formula, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
     for name, height in (references or {}).items():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
         axis.annotate(name, (x[0], height), (0, 4), textcoords="offset points", fontsize=8, color=INK)
