@@ -67,6 +67,81 @@ assert all((x == 2.0).all() for x in run(mean_by_call, 3).results)
 
 
 # %% [markdown]
+# ## Eight collectives
+#
+# Data parallelism lives on the all-reduce. Later lessons need the others, too, so here are all that matter, run on four
+# ranks. Each box is an element of a rank's array. Its colour is the rank that it comes from, its digit the place that
+# it had there. Stripes are a sum.
+
+# %%
+def before_and_after(call, before):
+    def program(comm):
+        x, y = before[comm.rank].copy(), np.zeros_like(before[comm.rank])
+        call(comm, x, y)
+        return y
+
+    return before, np.stack(run(program, len(before)).results)
+
+
+def broadcast(comm, x, y):
+    comm.Bcast(x)  # rank 0 is the root, unless another one is named
+    y[:] = x
+
+
+def reduce(comm, x, y):
+    comm.Reduce(x, y if comm.rank == 0 else None)
+
+
+def scatter(comm, x, y):
+    comm.Scatter(x if comm.rank == 0 else None, y[:1])
+
+
+def gather(comm, x, y):
+    comm.Gather(x[:1], y if comm.rank == 0 else None)
+
+
+def all_gather(comm, x, y):
+    comm.Allgather(x[:1], y)
+
+
+def reduce_scatter(comm, x, y):
+    comm.Reduce_scatter_block(x, y[:1])
+
+
+def all_reduce(comm, x, y):
+    comm.Allreduce(x, y)
+
+
+def all_to_all(comm, x, y):
+    comm.Alltoall(x, y)
+
+
+each = plot.marked(4)
+root, one = each.copy(), each.copy()
+root[1:], one[:, 1:] = 0, 0  # what rank 0 alone has; and an element of each rank
+given = (
+    (broadcast, root), (reduce, each), (scatter, root), (gather, one),
+    (all_gather, one), (reduce_scatter, each), (all_reduce, each), (all_to_all, each),
+)  # fmt: skip
+found = {call.__name__.replace("_", "-"): before_and_after(call, before) for call, before in given}
+plot.collectives(found, "What each rank has before the call, and after it")
+None
+
+# %% [markdown]
+# Two pairs of these, one after the other, make an all-reduce. Which? Look for them before you run the next cell.
+
+# %%
+_, summed = found["all-reduce"]
+_, by_root = before_and_after(broadcast, found["reduce"][1])
+_, by_shares = before_and_after(all_gather, found["reduce-scatter"][1])
+assert (by_root == summed).all() and (by_shares == summed).all()
+print("reduce, then broadcast; and reduce-scatter, then all-gather")
+
+
+# %% [markdown]
+# The first pair is what everybody writes first, and rank 0 has all the work. In the second each rank adds up a share.
+# That is what good algorithms do; and lessons on sharded training will use the two halves apart.
+#
 # ## Two ranks that wait for ever
 #
 # Two ranks swap arrays. Each sends, then receives.
@@ -97,8 +172,9 @@ None
 # Here `Send` returns once its receiver has begun to receive. Both wait for that, and both receive later. MPI allows
 # this, and promises no more.
 #
-# The dangerous part: most MPIs copy a **short** message and let the sender go on. Then the same program works, until
-# somebody trains a larger model. Virtual ranks copy nothing unless they are asked to: `eager` is up to how many bytes.
+# The dangerous part: most MPIs copy a **short** message and let the sender go on, which is called the **eager**
+# protocol. Only longer ones wait for their receiver, by **rendezvous**. So the same program works until somebody trains
+# a larger model. Virtual ranks copy nothing unless they are asked to: `eager` is up to how many bytes.
 
 # %%
 works = run(lambda comm: swap(comm, 1000), 2, eager=65536)

@@ -22,10 +22,15 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse import plot
+from mpcourse.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import LocalOptimizer, MultiNodeOptimizer, create_communicator
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Shards, Synchronous, train_with_servers
 from mpcourse.models import mlp
+from mpcourse.staleness.shipped import shipped_delay, shipped_staleness, shipped_ways
+from mpcourse.staleness.study import RATES, STALENESS, WAYS
+from mpcourse.staleness.training import one_slow
+from mpcourse.staleness.training import train as train_way
 from mpcourse.virtual import LINKS, compute, run
 
 DATA = digits()
@@ -82,23 +87,24 @@ print(f"asynchronous: {goes_on[2]:.2f} s for 320 gradients")
 assert waits[2] > 3.5 * goes_on[2]
 
 # %% [markdown]
-# Both are seconds on the clock of virtual ranks: 1.61 against 0.45. What the first 150 ms look like:
-
-# %%
-lanes = [f"rank {r}" for r in range(1, 9)]
-plot.timeline(waits[3].events, "Synchronous: seven wait for rank 1", 0.0, 0.15, lanes)
-None
-
-# %%
-plot.timeline(goes_on[3].events, "Asynchronous: after the start nobody waits for rank 1", 0.0, 0.15, lanes)
-None
-
-# %% [markdown]
+# Both are seconds on the clock of virtual ranks: 1.61 against 0.45.
+#
 # ## Staleness
 #
 # A worker computes a gradient at the weights it was given. When the gradient arrives, others have changed them. The
 # number of updates between is the gradient's **staleness**. It is not assumed here: the server notes, with each
 # answer, how many updates it had made, and counts again when the gradient comes.
+#
+# The first 150 ms, with each gradient's staleness in its bar. Before you look at the second figure: what will stand in
+# the bars of the slow worker, rank 1?
+
+# %%
+plot.pushes(waits[3].events, waits[0].pushes[0], "Synchronous: seven workers wait for rank 1, nothing is stale", 0.15)
+None
+
+# %%
+plot.pushes(goes_on[3].events, goes_on[0].pushes[0], "Asynchronous: nobody waits, nearly everything is stale", 0.15)
+None
 
 # %%
 alike = train(8, Asynchronous())
@@ -130,83 +136,138 @@ None
 # !mpcourse check e07_staleness
 
 # %% [markdown]
-# ## What it costs
+# ## What staleness costs
 #
-# More workers, the same 320 gradients, two learning rates. Two seeds each, which the thin lines join.
+# More workers that are alike, which are staler, and the same 320 gradients, at three learning rates. One training tells
+# little: two of the same kind differ by several points. So there are 20 seeds for each point, and a band from the worst
+# to the best. They were trained before, by `python -m mpcourse.staleness.study`, which takes some minutes; one of the
+# trainings below is done again here.
+#
+# A smaller rate learns less from 320 gradients. Which of the three rates will be best without staleness, and which at a
+# staleness of 15?
 
-# %% tags=["nbval-ignore-output"]
-WORKERS = [1, 4, 16]
-reached = {
-    rate: [[train(p, Asynchronous(), rate=rate, seed=seed)[1] for seed in (0, 1)] for p in WORKERS]
-    for rate in (0.05, 0.2)
-}
+# %%
+stale = shipped_staleness()
 figure = plot.lines(
-    [p - 1 for p in WORKERS],
-    {f"rate {rate}": [mean(found) for found in row] for rate, row in reached.items()},
+    STALENESS,
+    {f"rate {rate:g}": stale[rate] for rate in RATES},
     "staleness (workers - 1)",
-    "test accuracy, percent",
-    "Rate 0.2 learns well without staleness, and nothing at 15",
+    "test accuracy (%)",
+    "The larger the learning rate, the less staleness it bears",
     log=False,
 )
-for i, row in enumerate(reached.values()):
-    for p, found in zip(WORKERS, row):
-        figure.axes[0].plot([p - 1] * 2, found, color=plot.color(i), linewidth=1, alpha=0.5)
 figure.axes[0].set_ylim(0, 100)
-None
-
-# %%
-assert mean(reached[0.2][0]) > 88 and mean(reached[0.2][-1]) < 50
-print("rate 0.2: fine with one worker, lost with sixteen")
+print("staleness  " + "".join(f"{f'rate {rate:g}':>26}" for rate in RATES))
+for i, staleness in enumerate(STALENESS):
+    print(f"{staleness:9}  " + "".join(f"{str(mean_of(stale[rate][i])):>26}" for rate in RATES))
+best = {staleness: max(RATES, key=lambda rate: mean(stale[rate][i])) for i, staleness in enumerate(STALENESS)}
+assert best[0] == 0.2 and best[15] == 0.05
+assert difference(stale[0.2][0], stale[0.05][0], paired=True).low > 0
+assert difference(stale[0.05][-1], stale[0.2][-1], paired=True).low > 0
 
 # %% [markdown]
-# At rate 0.2 one worker learns well, and sixteen learn nothing. Old gradients are like a thermostat that shows the
-# temperature of an hour ago: it overshoots, and the more so the stronger it heats. A smaller rate helps, and then
-# learning takes more gradients. So throughput alone says nothing. The talk's other remark: a throughput benchmark
-# without a learning curve proves little.
+# Without staleness the largest rate is the best of the three, and at 15 the smallest. A stale gradient is like a
+# measurement that comes too late to a controller: it corrects what has been corrected meanwhile, overshoots, and the
+# more so the larger its steps are. A smaller rate helps, and then learning takes more gradients. So throughput alone
+# says nothing. The talk's other remark: a throughput benchmark without a learning curve proves little.
 #
-# So look at time and accuracy together. Four ways, 640 gradients each, with eight workers, one of them slow. Two of the
-# ways are explained below. A synchronous update is the mean of eight gradients, so it bears eight times the rate.
-# (With a backup worker it is the mean of seven, at the same rate. 91 such updates take 637 gradients.)
-
-# %%
-table = {}
-for name, policy, rate in (
-    ("synchronous", Synchronous(), 0.8),
-    ("1 backup worker", Synchronous(backup=1), 0.8),
-    ("asynchronous", Asynchronous(), 0.1),
-    ("bounded staleness 2", BoundedStaleness(2), 0.1),
-):
-    served, right, seconds, _ = train(8, policy, 640, rate, slow=0.04)
-    stale = served.staleness()
-    dropped = sum(not push.applied for push in served.pushes[0])
-    table[name] = (seconds, 100 - right)
-    print(
-        f"{name:20} {seconds:5.2f} s, accuracy {right:4.1f} %, staleness {mean(stale):4.1f} on average, "
-        f"{max(stale):2} at most, {dropped:2} dropped"
-    )
-title = "One of eight is slow: who does not wait for it needs a third of the time"
-figure = plot.points(table, "seconds for 640 gradients", "test error, percent", title)
-for mark in figure.axes[0].lines:
-    mark.set_markersize(6)
-figure.axes[0].legend(fontsize=8, frameon=False, loc="lower center")
-assert table["1 backup worker"][0] < 0.4 * table["synchronous"][0]
-assert table["asynchronous"][0] < table["bounded staleness 2"][0] < 1.1 * table["synchronous"][0]
-None
-
-
-# %% [markdown]
-# - **Synchronous** takes the time of the slowest.
+# ## Five ways, as learning curves
+#
+# So look at time and accuracy together. 640 gradients each, with eight workers, of which one is always slow.
+#
+# - **Synchronous**: an update is the mean of eight gradients. It bears eight times the learning rate of one.
 # - **Backup workers** (Chen et al., 2016): an update is made of the first seven gradients that are there. The eighth
 #   comes too late and is dropped. Nothing is stale, and the slow worker's examples are never seen.
-# - **Asynchronous** is the fastest, at an eighth of the rate. What is under way when training ends is dropped.
+# - **Asynchronous**: each gradient is an update, at an eighth of the rate.
 # - **Bounded staleness** (Ho et al., 2013): no worker begins a step while it is more than two ahead of the slowest. The
-#   bound is in steps of a worker, not in updates: seven others may make three each meanwhile, 21 updates. In the long
-#   run the pace is the slowest one's again. This helps where slowness comes and goes, not where one machine is slow.
+#   bound is in steps of a worker, not in updates: seven others may make three each meanwhile, 21 updates.
+# - **Local SGD**: no server. Each rank trains alone for four steps; then all average their parameters by an all-reduce.
+#
+# The four with a server, to be tried out: how slow rank 1 is, and what becomes of its gradients.
+
+# %% tags=["nbval-ignore-output"]
+POLICIES = {
+    "synchronous": Synchronous(), "1 backup worker": Synchronous(backup=1),
+    "asynchronous": Asynchronous(), "bounded staleness 2": BoundedStaleness(2),
+}  # fmt: skip
+
+
+def try_it(policy="bounded staleness 2", slow_ms=40):
+    served, _, last, done = train(8, POLICIES[policy], gradients=168, slow=slow_ms / 1e3)
+    title = f"{policy}: 168 gradients in {last:.2f} s, of a staleness of {mean(served.staleness()):.1f} on average"
+    return plot.pushes(done.events, served.pushes[0], title, 0.2)
+
+
+plot.sliders(try_it, policy=list(POLICIES), slow_ms=[10, 20, 40, 80, 160])
+
 
 # %% [markdown]
-# Accuracy does not tell the four apart: the table's is of one seed and 360 test images. Over seeds 0 to 39 each of the
-# four went from below 89 to above 97 percent. Their means, in the order of the table, are 94.7, 94.8, 93.6 and 95.4:
-# within two points, where seeds differ by nine or more.
+# And as learning curves, mean of 40 seeds, two standard errors to each side. Before you look: by which of the three
+# axes will the ways be alike?
+
+# %%
+def curves(slowness, title):
+    ways = shipped_ways(slowness)
+    axes = {
+        "updates": {name: runs.updates for name, runs in ways.items()},
+        "gradients": {name: runs.gradients for name, runs in ways.items()},
+        "seconds": {name: runs.seconds for name, runs in ways.items()},
+    }
+    return plot.accuracy_against(axes, {name: runs.accuracy for name, runs in ways.items()}, title, log=["updates"])
+
+
+def table(slowness):
+    ways = shipped_ways(slowness)
+    print(f"{'':20}  until 85 %  in all  staleness  accuracy in the end    minus synchronous")
+    for name, runs in ways.items():
+        compared = difference(runs.final, ways["synchronous"].final, paired=True)
+        told = "" if name == "synchronous" else f"{compared}"
+        row = f"{name:20}{runs.seconds_to(85):10.2f} s{runs.seconds[-1]:6.2f} s{runs.staleness:11.1f}"
+        print(f"{row}  {mean_of(runs.final)}  {told}")
+    return ways
+
+
+curves("one slow", "One of eight is slow: by gradients the ways are much alike, by time they are not")
+ways = table("one slow")
+for name in ("1 backup worker", "asynchronous"):
+    assert 3 * ways[name].seconds_to(85) < ways["synchronous"].seconds_to(85)
+differ = {n: difference(r.final, ways["synchronous"].final, paired=True).told_apart for n, r in ways.items()}
+assert [name for name, told in differ.items() if told] == ["local SGD, 4 steps"]
+
+# %% [markdown]
+# By gradients the five curves lie close together: a gradient is worth about the same, whichever way it is used. An
+# update of the asynchronous way is worth less, for it is made of one gradient and not of eight. By seconds the order is
+# another one: backup workers and the asynchronous way reach 85 % in a third of the time, for they do not wait.
+#
+# In the end 40 paired seeds tell local SGD from the synchronous way, by 1.2 points. The other three are not told apart
+# from it. That does not make them equal: 40 seeds leave room for a difference of a point.
+
+# %% [markdown]
+# In the long run bounded staleness and local SGD have the pace of the slowest again: there is no gain where one machine
+# is always slow. Slowness that comes and goes is another matter. Now each worker is slow in every fourth step, and in
+# each step two of eight are. Which of the five ways gain from that, and which lose? Decide before you look.
+
+# %%
+curves("now and then", "Each is slow now and then: few meetings, or a bound, are enough")
+ways = table("now and then")
+assert all(ways[name].seconds[-1] < 1.45 for name in ("asynchronous", "bounded staleness 2", "local SGD, 4 steps"))
+assert ways["1 backup worker"].seconds[-1] > ways["synchronous"].seconds[-1] > 3.2
+
+# %% [markdown]
+# The asynchronous way, bounded staleness and local SGD are done after 1.4 s. There a worker's mean step of 17.5 ms
+# counts. The synchronous way takes 40 ms for each step as before, for in each of them somebody is slow. One backup
+# worker does not help where two are slow: it takes even longer, because its updates have seven gradients, and there are
+# more of them.
+
+# %% [markdown]
+# Are these results what this machine would find? One of the trainings again, live:
+
+# %%
+again, before = train_way(WAYS["asynchronous"], one_slow, seed=3), shipped_ways("one slow")["asynchronous"]
+off = max(abs(a - b) for a, b in zip(again.accuracy, before.accuracy[3]))
+assert again.seconds == before.seconds and off < 3
+print("asynchronous, seed 3: the same virtual times, and the same accuracy within 3 points")
+
 
 # %% [markdown]
 # Exercise `e07_parameter_server`: write the asynchronous one, both sides. New in it: with `status = MPI.Status()`,
@@ -274,23 +335,24 @@ None
 # in, so they take p + 1. The ring of lesson 05 never needs longer than two models take over one link.
 #
 # The server's time grows with every worker. More servers share the load: each holds a part of the model. How is it cut?
-# In TensorFlow, whole parameters were dealt to servers in turn, like cards.
+# In TensorFlow, whole parameters were assigned to servers **round-robin**: the first to the first server, the second to
+# the second, and so on.
 
 # %%
 SERVERS = [1, 2, 3, 4, 5]
 steps = {how: [1e3 * exchange(6, s, how)[0] for s in SERVERS] for how in ("round_robin", "even")}
 figure = plot.lines(
     SERVERS,
-    {"parameters dealt in turn": steps["round_robin"], "equal cuts": steps["even"]},
+    {"whole parameters, round-robin": steps["round_robin"], "equal cuts": steps["even"]},
     "servers",
     "milliseconds to exchange",
-    "Six workers: dealt in turn, two servers are no better than one",
+    "Six workers: round-robin, two servers are no better than one",
     log=False,
 )
 figure.axes[0].set_ylim(0)
 layers = list(mlp((784, 300, 300, 10)).parameters())
 for servers in SERVERS:
-    print(f"{servers} servers, dealt in turn: {Shards(layers, servers, 'round_robin').lengths} numbers")
+    print(f"{servers} servers, round-robin: {Shards(layers, servers, 'round_robin').lengths} elements")
 dealt, even = steps["round_robin"], steps["even"]
 assert dealt[1] > 0.95 * dealt[0] and dealt[1] > 1.3 * dealt[2] and even[1] < 0.75 * even[0]
 None
@@ -298,68 +360,78 @@ None
 
 # %% [markdown]
 # **An even number of servers was slower**, the talk said, and gave no reason. Here is one that fits. A model's
-# parameters come as weight, bias, weight, bias. Dealt to two servers, one gets all weights and the other all biases.
-# Three do better than two, and four or five no better than three: one of them holds the first layer's 235,200 numbers,
-# and all wait for it. So this explains two servers, not four.
+# parameters come as weight, bias, weight, bias. Of two servers, one gets all weights and the other all biases. Three do
+# better than two, and four or five no better than three: one of them holds the first layer's 235,200 elements, and all
+# wait for it. So this explains two servers, not four.
 #
-# It goes away with equal cuts. (TensorFlow later dealt by size.) With equal cuts more than three servers get in each
+# It goes away with equal cuts. (TensorFlow later assigned by size.) With equal cuts more than three servers get in each
 # other's way: a worker's link, too, carries one message at a time.
 
 # %% [markdown]
-# ## Less talk
+# ## Fewer messages, or later ones
 #
-# Another way to wait less: talk less often. There is no server here, only ranks and all-reduces as in lesson 06. In
-# **local SGD** each rank trains alone for H steps. Then all average their parameters. **Post-local SGD** (Lin et al.,
-# 2020) averages gradients in the beginning, when the model changes fast, and is local afterwards. And **double
-# buffering**, ChainerMN's, applies the mean of the step before while this one's is under way: staleness one, known in
-# advance.
+# There is no server here, only ranks and all-reduces as in lesson 06. **Local SGD** averages parameters after every H
+# steps, and so sends less. **Post-local SGD** (Lin et al., 2020) averages gradients in the beginning, when the model
+# changes fast, and is local afterwards. **Double buffering**, ChainerMN's, sends as much, but later: while the
+# all-reduce of this step's gradients is under way, the next ones are computed. So each step applies the mean of the
+# step before, and all gradients have a staleness of 1.
+#
+# Four ranks, a link of 1 Gbit/s, gradients of 0.88 MB, and 20 ms of computing, most of it in backward. How long does a
+# step take if the all-reduce comes after backward, and how long at best?
 
 # %%
-def locally(name, make, steps=96, rate=0.4):
+def locally(name, make, steps=48, rate=0.2):
     def program(comm):
         torch.manual_seed(0)
-        model = mlp((64, 32, 10))
+        model = mlp((64, 600, 300, 10))
+        for p in model.parameters():  # a gradient takes its time to compute
+            p.register_post_accumulate_grad_hook(lambda p: compute(comm, 0.02 / 6))
         optimizer = make(torch.optim.SGD(model.parameters(), rate), create_communicator("flat", comm))
         generator = torch.Generator().manual_seed(comm.rank)
-        for step in range(steps):
+        for _ in range(steps):
             chosen = torch.randint(len(DATA.train), (16,), generator=generator)
             optimizer.zero_grad()
             F.cross_entropy(model(DATA.train.images[chosen]), DATA.train.labels[chosen]).backward()
-            compute(comm, 0.04 if (step + comm.rank) % 4 == 0 else 0.01)  # each rank is slow now and then
             optimizer.step()
         optimizer.finish() if hasattr(optimizer, "finish") else None
-        return accuracy(model)
 
-    done = run(program, 4, record=False)
+    done = run(program, 4, "1 GbE", record=False)
     kilobytes = done.traffic[0].sum() / 1000 / steps
-    print(f"{name:34} {done.seconds:5.2f} s, {kilobytes:5.2f} kB sent a step, accuracy {done.results[0]:.1f} %")
-    return done.seconds, done.results[0]
+    print(f"{name:34} {1e3 * done.seconds / steps:5.1f} ms and {kilobytes:6.1f} kB sent a step")
+    return done.seconds / steps
 
 
-print("four ranks, 96 steps, each rank slow in every fourth step")
 told = {
-    "all steps together": locally("all steps together", MultiNodeOptimizer),
+    "each step": locally("an all-reduce after each step", MultiNodeOptimizer),
     "double buffering": locally("double buffering", lambda o, c: MultiNodeOptimizer(o, c, double_buffering=True)),
-    "local, H = 4": locally("local, H = 4", lambda o, c: LocalOptimizer(o, c, every=4)),
-    "local, H = 16": locally("local, H = 16", lambda o, c: LocalOptimizer(o, c, every=16)),
-    "post-local": locally(
-        "together for 32 steps, then H = 16", lambda o, c: LocalOptimizer(o, c, every=16, begin=32)
-    ),
+    "local, H = 4": locally("local SGD, H = 4", lambda o, c: LocalOptimizer(o, c, every=4)),
+    "local, H = 16": locally("local SGD, H = 16", lambda o, c: LocalOptimizer(o, c, every=16)),
+    "post-local": locally("16 steps together, then H = 16", lambda o, c: LocalOptimizer(o, c, every=16, begin=16)),
 }
-assert told["local, H = 4"][0] < 0.6 * told["all steps together"][0]
-assert all(right > 80 for _, right in told.values())
+assert told["double buffering"] < 1.1 * 0.02 < 0.8 * told["each step"]
+assert told["local, H = 16"] < told["local, H = 4"] < told["post-local"] < told["each step"]
 
 # %% [markdown]
-# Here slowness comes and goes, so meeting after every fourth step evens it out: by then every rank has been slow once.
-# Who meets in each step is slow in each, for there is always one who is.
-
-# %% [markdown]
-# Double buffering gains no time here. It hides that of the sum, which is short for so small a model. The slow rank is
-# still waited for: before each sum all ranks compare what they are about to sum. And it loses accuracy: 85.3 against
-# 91.9, over 40 seeds 89.3 against 93.0 on average.
+# An all-reduce takes 12 ms here. Double buffering hides it behind the next step's computing. Local SGD hides nothing,
+# and has fewer all-reduces.
 #
-# It sends less, as it sums by a ring: 1.5 models a step. The others take recursive doubling for so short a row: two
-# models.
+# Both have a price in accuracy. Local SGD's is in the tables above. With double buffering all gradients have a
+# staleness of 1. Eight ranks learned the digits with and without it, 40 seeds each, at three learning rates. 0.8 is the
+# rate of the synchronous way above. How many points does a delay of one step cost there: one, ten or forty?
+
+# %%
+print("rate of the mean     no delay             double buffering     no delay minus double buffering")
+for rate, found in shipped_delay().items():
+    compared = difference(found["no delay"], found["double buffering"], paired=True)
+    means = "".join(f"{str(mean_of(runs)):>25}" for runs in found.values())
+    print(f"{rate:16} {means}  {compared}")
+late = {rate: difference(*found.values(), paired=True) for rate, found in shipped_delay().items()}
+assert late[0.8].low > late[0.2].high
+
+# %% [markdown]
+# At 0.2 it costs a point, and at 0.8 nearly forty: this training hardly learns. The mean of eight gradients allows a
+# rate eight times as large, and with it a delay of one step weighs eight times as much. Whoever turns double buffering
+# on has to look for the learning rate again.
 
 # %% [markdown]
 # ## Real processes

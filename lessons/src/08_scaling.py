@@ -6,9 +6,9 @@
 # A tutorial on ChainerMN of 2018 trained a small network on MNIST, on machines with two GPUs each, in an office. One
 # GPU: 80.6 s. Two GPUs of one machine: 45.1 s. Two GPUs of two machines: 418.2 s.
 #
-# With the second machine the training took nine times as long. The tutorial names reasons: nodes that wait for each other, work that
-# each epoch adds, few GPUs. We give them numbers. First we predict the table, row by row, and then larger ones: 128,
-# 512 and 1024 GPUs.
+# With the second machine the training took nine times as long. The tutorial names reasons: nodes that wait for each
+# other, work that each epoch adds, few GPUs. We give them numbers. First we predict the table, row by row, and then
+# larger ones: 128, 512 and 1024 GPUs.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -67,7 +67,8 @@ assert abs(6000 * (ethernet + 7.5e-3) / 418.23 - 1) < 0.03
 #
 # The same arithmetic for any number of ranks, of machines, and any communicator of lesson 06. A step is what a rank
 # computes, and the all-reduce of its gradients. That is not a formula: the communicator's own code runs on virtual
-# ranks, whose messages take latency + bytes / bandwidth of the link they use. All ranks of one machine share its network.
+# ranks, whose messages take latency + bytes / bandwidth of the link they use. All ranks of one machine share its
+# network.
 
 # %%
 machines = Machines(4, nodes=2, inside="PCIe 3.0 x16", between="1 GbE")
@@ -287,7 +288,7 @@ figure = plot.lines(
     {"weak: 64 images each": weak, "strong: 64 images in all": strong},
     "GPUs",
     "speedup",
-    "64 GPUs: a speedup of 51 or of 3.7, by what \"the same work\" is",
+    '64 GPUs: a speedup of 51 or of 3.7, by what "the same work" is',
     formulas={
         f"Gustafson, s = {not_divided:.2f}": [not_divided + (1 - not_divided) * p for p in COUNTS],
         f"Amdahl, s = {serial:.2f}": [1 / (serial + (1 - serial) / p) for p in COUNTS],
@@ -340,9 +341,7 @@ def try_it(compute_ms=6.72, between="1 GbE", overlap="none"):
     return figure
 
 
-plot.sliders(
-    try_it, compute_ms=[6.72, 20.0, 60.0, 200.0, 600.0], between=LINES, overlap=["none", "all of backward"]
-)
+plot.sliders(try_it, compute_ms=[6.72, 20.0, 60.0, 200.0, 600.0], between=LINES, overlap=["none", "all of backward"])
 
 # %%
 slow, fast = (speedup(32, 6.72, line, "none") for line in ("1 GbE", "InfiniBand HDR"))
@@ -396,7 +395,8 @@ p100 = backward_of(ResNet50(), (32, 3, 224, 224), "Tesla P100-SXM2")
 akiba = step(p100.seconds, parameters, Machines(1024, 128, "NVLink 1", "InfiniBand FDR"))
 steps = AKIBA_1024.epochs * steps_of_epoch(IMAGENET, 32, 1024)
 minutes = steps * akiba.seconds / 60
-print(f"{steps} steps of {1e3 * akiba.seconds:.0f} ms, {1e3 * akiba.sum:.0f} of them the all-reduce: {minutes:.1f} minutes")
+summing = 1e3 * akiba.sum
+print(f"{steps} steps of {1e3 * akiba.seconds:.0f} ms, {summing:.0f} of them the all-reduce: {minutes:.1f} minutes")
 print(f"published: 15 minutes, {1e3 * AKIBA_1024.seconds / steps:.0f} ms a step")
 assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 
@@ -409,9 +409,9 @@ assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 #
 # ## 512 GPUs, and what overlap hides
 #
-# Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod's all-reduces
-# run while backward still computes (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. From virtual backward passes we
-# know when each gradient is there.
+# Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod's all-reduces run
+# while backward still computes (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. From virtual
+# backward passes we know when each gradient is there.
 
 # %%
 GIGABIT_25 = Cost(10e-6, 8 / 25e9)
@@ -436,16 +436,18 @@ for name, make in (("ResNet-101", flat_resnet101), ("VGG-16", VGG16)):
         f"{100 * during.efficiency:.0f} % overlapped, published {100 * HOROVOD_512[name].efficiency:.0f} %"
     )
     assert behind.efficiency - 0.03 < HOROVOD_512[name].efficiency < during.efficiency
-plot.parts(bars, "seconds a step", "On paper overlap helps both; VGG-16 is published where it would be without", published)
+plot.parts(
+    bars, "seconds a step", "On paper overlap helps both; VGG-16 is published where it would be without", published
+)
 None
 
 # %% [markdown]
 # ResNet-101 is where overlap puts it, 92 % against 90. VGG-16 is where it would be without: 66 % against 68. Why?
 #
 # 494 of its 553 MB belong to three linear layers, whose gradients come first. So their all-reduce has all of backward's
-# time, and on paper it is hidden. But a ring is not free for a GPU: it adds up, and reads and writes memory, while backward
-# does the same. Our model lets both go on at full speed. The larger the gradients against the work, the less true that
-# is.
+# time, and on paper it is hidden. But a ring is not free for a GPU: it adds up, and reads and writes memory, while
+# backward does the same. Our model lets both go on at full speed. The larger the gradients against the work, the less
+# true that is.
 
 # %%
 for name, rate in rates.items():
@@ -519,8 +521,9 @@ assert free > 3 * crowded and unbound > 1.5 * bound
 # ## Two machines, emulated
 #
 # The tutorial's effect needs no GPUs and no office. Two hosts are emulated on one machine by network namespaces, each
-# with its own address and sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the network is the same, 7.18 MB a
-# step. `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with one on each.
+# with its own address and sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the network
+# is the same, 7.18 MB a step. `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with
+# one on each.
 
 # %%
 hosts = {record["what"]: record["median"] for record in as_measured()["records"]}

@@ -2,6 +2,7 @@
 
 from mpcourse.plot.accuracy import accuracy_against
 from mpcourse.plot.chunks import chunks
+from mpcourse.plot.collectives import collectives, marked
 from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import learning_curves
@@ -25,6 +26,7 @@ __all__ = [
     "COLORS",
     "accuracy_against",
     "chunks",
+    "collectives",
     "color",
     "contact_sheet",
     "copies",
@@ -32,6 +34,7 @@ __all__ = [
     "deadlock",
     "learning_curves",
     "lines",
+    "marked",
     "memory",
     "memory_bill",
     "message_cost",
