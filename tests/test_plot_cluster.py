@@ -8,7 +8,7 @@ from matplotlib.text import Annotation
 
 from mpcourse import plot
 from mpcourse.collectives import naive_allreduce, ring_allreduce, rounds
-from mpcourse.virtual import Deadlock, run
+from mpcourse.virtual import Deadlock, compute, run
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +81,18 @@ def test_of_chunks_some_rounds_are_drawn_and_twice_is_told():
     assert [t.get_text() for t in panel.texts] == ["2"] * 4 and not panel.lines
     with pytest.raises(ValueError, match="0 to 2"):
         plot.chunks(counts, [3])
+
+
+def test_a_rank_says_which_phase_of_a_step_it_computes():
+    def program(comm):
+        compute(comm, 1.0, "forward")
+        compute(comm, 2.0, "backward")
+        compute(comm, 0.5)
+        comm.Sendrecv(np.ones(4), 1 - comm.rank, recvbuf=np.empty(4), source=1 - comm.rank)
+
+    events = run(program, 2).events
+    computed = [(e.name, e.phase, e.seconds) for e in events if e.lane == "rank 0" and e.kind == "compute"]
+    assert computed == [("forward", "forward", 1.0), ("backward", "backward", 2.0), ("compute", "", 0.5)]
+    figure = plot.timeline(events, lanes=["rank 0", "rank 0 -> rank 1"])
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert labels == ["forward", "backward", "no gradient", "copy", "waits"]

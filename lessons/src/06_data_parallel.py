@@ -25,6 +25,7 @@ from mpcourse.data import digits
 from mpcourse.data_parallel import (
     COMMUNICATORS,
     MultiNodeOptimizer,
+    convert_batch_norm,
     create_communicator,
     evaluate,
     share_of,
@@ -49,7 +50,7 @@ BATCH, RATE = 64, 0.2
 
 
 def whole(steps, batch=BATCH, rate=RATE, dtype=torch.float64, part=slice(None)):
-    """One process; the model's numbers after so many steps. part: of each batch, who is used."""
+    """One process; the model's parameters after so many steps. part: of each batch, who is used."""
     torch.manual_seed(0)
     model = mlp(WIDTHS).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), rate)
@@ -74,7 +75,7 @@ def flat(model):
 # %% [markdown]
 # ## Two processes
 #
-# The four lines are marked. Each rank begins with other numbers, on purpose.
+# The four lines are marked. Each rank begins with other parameters, on purpose.
 
 # %% tags=["nbval-ignore-output"]
 def together(comm, steps, dtype=torch.float64):
@@ -105,6 +106,10 @@ for dtype in (torch.float64, torch.float32):
 # hundreds of millions of times smaller than in float32.
 #
 # Why the mean, and not the sum? The loss is a mean over examples. The mean of two means over 32 is the mean over 64.
+#
+# Reports come from one rank alone, or each line is there p times: `if comm.rank == 0: print(...)`. But whatever is
+# printed has to be there before. An all-reduce inside that `if` is one that the other ranks never call, and rank 0
+# waits for them for ever.
 #
 # Exercise `e06_allreduce_gradients`: write line 4's first half. Mind gradients that are None.
 
@@ -191,8 +196,8 @@ figure = plot.lines(
     steps,
     {name: [100 * value for value in found[0][0]] for name, found in results.items()},
     "steps",
-    "test accuracy of rank 0, percent",
-    "Five mistakes: nobody is told, and most of them learn",
+    "test accuracy of rank 0 (%)",
+    "Five mistakes that raise no error; most of them learn (one seed)",
     log=False,
 )
 axis = figure.axes[0]
@@ -205,8 +210,8 @@ assert min(learnt, key=learnt.get) == "no broadcast"
 assert {name for name in MISTAKES if learnt[name] > learnt["right"]} == {"sum, not mean", "batch not divided"}
 
 # %% [markdown]
-# - **Sum, not mean.** The learning rate times p. Where the rate was small it may even look better, until there are more
-#   ranks.
+# - **Sum, not mean.** The learning rate is p times as large. Where the rate was small it may even look better, until
+#   there are more ranks.
 # - **No broadcast.** All ranks add the same updates to different numbers, so they never come closer. Each follows the
 #   mean of four gradients, three of which are of other models. It learns least of the five here.
 # - **Same shard.** p processes do the work of one, with 1/p of each batch. All ranks have the same bits, so no test of
@@ -225,9 +230,9 @@ assert {name for name in MISTAKES if learnt[name] > learnt["right"]} == {"sum, n
 # on every rank.
 
 # %% [markdown]
-# One more mistake comes from a habit. Gradients are often **clipped**: those that are too long are scaled down to a
-# given length. With several ranks, clip after the mean. A rank's own gradient, of 16 examples, is noisier than the
-# mean, and so longer. Clipped before the mean, each is scaled by a factor of its own.
+# One more mistake comes from a habit. Gradients are often **clipped**: those of too large a norm are scaled down to a
+# given norm. With several ranks, clip after the mean. A rank's own gradient, of 16 examples, is noisier than the mean,
+# and so its norm is larger. Clipped before the mean, each is scaled by a factor of its own.
 
 # %%
 LENGTH = 0.7
@@ -253,7 +258,7 @@ one, of_one = run(lambda comm: clipped(comm, "before"), 1, record=False).results
 for when in ("after", "before"):
     model, length = run(lambda comm, when=when: clipped(comm, when), P, record=False).results[0]
     off = (model - one).norm() / one.norm()
-    print(f"clipped {when} the mean: {length:.2f} long on average, on rank 0; {100 * off:.2g} % off one process")
+    print(f"clipped {when} the mean: norm {length:.2f} on average, on rank 0; {100 * off:.2g} % off one process")
     lengths[when] = length
     assert off < 1e-12 if when == "after" else off > 0.02
 assert lengths["before"] > 1.2 * of_one and abs(lengths["after"] - of_one) < 1e-9
@@ -269,6 +274,82 @@ except RuntimeError as error:
     print(error)
 else:
     raise AssertionError("nobody was told")
+
+
+# %% [markdown]
+# ## Gradient accumulation
+#
+# A rank's batch may be too large for its memory. Then it is cut into micro-batches, and `backward` adds each one's
+# gradients to those that are there: **gradient accumulation**. Only the last of them needs the all-reduce. What happens
+# without `no_sync()`, which leaves it out? Decide before you run it: wrong parameters, more traffic, or an error?
+
+# %%
+def accumulated(comm, leave_out, parts=4):
+    torch.manual_seed(0)
+    model = mlp(WIDTHS).double()
+    optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), RATE), create_communicator("bucketed", comm))
+    for chosen in batches(3):
+        optimizer.zero_grad()
+        pieces = chosen[share_of(len(chosen), comm.rank, comm.size)].chunk(parts)
+        for i, mine in enumerate(pieces):
+            loss = F.cross_entropy(model(DATA.train.images[mine].double()), DATA.train.labels[mine])
+            if leave_out and i < parts - 1:
+                with optimizer.no_sync():
+                    (loss / parts).backward()
+            else:
+                (loss / parts).backward()
+        optimizer.step()
+    return flat(model)
+
+
+for leave_out in (True, False):
+    try:
+        done = run(lambda comm, leave_out=leave_out: accumulated(comm, leave_out), 2)
+    except RuntimeError as error:
+        print(f"without no_sync(): {error}")
+    else:
+        off = (done.results[0] - whole(3)).abs().max().item()
+        print(f"with no_sync(): {done.traffic[0].sum() / 1e3:.0f} kB sent, {off:.0e} off one process")
+        assert off < 1e-12
+
+
+# %% [markdown]
+# Without it the first micro-batch's gradients are already on their way when the second one adds to them, and every rank
+# is told. (With a communicator that reduces after backward, nothing would be wrong: `no_sync()` then changes nothing.)
+#
+# ## Batch norm is not alone
+#
+# Everything so far treats each example by itself. Batch norm does not: it takes mean and variance over the batch. On a
+# rank that is the rank's share, so p ranks compute something else than one process does. `convert_batch_norm` has all
+# ranks share their sums, in forward and in backward, as torch's SyncBatchNorm does. Four ranks, three steps:
+
+# %%
+def normed(comm, synced, steps=3):
+    torch.manual_seed(0)
+    layers = torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 10)
+    model = torch.nn.Sequential(*layers).double()
+    communicator = create_communicator("flat", comm)
+    if synced:
+        model = convert_batch_norm(model, communicator)
+    optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), RATE), communicator)
+    for chosen in batches(steps, 16):
+        mine = chosen[share_of(len(chosen), comm.rank, comm.size)]
+        optimizer.zero_grad()
+        F.cross_entropy(model(DATA.train.images[mine].double()), DATA.train.labels[mine]).backward()
+        optimizer.step()
+    return flat(model)
+
+
+(one,) = run(lambda comm: normed(comm, False), 1, record=False).results
+for synced in (False, True):
+    ours = run(lambda comm, synced=synced: normed(comm, synced), P, record=False).results[0]
+    off = ((ours - one).norm() / one.norm()).item()
+    print(f"{'shared sums' if synced else 'statistics of 4 examples'}: {100 * off:.2g} % off one process with 16")
+    assert off < 1e-12 if synced else off > 0.02
+
+# %% [markdown]
+# Statistics of few examples are noisy. Whether that harms or helps is lesson 09's question; at least one should know
+# which training it is. Exercise `e06_sync_batch_norm`: write it, with one all-reduce each way.
 
 # %% [markdown]
 # ## Who learns from what
@@ -329,7 +410,7 @@ assert abs(right - 10 / 12) < 1e-12
 # ## What the mean costs
 #
 # The library has five ways to make the mean: five communicators. Eight ranks, four on each of two machines. PCIe inside
-# a machine, 10 Gbit/s between them. An MLP of five layers with 1.6 million numbers. By the virtual clock its forward
+# a machine, 10 Gbit/s between them. An MLP of five layers with 1.6 million parameters. By the virtual clock its forward
 # pass takes 4 ms and its backward pass 8 ms: each layer its share.
 
 # %%
@@ -338,7 +419,7 @@ LAYERS = (784, 600, 600, 600, 600, 10)
 FORWARD, BACKWARD = 0.004, 0.008
 
 
-def step_by(name, size=8, link=NODES, times=2, calls=1):
+def step_by(name, size=8, link=NODES, times=2, calls=1, bucket_kib=1024):
     """Some steps; the run, and when the last of them began and ended. calls: of MPI, in each layer's backward."""
 
     def program(comm):
@@ -346,11 +427,11 @@ def step_by(name, size=8, link=NODES, times=2, calls=1):
         model = mlp(LAYERS)
         numbers = sum(p.numel() for p in model.parameters())
         communicator = create_communicator(name, comm)
-        communicator.bucket_bytes = 1 << 20  # a layer a bucket, to be seen
+        communicator.bucket_bytes = bucket_kib << 10  # 1 MiB: a layer a bucket, to be seen
 
         def backward_of(p):
             for _ in range(calls):
-                compute(comm, BACKWARD * p.numel() / numbers / calls)
+                compute(comm, BACKWARD * p.numel() / numbers / calls, "backward")
                 communicator.progress()
 
         for p in model.parameters():  # a layer's gradient is there after its share of the time, not before
@@ -360,7 +441,7 @@ def step_by(name, size=8, link=NODES, times=2, calls=1):
             comm.Barrier()
             begin = MPI.Wtime()
             optimizer.zero_grad()
-            compute(comm, FORWARD)
+            compute(comm, FORWARD, "forward")
             model(torch.ones(2, 784)).sum().backward()
             optimizer.step()
         return begin, MPI.Wtime(), [p.grad.clone() for p in model.parameters()]
@@ -387,18 +468,20 @@ grads = [spans[name][0].results[0][2] for name in COMMUNICATORS]
 assert all(torch.allclose(a, b, rtol=0, atol=1e-4) for other in grads[1:] for a, b in zip(grads[0], other))
 
 # %% [markdown]
-# - **naive**: a sum for each parameter.
-# - **flat**: all gradients in one row, one sum.
-# - **hierarchical**: one sum inside each machine, then one over one rank of each machine, then back.
-# - **two_dimensional**: inside a machine each rank sums a quarter of the row, and takes that to the other machine.
-# - **bucketed**: gradients are put into **buckets** of a given size, here a layer each. A bucket's sum begins when its
-#   gradients are there, while the layers before still compute theirs. That is called overlap. PyTorch's
+# - **naive**: an all-reduce for each parameter.
+# - **flat**: all gradients in one flat buffer, one all-reduce.
+# - **hierarchical**: a reduce inside each machine, an all-reduce over one rank of each machine, and a broadcast inside.
+# - **two_dimensional**: a reduce-scatter inside a machine; each rank takes its quarter of the buffer to the other
+#   machine; an all-gather inside.
+# - **bucketed**: gradients are put into **buckets** of a given size, here a layer each. A bucket's all-reduce begins
+#   when its gradients are there, while the layers before still compute theirs. That is called **overlap**. PyTorch's
 #   DistributedDataParallel (DDP) does this.
 #
 # Flat is as good as hierarchical: its messages between machines are the short ones, for Rabenseifner's partners are
-# nearest first (lesson 05). Bucketed is the slowest here, although its sums overlap with backward. Why? They are rings.
-# A ring of eight ranks takes 7/4 n over the wire where the others take n. And it takes 14 rounds, each of which begins
-# when its rank calls MPI: a rank that computes sends nothing. Here that is once a layer. What if it is more often?
+# nearest first (lesson 05). Bucketed is the slowest here, although its all-reduces overlap with backward. Why? They are
+# rings. A ring of eight ranks takes 7/4 n over the wire where the others take n. And it takes 14 rounds, each of which
+# begins when its rank calls MPI: a rank that computes sends nothing. Here that is once a layer. What if it is more
+# often?
 
 # %%
 for calls in (1, 4, 16):
@@ -421,11 +504,11 @@ def picture(name, title, lanes=("rank 0", "rank 0 -> rank 1"), size=2, link="10 
     return end - begin
 
 
-picture("naive", "naive: first all gradients, then a sum for each parameter")
+picture("naive", "naive: first all gradients, then an all-reduce for each parameter")
 None
 
 # %%
-flat_step = picture("flat", "flat: first all gradients, then one sum of them all")
+flat_step = picture("flat", "flat: first all gradients, then one all-reduce")
 
 # %% [markdown]
 # Hierarchical, on two machines of two ranks: rank 1's gradients come to rank 0. Then only ranks 0 and 2 use the slow
@@ -445,20 +528,57 @@ None
 # And bucketed, on one rank a machine again.
 
 # %%
-bucketed_step = picture("bucketed", "bucketed: a layer's sum travels while the layers before it compute")
+bucketed_step = picture("bucketed", "bucketed: a layer's all-reduce runs while the layers before it compute")
 print(f"flat {1e3 * flat_step:.1f} ms, bucketed {1e3 * bucketed_step:.1f} ms")
 assert bucketed_step < 0.85 * flat_step
 
+
 # %% [markdown]
-# Sums do not go on by themselves. A ring of p ranks has 2 (p - 1) rounds, and between rounds somebody must add. Here
-# that is done whenever another gradient is there. NCCL, NVIDIA's library for sums between GPUs, has the GPU do it, and
-# some MPIs have a thread for it.
+# An all-reduce does not go on by itself. A ring of p ranks has 2 (p - 1) rounds, and between rounds somebody must add.
+# Here that is done whenever another gradient is there. NCCL, NVIDIA's library for collectives between GPUs, has the GPU
+# do it, and some MPIs have a thread for it.
+#
+# Try it: four ranks on two machines, MPI called four times in each layer. Which bucket size is best, and over which
+# link does it matter most?
+
+# %% tags=["nbval-ignore-output"]
+def try_it(communicator="bucketed", bucket_kib=1024, between="10 GbE"):
+    link = Topology(nodes=[0, 0, 1, 1], inside="PCIe 3.0 x16", between=between)
+    done, begin, end = step_by(communicator, 4, link, calls=4, bucket_kib=bucket_kib)
+    title = f"{communicator}, buckets of {bucket_kib} KiB, {between}: {1e3 * (end - begin):.1f} ms a step"
+    lanes = sorted(
+        {e.lane for e in done.events if e.kind == "copy" and e.lane.startswith("rank 0") and e.start > begin}
+    )
+    return plot.timeline(done.events, title, begin, end, ["rank 0", *lanes])
+
+
+plot.sliders(
+    try_it, communicator=["bucketed", *(name for name in COMMUNICATORS if name != "bucketed")],
+    bucket_kib=[1024, 2048, 4096, 16384], between=["1 GbE", "10 GbE", "InfiniBand FDR"],
+)  # fmt: skip
+
+# %%
+by_bucket = {}
+for between in ("1 GbE", "10 GbE", "InfiniBand FDR"):
+    link = Topology(nodes=[0, 0, 1, 1], inside="PCIe 3.0 x16", between=between)
+    for kib in (1024, 16384):
+        _, begin, end = step_by("bucketed", 4, link, calls=4, bucket_kib=kib)
+        by_bucket[between, kib] = 1e3 * (end - begin)
+    many, one_bucket = by_bucket[between, 1024], by_bucket[between, 16384]
+    gain = one_bucket / many
+    print(f"{between:15} a layer a bucket {many:5.1f} ms, all in one bucket {one_bucket:5.1f}: a speedup of {gain:.2f}")
+speedups = {line: by_bucket[line, 16384] / by_bucket[line, 1024] for line, _ in by_bucket}
+assert max(speedups, key=speedups.get) == "10 GbE" and speedups["1 GbE"] < 1.01
+
+# %% [markdown]
+# Overlap gains most where the all-reduce takes about as long as backward. Over 1 Gbit/s it takes nine times as long,
+# and there is little backward to hide it behind; over InfiniBand there is little to hide.
 
 # %% [markdown]
 # ## The same on this machine
 #
-# Two real processes, one thread each. Every rank notes when a gradient is there, and when a bucket's sum begins and
-# ends.
+# Two real processes, one thread each. Every rank notes when a gradient is there, and when a bucket's all-reduce begins
+# and ends.
 
 # %%
 Path("scratch").mkdir(exist_ok=True)
@@ -520,18 +640,22 @@ def events_of(name):
         found.append(Event("rank 0", "", "compute", a - begin, b - begin, a - begin, phase="backward"))
     found.append(Event("rank 0", "rest", "wait", backward - begin, end - begin, backward - begin))
     for i, (a, b) in enumerate(sums):
-        found.append(Event(f"bucket {i}", "sum", "copy", a - begin, b - begin, a - begin, phase="backward"))
+        found.append(Event(f"bucket {i}", "all-reduce", "copy", a - begin, b - begin, a - begin))
     return found
 
 
-plot.timeline(events_of("bucketed"), "Measured: a bucket's sum goes on while the next gradient is computed")
+events = events_of("bucketed")
+lanes = list(dict.fromkeys(e.lane for e in events))
+plot.timeline(events, "Measured: a bucket's all-reduce goes on while the next gradient is computed", lanes=lanes)
 _, _, backward, _, _, sums = measured["bucketed"]
 assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 
 
 # %% [markdown]
-# A bucket's sum begins soon after its layer is through. It needs a core, too: here there is no network card that would
-# move numbers meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
+# A bucket's all-reduce begins soon after its layer is through. It needs a core, too: here there is no network card that
+# would move data meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
+#
+# Exercise `e06_bucket_overlap`: hooks, buckets, and an order that all ranks keep.
 #
 # Copying can be saved. Autograd puts each gradient into memory of its own. From there it is copied into its bucket. But
 # the gradient of a linear layer's weight is one product of matrices, and a product can be written anywhere.
@@ -548,7 +672,7 @@ def copied(in_place):
             write_in_place(model)
         communicator = create_communicator("bucketed", comm)
         optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), RATE), communicator)
-        with optimizer.no_sync():  # nothing is summed yet
+        with optimizer.no_sync():  # no all-reduce yet
             model(torch.ones(100, 784)).square().mean().backward()
         places = {place.data_ptr() for bucket in communicator.buckets for place in bucket.views.values()}
         gradients = [p.grad.clone() for p in model.parameters()]
@@ -565,10 +689,9 @@ assert all(map(torch.equal, plain, placed)) and few_bytes < 0.01 * all_bytes
 # Only biases and a small last layer are still copied. No gradient has changed, to the last bit. The price: between
 # backward and step, such a gradient may be half summed, and is not to be looked at.
 #
-# `mpcourse bench data-parallel --np 2` puts torch's DDP beside it, in one run. On the two cores of the authors' machine
-# ours made 1.46 times the examples a second on an MLP, 1.17 times on a small conv net and 1.20 on a small transformer.
-# Two processes that never talk are the limit. Ours reached 0.89, 0.97 and 0.93 of it. In place the MLP reached 0.91.
-# The other two have no layers that are large enough.
+# How good is that? `mpcourse bench data-parallel --np 2` trains an MLP, a small conv net and a small transformer with
+# these buckets and with torch's DDP, step by step in one run, and compares the parameters. Beside them are two
+# processes that never talk, which are the limit.
 
 # %% [markdown]
 # ## 68.0 s on one GPU, 90.6 s on two
@@ -577,8 +700,9 @@ assert all(map(torch.equal, plain, placed)) and few_bytes < 0.01 * all_bytes
 # article of 2018 tried it on the MNIST tutorial: 10 000 steps of 100 examples. One GTX 1080: 68.0 s. Two of them, 50
 # examples each: **90.6 s**. Accuracy 95.11 % and 95.15 %, so it is the same training.
 #
-# We take one number from the first time: what a step costs beside its operations (feeding images, starting a step from
-# Python). Virtual GPUs know the rest from data sheets. Then the second time is a prediction.
+# We take one value from the first time: what a step costs beside its operations (feeding images, starting a step from
+# Python). Virtual GPUs know the rest from data sheets. Then the second time is a prediction. Halves of the batch on two
+# GPUs: what would you expect of the operations' time, half or the same?
 
 # %%
 GPU, LINK = "GTX 1080", "PCIe 3.0 x16"
@@ -594,9 +718,9 @@ print(f"predicted {predicted:.1f} s, published {published_two} s: {100 * (predic
 assert abs(predicted / published_two - 1) < 0.03
 
 # %% [markdown]
-# Half of the examples, twice the time. The network has 3.3 million numbers, 13 MB, which cross PCIe each way in a
-# millisecond. And there is one host for both GPUs: it starts every operation twice. With 50 examples an operation is
-# so short that the GPUs wait for the host.
+# Half of the examples, twice the time. The network has 3.3 million parameters, 13 MB, which cross PCIe each way in a
+# millisecond. And there is one host for both GPUs: it launches every kernel twice. With 50 examples a kernel is so
+# short that the GPUs wait for the host.
 #
 # ## What is the batch size?
 #
@@ -630,15 +754,15 @@ gains = {
     for width in (1, 2, 4)
 }
 plot.lines(
-    WORK, gains, "examples a step, over all GPUs", "one GPU's time / two GPUs' time",
-    "Two GPUs win with more work for each", {"even": 1.0},
+    WORK, gains, "examples a step, over all GPUs", "speedup of two GPUs",
+    "Two GPUs win with more work for each", {"no gain": 1.0},
 )  # fmt: skip
 assert gains["1 x the channels"][1] < 0.8 and gains["4 x the channels"][-1] > 1.5
 None
 
 # %% [markdown]
 # Two GPUs were slower on a small network and faster on a larger one, the article says. So it is here. More channels are
-# more work for the same number of operations to start.
+# more work for the same number of kernel launches.
 #
 # ## What production systems call it
 #
@@ -654,7 +778,7 @@ None
 # | `evaluate`, `weighted_mean` | ChainerMN's multi-node evaluator |
 # | `convert_batch_norm` | `nn.SyncBatchNorm.convert_sync_batchnorm` |
 # | `Checkpointer` | ChainerMN's multi-node checkpoint; torch's distributed checkpoint |
-# | the roll call: before each mean ranks compare what they are about to sum | `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
+# | the consistency check before each all-reduce: do all ranks reduce the same? | `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
 #
 # Some rows were not shown above. Each has a docstring in `mpcourse.data_parallel`.
 #

@@ -64,7 +64,8 @@ def timeline(
     for (lane, kind, phase), group in _groups(shown).items():
         y = rows.index(lane)
         bars = _packed(group, (end - start) / COLUMNS)
-        fill = WAITS if kind == "wait" else shade(lane_color(lane), 1.0 if plain else STRENGTHS[phase])
+        full = plain or (kind == "copy" and not phase)  # a message between ranks, which belongs to no phase
+        fill = WAITS if kind == "wait" else shade(lane_color(lane), 1.0 if full else STRENGTHS[phase])
         height = HEIGHTS[kind]
         low, high = y - height / 2, y + height / 2
         axis.broken_barh(
@@ -166,7 +167,7 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 def _legend(events: list[Event]) -> list[Patch | Line2D]:
     """Phases in the host's grey, which every lane's colour follows."""
-    found = {e.phase for e in events if e.kind != "wait"}
+    found = {e.phase for e in events if e.kind not in ("wait", "copy")}
     handles: list[Patch | Line2D] = [
         Patch(facecolor=shade(GREY, strength), edgecolor="white", hatch=HATCHES.get(phase), label=phase or OTHER)
         for phase, strength in STRENGTHS.items()

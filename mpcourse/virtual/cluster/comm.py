@@ -107,9 +107,9 @@ class VirtualComm(Collectives, Making, Offered):
         """End all ranks."""
         self.world.fail("misuse", f"rank {self.me} called Abort({errorcode})")
 
-    def compute(self, seconds: float) -> None:
+    def compute(self, seconds: float, phase: str = "") -> None:
         """This rank works for `seconds` on its own. Real communicators lack it; `mpcourse.virtual.compute` asks."""
-        self.world.compute(self.me, seconds)
+        self.world.compute(self.me, seconds, phase or "compute")
 
     # -- messages of memory --
 

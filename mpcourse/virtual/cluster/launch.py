@@ -16,6 +16,8 @@ from mpcourse.virtual.cluster.world import World
 from mpcourse.virtual.specs import Link
 from mpcourse.virtual.timeline import Event
 
+PHASES = ("forward", "backward", "optimizer")  # of a training step, as the events of virtual GPUs have them
+
 
 @dataclass(frozen=True)
 class Run:
@@ -56,7 +58,7 @@ class Run:
             for a, b, tag, nbytes, posted, start, end, line in _rows(self._world.mail.messages, 8)
         ]
         found += [
-            Event(f"rank {rank}", name, kind, start, end, start)
+            Event(f"rank {rank}", name, kind, start, end, start, phase=name if name in PHASES else "")
             for rank, name, kind, start, end in _rows(self._world.spans, 5)
         ]
         return sorted(found, key=lambda e: (e.start, e.lane))
@@ -105,10 +107,13 @@ def run(
     return Run(world.results, list(world.clock), world)
 
 
-def compute(comm: Any, seconds: float) -> None:
-    """On virtual ranks this rank works for `seconds` on its own. On real ones nothing: there, real work takes time."""
+def compute(comm: Any, seconds: float, phase: str = "") -> None:
+    """On virtual ranks this rank works for `seconds` on its own. On real ones nothing: there, real work takes time.
+
+    phase: of a training step, for its events: "forward", "backward", "optimizer", or any other name.
+    """
     if isinstance(comm, VirtualComm):
-        comm.compute(seconds)
+        comm.compute(seconds, phase)
 
 
 def mpi_of(comm: Any) -> Any:
