@@ -63,7 +63,7 @@ def test_blocks_have_the_numbers_of_micro_batches_and_rows_their_idle_time():
     (axis,) = plot.schedule(gpipe(2, 3)).axes
     texts = [t.get_text() for t in axis.texts]
     assert [texts.count(n) for n in "012"] == [4, 4, 4]
-    assert texts.count("25 % idle, holds 3") == 2
+    assert texts.count("25 % idle, 3 in flight") == 2
     assert [t.get_text() for t in axis.get_yticklabels()] == ["stage 0", "stage 1"]
     assert "2 stages, 3 micro-batches: 25 % of the time is bubble" in axis.figure.get_suptitle()
 
@@ -78,7 +78,7 @@ def test_chunks_have_letters_and_later_ones_a_foot():
 def test_several_schedules_share_one_time_axis_and_one_title():
     made = plot.schedule({"GPipe": gpipe(3, 4), "ZB-H1": replay(zero_bubble_h1(3, 4))}, unit="seconds")
     assert len({axis.get_xlim() for axis in made.axes}) == 1
-    assert "GPipe: 18 long, 33.3 % bubble" in made.axes[0].get_title(loc="left")
+    assert "GPipe: makespan 18, 33.3 % bubble" in made.axes[0].get_title(loc="left")
     assert made.axes[1].get_xlabel() == "seconds" and made.get_suptitle() == "3 stages, 4 micro-batches"
 
 

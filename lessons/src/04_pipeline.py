@@ -99,7 +99,10 @@ None
 #
 # $$\text{bubble} = \frac{p - 1}{m + p - 1}$$
 #
-# The cost of F and B does not appear in it. More micro-batches help, more stages hurt.
+# This is the idle share of the whole time. It holds if all stages take equally long, all micro-batches do, and what
+# goes from stage to stage takes no time. What a forward and a backward cost does not appear in it. More micro-batches
+# help, more stages hurt. (Papers often divide by the computing time instead of the whole: (p - 1) / m. For p = 4 and
+# m = 8 that is 3/8, where the share of the whole is 3/11.)
 
 # %%
 print("stages \\ micro-batches    4     8    16    32")
@@ -129,15 +132,28 @@ print(f"formula {3 / 11:.3f}, virtual GPUs {ran.bubble:.3f}")
 # Nothing is let go before the first backward. So each GPU holds the activations of all 8 micro-batches, and a larger m
 # makes a smaller bubble and a larger memory.
 #
-# 1F1B (2020) alternates as soon as it can: one forward, one backward.
+# Suppose that there is memory for 4 micro-batches on each GPU. Stage 0 has run four forwards, and must not run a fifth
+# before a backward. Make the rest of the schedule by hand: each stage has a button for its next forward and one for
+# its next backward, green if that can run now. Any other tells why it cannot. Can you get down to GPipe's makespan of
+# 33, with half of its memory?
+
+# %% tags=["nbval-ignore-output"]
+plot.place_schedule(stages=4, microbatches=8, cap=4)
+
+# %% [markdown]
+# What people arrive at has a name. **1F1B** (2020) alternates as soon as it can: one forward, one backward.
 
 # %%
 plot.schedule({"GPipe": gpipe(4, 8), "1F1B": one_f_one_b(4, 8)})
-None
+assert replay(one_f_one_b(4, 8), cap=4).makespan == replay(gpipe(4, 8)).makespan == 33
 
 # %% [markdown]
-# The bubble is the same, to the last digit. On the right stands what each stage holds: 8 everywhere, against 4, 3, 2
-# and 1. Stage s of p has min(m, p - s) micro-batches in flight: a larger m costs no memory.
+# The bubble is the same, to the last digit. On the right stands how many micro-batches each stage has in flight at
+# most: 8 everywhere, against 4, 3, 2 and 1. In general stage s of p has min(m, p - s) of them: a larger m costs no
+# memory.
+#
+# How many activations is that? A stage here is a layer and a tanh. Decide what the second GPU holds with 1F1B, before
+# you read the line that the next cell prints for it.
 #
 # Bytes, from the ledger of the virtual GPUs. A stage is one layer and a tanh, which keep two activations for each
 # micro-batch: what arrives, and what leaves the tanh. (On the first GPU the batch arrives, which is no activation.)
@@ -196,22 +212,24 @@ None
 
 # %% [markdown]
 # Published forms: the interleaved bubble is (p - 1) / (v m) of the computing time, for v chunks. ZB-H1 idles
-# (p - 1)(F + B - 2W), W being the weights' part of B.
+# (p - 1)(F + B - 2W), W being the weights' part of B. The first is 3/16 = 0.1875 here; of the whole time that is
+# 0.1875 / 1.1875 = 0.158, which is what the replay prints.
 
 # %%
 p, m = 4, 8
 interleaved, zero = (replay(schedules[name]) for name in list(schedules)[1:])
 forward, backward, weight = 1, 2, 1
 assert abs(max(interleaved.idle) / min(interleaved.busy) - (p - 1) / (2 * m)) < 1e-9
+assert round(0.1875 / 1.1875, 3) == round(interleaved.bubble, 3) == 0.158
 assert abs(max(zero.idle) - (p - 1) * (forward + backward - 2 * weight)) < 1e-9
 for name, schedule in {"naive": naive(p, m), "GPipe": gpipe(p, m), **schedules}.items():
     done = replay(schedule)
-    print(f"{name:28} {done.makespan:5.1f} long, bubble {done.bubble:.3f}, holds {max(done.peak):g} at most")
+    print(f"{name:28} makespan {done.makespan:4.1f}, bubble {done.bubble:.3f}, {max(done.peak):g} in flight at most")
 
 # %% [markdown]
 # Neither is free. Interleaving sends more: 8 chunks have 7 cuts between them, where 4 stages have 3. And its first
-# stage holds 5.5 micro-batches where 1F1B's holds 4 (a micro-batch on one chunk of two counts half). ZB-H1 holds 4 on
-# every stage, for a weight part needs what its forward kept; 1F1B holds 4, 3, 2 and 1.
+# stage has 5.5 micro-batches in flight where 1F1B's has 4 (a micro-batch on one chunk of two counts half). ZB-H1 has 4
+# on every stage, for a weight part needs what its forward kept; 1F1B has 4, 3, 2 and 1.
 
 # %%
 assert max(interleaved.peak) == 5.5 and zero.peak == [4, 4, 4, 4]
@@ -235,7 +253,7 @@ for name, chunks in (("1F1B", 1), ("interleaved, 2 chunks a GPU", 2), ("ZB-H1", 
 def try_it(schedule="1f1b", stages=4, micro_batches=8, transfer=0.0):
     made = SCHEDULES[schedule](stages, micro_batches, *([2] if schedule == "interleaved-1f1b" else []))
     done = replay(made, Costs(transfer=transfer))
-    return plot.schedule(done, f"{schedule}: {done.makespan:g} long, {100 * done.bubble:.1f} % bubble")
+    return plot.schedule(done, f"{schedule}: makespan {done.makespan:g}, {100 * done.bubble:.1f} % bubble")
 
 
 plot.sliders(

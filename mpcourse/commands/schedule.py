@@ -83,7 +83,7 @@ def _own(options: argparse.Namespace) -> Schedule:
 
 def _show(done: Execution, title: str) -> None:
     out = Console(file=sys.stdout, highlight=False)
-    table = Table("stage", "actions", "idle", "holds")
+    table = Table("stage", "actions", "idle", "in flight")
     for s, (row, idle, peak) in enumerate(zip(done.stages, done.idle, done.peak, strict=True)):
         share = idle / done.makespan if done.makespan else 0.0
         table.add_row(str(s), " ".join(str(t.action) for t in row), f"{100 * share:.0f} %", f"{peak:g}")

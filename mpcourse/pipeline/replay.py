@@ -105,12 +105,13 @@ class _Stage:
         return self.actions[self.next] if self.next < len(self.actions) else None
 
 
-def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = None) -> Execution:
+def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = None, whole: bool = True) -> Execution:
     """Run `schedule` by its rules alone; when each action begins and ends.
 
     A forward needs the activation of the part of the model before, a backward (or its input part) its own forward and
     the gradient of the part after, a weight part its input part. costs: None: forward 1, backward 2, its weight part 1,
-    transfers 0. cap: the most micro-batches whose activations a stage may hold, counted as in `Execution.peak`.
+    transfers 0. cap: the most micro-batches whose activations a stage may hold, counted as in `Execution.peak`. whole:
+    False for a schedule that is still being made, in which actions may be missing at the end.
     Raises IllegalAction for the first action, in time, that cannot run, and where an action is missing; ValueError for
     what is no schedule.
     """
@@ -166,7 +167,7 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
             if other % p in waiting and other % p != s:
                 look(other % p)
         look(s)
-    _finished(stages, p * chunks)
+    _finished(stages, p * chunks, whole)
     return Execution([stage.timed for stage in stages], transfers)
 
 
@@ -201,8 +202,8 @@ def _arrival(a: Action, part: int, parts: int, arrived: dict[tuple[str, int, int
     return arrived.get(("F" if a.kind == "F" else "B", a.microbatch, part))
 
 
-def _finished(stages: list[_Stage], parts: int) -> None:
-    """Raise IllegalAction where a stage still waits, or has ended too early."""
+def _finished(stages: list[_Stage], parts: int, whole: bool) -> None:
+    """Raise IllegalAction where a stage still waits, or, of a whole schedule, has ended too early."""
     p = len(stages)
     waiting = [(s, stage) for s, stage in enumerate(stages) if stage.head]
     in_parts = any(a.kind == "I" for stage in stages for a in stage.actions)
@@ -216,15 +217,17 @@ def _finished(stages: list[_Stage], parts: int) -> None:
         needed = [Action(kind, a.microbatch, chunk) for kind in kinds]
         what = "activation" if a.kind == "F" else "gradient"
         if not any(n in stages[owner].actions for n in needed):
-            never = f"its {what} never arrives: {' or '.join(map(str, needed))} is not in stage {owner}'s list"
-            raise IllegalAction(s, stage.next, a, never)
+            names = " or ".join(map(str, needed))
+            never = f"its {what} never arrives: {names} is not in stage {owner}'s list"
+            yet = f"its {what} is not there yet: {names} of stage {owner} comes first"
+            raise IllegalAction(s, stage.next, a, never if whole else yet)
         wanted = next(n for n in needed if n in stages[owner].actions)
         reasons[s] = f"stage {s} is at {a} and waits for {wanted} of stage {owner}"
     if waiting:
         s, stage = waiting[0]
         told = "; ".join(reasons.values())
         raise IllegalAction(s, stage.next, stage.head, f"its input never arrives, for all wait in a circle: {told}")
-    count = 1 + max(a.microbatch for stage in stages for a in stage.actions)
+    count = 1 + max(a.microbatch for stage in stages for a in stage.actions) if whole else 0
     for s, stage in enumerate(stages):
         for k in range(count):
             for c in range(parts // p):

@@ -12,6 +12,7 @@ from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost
 from mpcourse.plot.panels import panels
 from mpcourse.plot.parts import parts
+from mpcourse.plot.placing import place_schedule
 from mpcourse.plot.points import points
 from mpcourse.plot.pushes import pushes
 from mpcourse.plot.schedule import schedule
@@ -40,6 +41,7 @@ __all__ = [
     "message_cost",
     "panels",
     "parts",
+    "place_schedule",
     "points",
     "pushes",
     "schedule",

@@ -24,12 +24,13 @@ def schedule(
     source: Execution | Schedule | Mapping[str, Execution | Schedule],
     title: str | None = None,
     unit: str = "time (a forward takes 1, a backward 2)",
+    until: float = 0.0,
 ) -> Figure:
-    """A row for each stage, in its colour; beside it, how long it idles and how many micro-batches it holds at most.
+    """A row for each stage, in its colour; beside it its idle share, and how many micro-batches are in flight at most.
 
     source: what `replay` or a run returned, or a schedule, which is replayed with its default costs; or several by
-    name, drawn one above the other on one time axis. unit: of that axis. Where a stage has several chunks of the model,
-    a letter says which. Raises IllegalAction for a schedule that cannot run, ValueError where there is nothing to draw.
+    name, drawn one above the other on one time axis. unit: of that axis. until: where it ends at the least. Where a
+    stage has several chunks of the model, a letter says which. Raises IllegalAction for a schedule that cannot run, ValueError where there is nothing to draw.
     """
     given = source if isinstance(source, Mapping) else {"": source}
     runs = {name: run if isinstance(run, Execution) else replay(run) for name, run in given.items()}
@@ -43,11 +44,11 @@ def schedule(
             title += f": {_percent(next(iter(runs.values())).bubble)} of the time is bubble"
     rows = sum(len(run.stages) for run in runs.values())
     made, axes = figure(title, rows=len(runs), width=7.4, height=0.27 * rows + 0.42 * len(runs) + 0.75)
-    longest = max(run.makespan for run in runs.values())
+    longest = max(until, *(run.makespan for run in runs.values()))
     for axis, (name, run) in zip(axes, runs.items(), strict=True):
         _draw(axis, run, longest)
         if name:
-            told = f"{name}: {run.makespan:.4g} long, {_percent(run.bubble)} bubble"
+            told = f"{name}: makespan {run.makespan:.4g}, {_percent(run.bubble)} bubble"
             axis.set_title(told, fontsize=9, color=INK, loc="left")
         if axis is not axes[-1]:
             axis.tick_params(axis="x", labelbottom=False)
@@ -91,7 +92,7 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
             _write(axis, str(t.action.microbatch), letter, POINTS * width / longest, (begin + width / 2, s), fill)
             at = t.end
     for s, (idle, peak) in enumerate(zip(run.idle, run.peak, strict=True)):
-        told = f"{100 * idle / run.makespan:.0f} % idle, holds {peak:.3g}"
+        told = f"{100 * idle / run.makespan:.0f} % idle, {peak:.3g} in flight"
         axis.text(1.01, s, told, fontsize=7.5, color=INK, va="center", transform=axis.get_yaxis_transform())
     axis.set_yticks(range(len(run.stages)), [f"stage {s}" for s in range(len(run.stages))])
     axis.set_ylim(len(run.stages) - 0.5, -0.5)

@@ -36,7 +36,7 @@ def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
 
     shown = DisplayHandle()
     shown.display(image(**begin))
-    if not _somebody_there():
+    if not somebody_there():
         return
 
     room = max(map(len, choices)) + 1  # by default long names and values are cut off
@@ -54,6 +54,6 @@ def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
     display(interactive(lambda **values: shown.update(image(**values)), **controls))
 
 
-def _somebody_there() -> bool:
+def somebody_there() -> bool:
     """Whether a person runs this cell: whoever runs notebooks by program cannot answer `input()`, and says so."""
     return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))

@@ -1,0 +1,90 @@
+"""A schedule that somebody makes by hand, one action after the other, each of which the replay has to allow."""
+
+from collections.abc import Sequence
+
+from mpcourse.pipeline.execution import Execution
+from mpcourse.pipeline.replay import Costs, IllegalAction, replay
+from mpcourse.pipeline.schedule import BACKWARD, FORWARD, Action, Schedule
+
+
+class Placing:
+    """Lists of F and B for `stages` stages and `microbatches` micro-batches, made action by action.
+
+    cap: the most micro-batches whose activations a stage may hold; None: no limit. begin: actions that are there from
+    the start, one or more, as (stage, kind). Raises ValueError where these cannot be.
+    """
+
+    def __init__(
+        self,
+        stages: int,
+        microbatches: int,
+        cap: float | None = None,
+        begin: Sequence[tuple[int, str]] = ((0, FORWARD),),
+        costs: Costs | None = None,
+    ) -> None:
+        if stages < 1 or microbatches < 1 or not begin:
+            raise ValueError(f"{stages} stages, {microbatches} micro-batches, {len(begin)} actions: 1 or more of each")
+        self.stages, self.microbatches, self.cap, self.costs = stages, microbatches, cap, costs
+        self.rows: Schedule = [[] for _ in range(stages)]
+        self._placed: list[int] = []  # of which stage, in the order of placing
+        for stage, kind in begin:
+            if reason := self.place(stage, kind):
+                raise ValueError(f"{kind} on stage {stage} cannot be there at the start: {reason}")
+        self._given = len(self._placed)
+
+    @property
+    def count(self) -> int:
+        """How many actions are placed."""
+        return len(self._placed)
+
+    @property
+    def complete(self) -> bool:
+        return self.count == 2 * self.stages * self.microbatches
+
+    @property
+    def run(self) -> Execution:
+        """What is placed, each action as early as its rules allow."""
+        return replay(self.rows, self.costs, self.cap, whole=False)
+
+    def next(self, stage: int, kind: str) -> Action | None:
+        """What `kind` would place: the lowest micro-batch that can run, else the lowest one left, if one is."""
+        there = {a.microbatch for a in self.rows[stage] if a.kind == kind}
+        left = [Action(kind, k) for k in range(self.microbatches) if k not in there]
+        return next((a for a in left if not self.reason(stage, a)), left[0] if left else None)
+
+    def place(self, stage: int, kind: str) -> str:
+        """Place the next F or B of a stage; or change nothing, and return why it cannot run now."""
+        action = self.next(stage, kind)
+        if action is None:
+            return f"stage {stage} has every {kind} already"
+        if reason := self.reason(stage, action):
+            return reason
+        self.rows[stage].append(action)
+        self._placed.append(stage)
+        return ""
+
+    def undo(self) -> None:
+        """Take the last action back; nothing where only those from the start are left."""
+        if self.count > self._given:
+            self.rows[self._placed.pop()].pop()
+
+    def reset(self) -> None:
+        while self.count > self._given:
+            self.undo()
+
+    def stuck(self) -> bool:
+        """Whether something is missing, and nothing can be placed: the cap is too low."""
+        return not self.complete and all(
+            action is None or self.reason(stage, action)
+            for stage in range(self.stages)
+            for action in (self.next(stage, FORWARD), self.next(stage, BACKWARD))
+        )
+
+    def reason(self, stage: int, action: Action) -> str:
+        """Why an action cannot be the next one of its stage, in the replay's words; empty where it can."""
+        rows = [[*row, action] if s == stage else row for s, row in enumerate(self.rows)]
+        try:
+            replay(rows, self.costs, self.cap, whole=False)
+        except IllegalAction as error:
+            return f"{action} on stage {stage}: {error.reason}"
+        return ""
