@@ -655,8 +655,6 @@ assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 # A bucket's all-reduce begins soon after its layer is through. It needs a core, too: here there is no network card that
 # would move data meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
 #
-# Exercise `e06_bucket_overlap`: hooks, buckets, and an order that all ranks keep.
-#
 # Copying can be saved. Autograd puts each gradient into memory of its own. From there it is copied into its bucket. But
 # the gradient of a linear layer's weight is one product of matrices, and a product can be written anywhere.
 # `write_in_place(model)` has large layers write it into their bucket.

@@ -30,7 +30,8 @@ def schedule(
 
     source: what `replay` or a run returned, or a schedule, which is replayed with its default costs; or several by
     name, drawn one above the other on one time axis. unit: of that axis. until: where it ends at the least. Where a
-    stage has several chunks of the model, a letter says which. Raises IllegalAction for a schedule that cannot run, ValueError where there is nothing to draw.
+    stage has several chunks of the model, a letter says which. Raises IllegalAction for a schedule that cannot run,
+    ValueError where there is nothing to draw.
     """
     given = source if isinstance(source, Mapping) else {"": source}
     runs = {name: run if isinstance(run, Execution) else replay(run) for name, run in given.items()}
