@@ -351,6 +351,9 @@ for synced in (False, True):
 # Statistics of few examples are noisy. Whether that harms or helps is lesson 09's question; at least one should know
 # which training it is. Exercise `e06_sync_batch_norm`: write it, with one all-reduce each way.
 
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e06_sync_batch_norm
+
 # %% [markdown]
 # ## Who learns from what
 #

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.logbook import HasLogbook
-from mpcourse.check.virtually import OnVirtualRank, on_each
+from mpcourse.check.virtually import OnVirtualRank, Ran, on_each
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError
 
@@ -44,8 +44,8 @@ def on_virtual(
     program: Program,
     judge: Judge,
     stumbled: tuple[str, str] | None = None,
-) -> None:
-    """Run `program` on `size` virtual ranks and judge their facts; raises OnVirtualRank.
+) -> Ran:
+    """Run `program` on `size` virtual ranks and judge their facts; what came of it. Raises OnVirtualRank.
 
     stumbled: what was asked, and why an answer that was right before would now raise an exception or make ranks wait
     for each other. None: such errors are told as they are.
@@ -60,6 +60,7 @@ def on_virtual(
         raise OnVirtualRank(wrong, error.answer, error.rank, error.size, error.printed) from error
     if finding := judge(ran.results):
         raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
+    return ran
 
 
 def on_real(answer: Answer, comm: "WatchedComm", program: Program, judge: Judge) -> None:
