@@ -52,9 +52,8 @@ def difference(told: dict[str, Any]) -> str:
 
 
 def tell(
-    ranks: int, options: argparse.Namespace, told: dict[str, Any], seconds: list[float],
-    alone: tuple[list[float], list[float]], accuracy: float,
-) -> None:  # fmt: skip
+    ranks: int, options: argparse.Namespace, told: dict[str, Any], seconds: list[float], accuracy: float
+) -> None:
     pieces = counted(options.microbatches, "micro-batch")
     print(f"{options.schedule}: {counted(ranks, 'rank')}, {pieces} a batch of {options.batch}")
     losses = told["losses"]
@@ -62,7 +61,8 @@ def tell(
     print("Loss by epoch:", " ".join(f"{loss:.3f}" for loss in losses) + grew)
     print(f"{100 * accuracy:.1f} % of the test digits are classified rightly.")
     _say(difference(told))
-    _say(durations(ranks, options, *(1e3 * statistics.median(times) for times in (seconds, *alone))))
+    alone = told["alone"]
+    _say(durations(ranks, options, 1e3 * statistics.median(seconds), alone["at_once"], alone["in_turn"]))
 
 
 def _say(text: str) -> None:
@@ -89,8 +89,9 @@ def draw(options: argparse.Namespace, schedule: Schedule, executions: list[Execu
     measured = _in_ms(later[len(later) // 2])
     predicted = replay(schedule, measured_costs([_in_ms(e) for e in later]))
     equal = replay(schedule)
+    computed = statistics.median(sum(_in_ms(e).busy) for e in later)
     _say(
-        f"The ranks together compute {sum(measured.busy):.0f} ms of a step. "
+        f"The ranks together compute {computed:.0f} ms of a step. "
         f"Bubble: measured {100 * measured.bubble:.1f} %, predicted {100 * predicted.bubble:.1f} % from the measured "
         f"forwards and backwards, {100 * equal.bubble:.1f} % if all stages took the same."
     )
@@ -105,7 +106,7 @@ def draw(options: argparse.Namespace, schedule: Schedule, executions: list[Execu
         picture(runs, title, "milliseconds").savefig(options.save, bbox_inches="tight", dpi=150)
     print(f"The picture: {options.save}")
     if options.json:
-        told = figures | {"measured": measured.as_dict(), "predicted": predicted.as_dict()}
+        told = figures | {"computed": computed, "measured": measured.as_dict(), "predicted": predicted.as_dict()}
         with _writing(options.json):
             options.json.write_text(json.dumps(told))
 
