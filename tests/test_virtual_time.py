@@ -149,13 +149,25 @@ def test_copies_in_the_two_directions_of_a_link_do_not_wait_for_each_other():
         assert second.start == first.end and back.start < first.end
 
 
-def test_a_copy_from_the_host_makes_it_wait_unless_told_not_to():
-    with virtual_gpus(1) as box:
-        x = torch.ones(10**6)
-        x.to("vgpu:0")
-        assert box.now == box.copies[-1].end
-        x.to("vgpu:0", non_blocking=True)
-        assert box.now < box.copies[-1].end
+@pytest.mark.parametrize("dry", [False, True])
+def test_the_host_waits_for_a_copy_unless_it_is_non_blocking_and_its_memory_is_pinned(dry):
+    with virtual_gpus(1, dry=dry) as box:
+        pageable, there = torch.ones(10**6), torch.empty(10**6, device="vgpu:0")
+        pinned = pageable.pin_memory()
+
+        def host_waits(copy):
+            copy()
+            return box.now == box.copies[-1].end
+
+        assert host_waits(lambda: pageable.to("vgpu:0")) and host_waits(lambda: pinned.to("vgpu:0"))
+        assert host_waits(lambda: pageable.to("vgpu:0", non_blocking=True))  # the driver copies it to its own buffer
+        assert not host_waits(lambda: pinned.to("vgpu:0", non_blocking=True))
+        assert host_waits(lambda: there.copy_(pageable, non_blocking=True))
+        assert host_waits(lambda: there.copy_(pinned)) and not host_waits(lambda: there.copy_(pinned, non_blocking=True))
+        if not dry:  # a dry box has no values that could come to the CPU
+            assert host_waits(lambda: there.to("cpu")) and not host_waits(lambda: there.to("cpu", non_blocking=True))
+            assert host_waits(lambda: pageable.copy_(there, non_blocking=True))
+            assert not host_waits(lambda: pinned.copy_(there, non_blocking=True))
 
 
 def test_what_stays_on_the_cpu_takes_the_hosts_time_and_no_device():

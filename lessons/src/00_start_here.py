@@ -4,9 +4,11 @@
 # **Is my machine ready, and how does this course work?** About 20 minutes, and 10 for its exercise.
 #
 # You will train networks on several GPUs and several machines, by hand, on the laptop in front of you. This lesson
-# makes sure that two processes on it can talk, and shows how an exercise checks itself.
+# makes sure that two processes on it can exchange messages, and shows how an exercise is checked.
 #
-# Run the cells from top to bottom with Shift+Enter.
+# Run the cells from top to bottom with Shift+Enter. Where a paragraph begins with **Predict first**, decide on an answer
+# before you run the cell below it: what you expected wrongly is what you have learned. Terms of the field are set in
+# bold where they are first used; [GLOSSARY.md](../GLOSSARY.md) has them all in a line each.
 
 # %% [markdown]
 # ## Is the machine ready?
@@ -58,8 +60,10 @@ sorted(lines)
 # %% [markdown]
 # ## They share nothing
 #
-# This is the one idea that everything rests on. The program is the same, the variables are not. Rank 0 sets `x`,
-# and rank 1 does not see it.
+# All later lessons rest on this: the program is the same, the variables are not. Each rank is a process with memory of
+# its own.
+#
+# **Predict first.** Rank 0 sets `x` to 42 in the program below. What does rank 1 print?
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/shared.py
@@ -77,7 +81,8 @@ assert sorted(lines) == ["rank 0: x = 42", "rank 1: x = 0"]
 sorted(lines)
 
 # %% [markdown]
-# What one rank knows and another needs must be **sent**. `send` and `recv` are one pair: each send needs one receive.
+# What one rank has computed and another needs must be sent as a **message**. `send` and `recv` are a pair, which is
+# called **point-to-point communication**: each send needs exactly one receive.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/sent.py
@@ -102,6 +107,9 @@ sorted(lines)
 #
 # Measure it. Rank 0 sends an array to rank 1, and rank 1 sends it back. Half of the round trip is the time of one
 # message. The upper-case `Send` and `Recv` move arrays as they are; the lower-case ones pickle any Python object.
+#
+# **Predict first.** A message of 8 MiB is a million times as long as one of 8 bytes. Does it take a million times as
+# long, a thousand times, or about as long?
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/pingpong.py
@@ -145,26 +153,41 @@ plot.message_cost(sizes, seconds, "A small message costs its start, a large one 
 None
 
 # %% [markdown]
-# Two numbers describe the picture. **Alpha** is the time that any message takes, even an empty one. **Beta** is the
-# time for each further byte, and 1 / beta the bandwidth, in bytes a second. The time of a message of n bytes is about
-# alpha + beta n.
+# Two numbers describe the picture. The **latency** alpha is the time that any message takes, even an empty one. Each
+# byte adds the time beta, and 1 / beta is the **bandwidth**, in bytes a second. A message of n bytes takes about
+# alpha + beta n. Hockney gave this model in 1994; it is called the alpha-beta model.
+#
+# A byte that travels with eight million others costs less than a hundredth of one that travels with seven. So one
+# large message is cheaper than many small ones with the same bytes. Lessons 05 and 06 make much of that.
 #
 # The bandwidth is not quite the one that `mpcourse doctor` gives for messages of 4 MB. The line is fitted to all sizes
-# at once, and those in the middle, where MPI changes its way of sending, pull it away from the longest.
+# at once, and MPI changes its way of sending as messages grow, each way with a latency and a bandwidth of its own.
+# Lesson 05 looks closer.
 #
-# A byte that travels with eight million others costs less than a hundredth of one that travels with seven. So it pays
-# to send one large message rather than many small ones. Half of the course is about that.
-#
-# The line is a model, and a rough one: MPI changes its way of sending as messages grow, and each way has an alpha and
-# a beta of its own. Lesson 05 looks closer.
+# Here 8 MiB are cut into equal messages, which are sent one after the other over a link whose latency and bandwidth are
+# known. From which number of messages on is most of the time latency? In JupyterLab, move the sliders: the higher the
+# product of latency and bandwidth, the larger the messages must be.
+
+# %%
+from mpcourse.virtual import LINKS
+
+
+def try_it(link="10 GbE", mib=8):
+    at = LINKS[link]
+    title = f"{mib} MiB over {link}: {1e6 * at.latency:g} µs latency, {at.bandwidth / 1e9:g} GB/s"
+    return plot.split_message(mib * 2**20, at.latency, at.bandwidth, title)
+
+
+plot.sliders(try_it, link=["1 GbE", "10 GbE", "100 GbE", "InfiniBand FDR", "NVLink 4"], mib=[1, 8, 64, 512])
 
 # %% [markdown]
 # ## GPUs that are not there
 #
-# A rank is one way to have many devices. The other is one process that commands several GPUs. This laptop need not
-# have any: `virtual_gpus` makes some. They hold real tensors, refuse what real GPUs refuse, and keep a clock.
+# A rank is one way to have many devices. The other is one process that launches work on several GPUs. This laptop need
+# not have any: `virtual_gpus` simulates some. A **virtual GPU** computes with real tensors, refuses what a real GPU
+# refuses, and has a clock that says how long the real one would have taken.
 #
-# Here a tensor of a million numbers moves from one to the other, over the link of two Tesla P100.
+# Here a tensor of a million elements is copied from one to the other, over the link of two Tesla P100.
 
 # %%
 import torch
@@ -181,10 +204,11 @@ assert move.nbytes == 4_000_000
 f"{move.lane}: {move.nbytes} bytes in {1e6 * (move.end - move.start):.0f} µs"
 
 # %% [markdown]
-# 208 microseconds: alpha is 8 of them, and beta one second for 20 GB. It is the same law as for messages.
+# 208 µs: 8 of latency, and 4 MB at 20 GB/s. The alpha-beta model describes copies between GPUs as it does messages
+# between ranks.
 #
-# And the error that everybody meets first: two tensors on two GPUs cannot be added. The first line is torch's own. A
-# real GPU would not say the rest.
+# And the error that everybody meets first: two tensors on two GPUs cannot be added. The first line of the message is
+# torch's own; the rest says which tensor is where, and how to go on.
 
 # %%
 with box:
@@ -222,7 +246,7 @@ print(refusal)
 # ## A wrong answer
 #
 # The first exercise: every rank says hello, and rank 0 collects the greetings. Here is a mistake that everybody makes
-# once. It looks polite: two ranks greet each other, and each first listens to what the other has to say.
+# once: two ranks greet each other, and each receives before it sends.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/both_listen.py
@@ -234,15 +258,13 @@ def greet(comm):
 
 
 # %% [markdown]
-# Under plain `mpirun` this program would hang for ever, and say nothing. The checker ends it and says who waits for
-# whom.
+# Under plain `mpirun` this program would hang without a word. The checker ends it, and says which rank waits for which.
 
 # %%
 # !mpcourse check e00 --file scratch/both_listen.py
 
 # %% [markdown]
-# That is a **deadlock**: no rank can go on, for what is waited for will never come. Each rank would send as soon as it
-# has heard something, and neither hears anything.
+# That is a **deadlock**: each rank waits for a message that the other would send only later, so neither can continue.
 #
 # Nothing that you write can hang the checker. An endless loop, an exception on one rank, `sys.exit` in the wrong
 # place: each gets a verdict with the rank and the line, and all processes are ended.
@@ -257,14 +279,14 @@ verdict["why"]
 # ## Your turn
 #
 # Open `exercises/e00_hello.py` in JupyterLab (in the file browser, one folder up), write `greet`, save, and run this
-# cell. It takes about 10 minutes. `send` and `recv` are enough, for any number of ranks. Who finds the right method of
-# `comm` needs one line: try `dir(comm)`, or `!mpcourse hint e00`.
+# cell. It takes about 10 minutes. `send` and `recv` are enough, for any number of ranks. With the right method of
+# `comm` it is one line: try `dir(comm)`, or `!mpcourse hint e00`.
 
 # %% tags=["nbval-ignore-output"]
 # !mpirun -np 2 python ../exercises/e00_hello.py
 
 # %% [markdown]
-# It passes with two ranks? Then see whether it also does with one, three and four: `!mpcourse check e00`.
+# If it passes with two ranks, see whether it also does with one, three and four: `!mpcourse check e00`.
 
 # %% [markdown]
 # ## What production systems call it

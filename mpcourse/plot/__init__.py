@@ -9,7 +9,7 @@ from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import lines
 from mpcourse.plot.memory import memory
-from mpcourse.plot.messages import message_cost
+from mpcourse.plot.messages import message_cost, split_message
 from mpcourse.plot.panels import panels
 from mpcourse.plot.parts import parts
 from mpcourse.plot.placing import place_schedule
@@ -46,6 +46,7 @@ __all__ = [
     "pushes",
     "schedule",
     "sliders",
+    "split_message",
     "step_cost",
     "throughput",
     "timeline",

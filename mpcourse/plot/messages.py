@@ -21,9 +21,9 @@ def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> 
     axis.loglog(x, 1e6 * (alpha + beta * x), "--", color=color(1), linewidth=1.5, label="alpha + beta n")
     axis.axhline(1e6 * alpha, color=INK, linewidth=0.7, linestyle=":")
     for text, point, shift, side in (
-        (f"alpha = {1e6 * alpha:.2g} µs", (size[-1], 1e6 * alpha), (0, 4), "right"),  # there no point is near
+        (f"latency alpha = {1e6 * alpha:.2g} µs", (size[-1], 1e6 * alpha), (0, 4), "right"),  # there no point is near
         (
-            f"beta = {1e9 * beta:.2g} ns a byte, 1 / beta = {1e-9 / beta:.2g} GB/s",
+            f"beta = {1e9 * beta:.2g} ns a byte: bandwidth 1 / beta = {1e-9 / beta:.2g} GB/s",
             (size[-1], 1e6 * (alpha + beta * size[-1])),
             (-12, -3),
             "right",
@@ -32,4 +32,29 @@ def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> 
         axis.annotate(text, point, shift, textcoords="offset points", fontsize=8, ha=side)
     label(axis, "message size n (bytes)", "one way (µs)")
     axis.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.9))
+    return made
+
+
+def split_message(nbytes: int, latency: float, bandwidth: float, title: str, most: int = 4**9) -> Figure:
+    """Time of `nbytes` bytes sent in 1, 2, 4, ... equal messages one after the other: latencies, bytes, and their sum.
+
+    latency: seconds a message. bandwidth: bytes/s. most: messages. Where the first two are equal, a mark says how many
+    messages that is.
+    """
+    made, (axis,) = figure(title)
+    counts = 2 ** np.arange(int(np.log2(most)) + 1)
+    latencies, bytes_ = latency * counts, np.full(len(counts), nbytes / bandwidth)
+    axis.loglog(counts, 1e3 * (latencies + bytes_), color=color(0), linewidth=2.5, label="together")
+    axis.loglog(counts, 1e3 * latencies, "--", color=color(1), linewidth=1.5, label="latency of all messages")
+    axis.loglog(counts, 1e3 * bytes_, ":", color=INK, linewidth=1.5, label="bytes / bandwidth")
+    equal = nbytes / bandwidth / latency
+    if 1 <= equal <= most:
+        axis.plot(equal, 2e3 * nbytes / bandwidth, "o", color=INK, markersize=5)
+        told = f"half of the time is latency:\n{equal:,.0f} messages of {nbytes / equal / 1e3:,.3g} kB"
+        above = {"textcoords": "offset points", "fontsize": 8, "ha": "right" if equal > 100 else "left", "va": "bottom"}
+        axis.annotate(told, (equal, 2e3 * nbytes / bandwidth), (0, 8), **above)
+    axis.set_ylim(1e-2, 1e5)
+    axis.set_xlim(1, most)
+    label(axis, "number of messages", "time (ms)")
+    axis.legend(fontsize=8, frameon=False, loc="upper left")
     return made

@@ -13,6 +13,7 @@ from mpcourse.virtual.cost import Operation
 from mpcourse.virtual.dry import stand_in
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.offered import refuse_layout
+from mpcourse.virtual.pinned import holds_pinned
 from mpcourse.virtual.refuse import no_data
 from mpcourse.virtual.unplaced import place_beside
 
@@ -67,7 +68,8 @@ def transfer(
     if target != HOST:
         kind = _kind(x, block, doing, phase)
         made = box.place(y, target, kind, "copy", line, phase)
-    waits = HOST in (source, target) and not non_blocking
+    pageable = source == HOST and not holds_pinned(x)  # the new tensor on the CPU is pinned, see aten's _to_copy
+    waits = HOST in (source, target) and (pageable or not non_blocking)
     end = box.bill_copy(source, target, y.nbytes, ready, waits, told(line), phase)
     if made is not None:
         made.ready = end
@@ -105,15 +107,11 @@ def crossing(
     with mode.paused():
         if not destination.is_meta:
             destination.copy_(source_tensor)
-    end = box.bill_copy(
-        there,
-        here,
-        source_tensor.nbytes,
-        0.0 if blocks[1] is None else blocks[1].ready,
-        HOST in (here, there) and not kwargs.get("non_blocking", args[2] if len(args) > 2 else False),
-        told(line),
-        mode.phase(),
-    )
+    non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
+    pageable = HOST in (here, there) and not holds_pinned(destination if here == HOST else source_tensor)
+    waits = HOST in (here, there) and (pageable or not non_blocking)
+    ready = 0.0 if blocks[1] is None else blocks[1].ready
+    end = box.bill_copy(there, here, source_tensor.nbytes, ready, waits, told(line), mode.phase())
     if blocks[0] is not None:
         blocks[0].ready = end
     return destination

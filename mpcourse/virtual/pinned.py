@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.utils.data._utils.pin_memory as of_loader
+from torch.nn.parameter import is_lazy
 
 from mpcourse.virtual import box as boxes
 from mpcourse.virtual.streams import current_stream, set_stream
@@ -26,7 +27,12 @@ def pin_memory(mode: Any, func: Any, args: tuple, kwargs: dict) -> Tensor:
 
 
 def is_pinned(mode: Any, func: Any, args: tuple, kwargs: dict) -> bool:
-    return getattr(args[0].untyped_storage(), _PINNED, False)
+    return holds_pinned(args[0])
+
+
+def holds_pinned(x: Tensor) -> bool:
+    """Whether a tensor of the CPU is in pinned memory, which a GPU reads and writes without the host."""
+    return not is_lazy(x) and getattr(x.untyped_storage(), _PINNED, False)
 
 
 def without_pinning(kwargs: dict) -> dict:
