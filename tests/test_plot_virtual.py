@@ -17,7 +17,7 @@ from mpcourse.models import mlp
 from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP
-from mpcourse.virtual import Event, busy, span, virtual_gpus
+from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
 from mpcourse.virtual.memory import KINDS, size
 
 PHASES = ("forward", "backward", "optimizer")
@@ -365,6 +365,38 @@ def test_traffic_of_ranks_is_drawn_from_plain_events():
     figure = plot.traffic(events)
     assert names(figure) == ["rank 0", "rank 2", "rank 10"]
     assert sorted(texts(figure)) == ["3.00 MiB\n1 message", "512 B\n1 message"]
+
+
+# -- limits of kernels and messages --
+
+
+def test_no_kernel_lies_above_the_roof_and_each_is_at_its_intensity(box):
+    gpu = GPUS["A100-SXM4"]
+    flops, bandwidth = gpu.rate(torch.float32), gpu.bandwidth * gpu.memory_efficiency
+    events = [
+        Event("vgpu:0", "mm", "compute", 0.0, 1e-3, nbytes=10**6, flops=10**10, phase="forward"),
+        Event("vgpu:0", "relu", "compute", 1e-3, 2e-3, nbytes=8 * 10**6, phase="backward"),
+        Event("vgpu:1", "mm", "compute", 0.0, 1e-3, nbytes=1, flops=10**12, phase="forward"),
+        Event("cpu", "mm", "enqueue", 0.0, 1e-3, phase="forward"),
+    ]
+    (axis,) = plot.roofline(events, flops, bandwidth, "title").axes
+    points = {marks.get_label(): marks.get_offsets().tolist() for marks in axis.collections}
+    assert points == {"forward": [[1e4, pytest.approx(10.0)]], "backward": [[0.125, pytest.approx(1e-3)]]}
+    for marks in plot.roofline(box, flops, bandwidth, "title").axes[0].collections:
+        for intensity, rate in marks.get_offsets():
+            assert rate * 1e12 <= 1.001 * min(flops, intensity * bandwidth)
+    with pytest.raises(ValueError, match="no kernel ran on vgpu:7"):
+        plot.roofline(events, flops, bandwidth, "title", lane="vgpu:7")
+
+
+def test_a_split_message_is_half_latency_where_both_parts_cross():
+    (axis,) = plot.split_message(2**23, 30e-6, 1.18e9, "title").axes
+    together, latency, in_bytes = ({x: y for x, y in line.get_xydata()} for line in axis.lines[:3])
+    assert all(together[k] == pytest.approx(latency[k] + in_bytes[k]) for k in together)
+    assert latency[64] == pytest.approx(64 * 30e-3) and in_bytes[1] == in_bytes[4096] == pytest.approx(2**23 / 1.18e6)
+    (mark,) = axis.lines[3].get_xydata()
+    assert mark[0] == pytest.approx(2**23 / 1.18e9 / 30e-6) and mark[1] == pytest.approx(2 * in_bytes[1])
+    assert "237 messages of 35.4 kB" in axis.texts[0].get_text()
 
 
 # -- nothing to draw --

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 01 One device
 #
-# **What does one training step cost, in time and memory?** About 40 minutes, and 30 for its exercise.
+# **What does one training step cost, in time and memory?** About 45 minutes, and 30 for its exercise.
 #
 # Every later lesson takes one training step and splits it: over devices, over time, over machines. A split pays when
 # it saves more than it costs. So we must know first what one step costs on one device.
 #
-# We measure on one CPU core. Then we ask what a GPU would do. The laws are the same.
+# We measure on one CPU core, and then predict what a GPU would do.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -17,11 +17,12 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from mpcourse import plot
+from mpcourse.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.memory import measure_step
 from mpcourse.models import mlp
 from mpcourse.training import train
-from mpcourse.virtual import busy, virtual_gpus
+from mpcourse.virtual import GPUS, busy, virtual_gpus
 
 torch.set_num_threads(1)  # one core stands for one device
 
@@ -56,35 +57,35 @@ model
 # %% [markdown]
 # ## The step
 #
-# A training step has three phases. **Forward** computes the loss. **Backward** computes the gradient of the loss for
-# every parameter. **Update** moves the parameters a little against their gradients.
+# A training step has three phases. The **forward** pass computes the loss. The **backward** pass computes the gradient of
+# the loss for every parameter. The **optimizer step** changes the parameters by a little, against their gradients.
 
 # %%
 def step(model, optimizer, images, labels):
     optimizer.zero_grad()
     loss = F.cross_entropy(model(images), labels)  # forward
     loss.backward()  # backward
-    optimizer.step()  # update
+    optimizer.step()  # optimizer step
     return loss
 
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 images, labels = data.train.images[:100], data.train.labels[:100]
 losses = [step(model, optimizer, images, labels).item() for _ in range(60)]
-assert losses[-1] < 0.1 * losses[0], "sixty steps on one batch should all but learn it by heart"
+assert losses[-1] < 0.1 * losses[0], "sixty steps on one batch should bring its loss close to zero"
 
 # %% [markdown]
 # ## How much work is it?
 #
 # A layer from n to m units multiplies a (batch, n) matrix by an (n, m) one. Each of the batch x n x m products takes a
-# multiplication and an addition: two floating-point operations.
+# multiplication and an addition: two **floating-point operations** (FLOPs).
 #
-# Backward does it twice: once for the gradient of the weights, once for the gradient of the layer's input. The first
-# layer needs only the former, for nobody trains the pixels. torch can count, so we need not believe it.
+# The backward pass does it twice: once for the gradient of the weights, once for the gradient of the layer's input. The
+# first layer needs only the former, because the pixels are not trained. torch can count operations, which checks this.
 #
-# Two for forward and four for backward make a rule to remember: a step takes about **6 x parameters x examples**
-# operations. Here it is 2 % too high, chiefly because the first layer needs one part less. And it holds for layers that
-# use each weight once for each example. A convolution uses its weights once for each pixel.
+# Two in the forward and four in the backward pass make a rule to remember: a step takes about **6 x parameters x
+# examples** FLOPs. Here that is 2 % too high, chiefly because the first layer needs one part less. The rule holds for
+# layers that use each weight once for each example. A convolution uses its weights once for each pixel.
 
 # %%
 batch = len(images)
@@ -104,9 +105,9 @@ f"{forward.get_total_flops() / 1e6:.1f} million forward, {backward.get_total_flo
 # %% [markdown]
 # ## How long does it take?
 #
-# We time each phase, and keep the least of several steps: what else the machine does can only add. Forward and backward
-# grow with the batch. The update touches every parameter once, whatever the batch. It still takes a little longer after
-# a large one, whose activations have pushed the parameters out of the cache.
+# We time each phase, and keep the least of several steps, for whatever else the machine does can only add to the time.
+# Forward and backward grow with the batch. The optimizer step reads and writes every parameter once, whatever the batch.
+# It still takes a little longer after a large one, whose activations have displaced the parameters from the cache.
 
 # %%
 def time_phases(batch, repeats=15):
@@ -124,28 +125,29 @@ def time_phases(batch, repeats=15):
         optimizer.step()
         clock.append(time.perf_counter())
         rows.append([after - before for before, after in zip(clock, clock[1:])])
-    return dict(zip(("forward", "backward", "update"), map(min, zip(*rows))))
+    return dict(zip(("forward", "backward", "optimizer"), map(min, zip(*rows))))
 
 
 sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 phases = {size: time_phases(size) for size in sizes}
 assert phases[1024]["forward"] > 5 * phases[1]["forward"]
-assert phases[1024]["update"] < 5 * phases[1]["update"]
+assert phases[1024]["optimizer"] < 5 * phases[1]["optimizer"]
 
 # %% tags=["nbval-ignore-output"]
 plot.step_cost(
     {f"batch {size}": phases[size] for size in (1, 32, 256)},
-    "Forward and backward grow with the batch, the update far less",
+    "Forward and backward grow with the batch, the optimizer step far less",
 )
 None
 
 # %% [markdown]
 # ## Batch size and throughput
 #
-# A step costs something fixed, whatever the batch: starting each operation, reading and updating the parameters. And
-# it costs something for each example. A straight line describes it: fixed + each x batch.
+# **Throughput** is the number of examples a second. A step has a fixed cost, whatever the batch: the call of each
+# operation, the reading and updating of the parameters. And it has a cost for each example. A straight line describes
+# both: fixed + each x batch. At one batch size the two parts are equal: fixed / each. This is the **knee**.
 #
-# At one batch size the two parts are equal: fixed / each. This is the **knee**.
+# **Predict first.** A batch of 4 has four times the work of a batch of 1. Does its step take four times as long?
 
 # %%
 seconds = [sum(phases[size].values()) for size in sizes]
@@ -169,23 +171,25 @@ print(f"a step: {1e3 * fixed:.2f} ms + {1e6 * each:.1f} µs for each example; th
 
 
 # %% [markdown]
-# Left of the knee the step is **bound by its fixed cost**: on a GPU one says launch-bound. Twice the batch takes little
-# longer. Right of it the step is **compute-bound**: twice the batch takes twice the time, and throughput stays.
+# Left of the knee the fixed cost dominates: twice the batch takes little longer. Right of it the examples do: twice the
+# batch takes twice the time, and throughput stays.
 #
 # The line is fitted to all batch sizes at once, and misses single ones. A batch of one may take even less than the
 # line's fixed part.
 #
-# Keep this in mind when a batch is split over devices. Two devices with half the batch each are twice as fast only if
-# half the batch is still right of the knee.
+# This decides what a split can gain. Two devices with half the batch each have twice the throughput only if half the
+# batch is still right of the knee.
 
 # %% [markdown]
 # ## The same step on a GPU
 #
-# A GPU does nothing by itself. For each operation the host runs some Python, some of torch and some of the driver, and
-# puts the operation into the GPU's queue. That takes a few microseconds, whatever the operation. Then the host goes
-# on, and does not wait.
+# A GPU (the **device**) does nothing by itself. The CPU (its **host**) runs some Python, some of torch and some of the
+# driver for each operation, and puts it into the GPU's queue. An operation on the GPU is a **kernel**, and this is a
+# **kernel launch**. It takes a few microseconds of the host's time, whatever the kernel. Then the host goes on, and does
+# not wait.
 #
-# A virtual GPU has this clock. `dry=True` leaves out the numbers: shapes, bytes and time need none.
+# A virtual GPU has this clock. `dry=True` computes shapes, bytes and times without data, as torch's device `meta` does
+# with shapes.
 
 # %%
 def on_gpu(batch, units=1000, gpu="A100-SXM4"):
@@ -213,7 +217,7 @@ None
 
 # %% [markdown]
 # It is the same picture, with other numbers. A GPU has many times the throughput of a core, and needs a larger batch
-# to have it. Why? Look at the two sides of the knee.
+# to reach it. Look at the two sides of the knee.
 
 # %%
 few, few_seconds = on_gpu(64)
@@ -223,9 +227,9 @@ plot.timeline(few, "Batch 64: the host is busy, the GPU waits for work")
 None
 
 # %% [markdown]
-# The lanes are the host, the GPU and the link between them. Each light bar is an operation of forward, each dark one of
-# backward. The host starts operations one after the other. The GPU is done with most of them before the next one comes.
-# This step is **launch-bound**.
+# The lanes are the host, the GPU and the link between them. Light bars are kernels of the forward pass, full ones of the
+# backward pass, dark ones of the optimizer step. The host launches them one after the other, and the GPU has finished
+# most of them before the next one arrives. This step is **launch-bound**.
 
 # %%
 many, many_seconds = on_gpu(4096)
@@ -237,11 +241,34 @@ None
 
 
 # %% [markdown]
-# Now the host runs ahead, and the queue is full: **compute-bound**. And the copy of the batch has become visible: 18 %
-# of the step, in which the GPU waits. It goes over PCIe 4.0, an A100's link to its host, 24 GB/s in one direction. A
-# good data loader copies the next batch meanwhile.
+# Now the host is ahead, and the GPU has kernels queued all the time: the step is **compute-bound**. And the copy of the
+# batch has become visible: 18 % of the step, in which the GPU waits. It goes over PCIe 4.0, an A100's link to its host,
+# at 24 GB/s in one direction.
 #
-# Try it. How large must the batch be with 4000 units? And does a faster GPU help a launch-bound step?
+# A data loader can hide that copy. Ordinary memory of the host is *pageable*: the driver first copies it into a buffer of
+# its own, and the host waits. **Pinned memory** stays where it is, so that the GPU can read it without the host. With
+# `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` the host launches the copy as it does a kernel, and
+# goes on. On a second CUDA stream the copy then runs beside the kernels of the step before. (A virtual GPU has one
+# queue: the host goes on, but the copy waits for the kernels.)
+
+# %%
+def host_waits(pinned, non_blocking):
+    with virtual_gpus(1, "A100-SXM4", dry=True) as box:
+        images = torch.randn(4096, 784)
+        (images.pin_memory() if pinned else images).to("vgpu:0", non_blocking=non_blocking)
+        return 1e6 * sum(e.seconds for e in box.events if e.kind == "wait")
+
+
+waited = {(p, n): host_waits(p, n) for p in (False, True) for n in (False, True)}
+assert waited[True, True] == 0 and min(waited[False, False], waited[False, True], waited[True, False]) > 500
+for (pinned, non_blocking), us in waited.items():
+    memory = "pinned" if pinned else "pageable"
+    print(f"{memory:8} memory, non_blocking={non_blocking!s:5}: the host waits {us:.0f} µs")
+
+
+# %% [markdown]
+# **Predict first.** Does a faster GPU shorten a launch-bound step? And how large must the batch be to keep the GPU busy
+# with 4000 units in place of 1000? Move the sliders.
 
 # %% tags=["nbval-ignore-output"]
 def try_it(batch=64, units=1000, gpu="A100-SXM4"):
@@ -265,41 +292,178 @@ print(f"batch 64, an A100: {1e6 * slower:.0f} µs a step; an H200: {1e6 * faster
 # The H200 computes three times as fast, and the step is hardly shorter: the host is the bottleneck, and it is the same.
 
 # %% [markdown]
-# ## Does it learn?
+# ## Compute-bound or memory-bound
 #
-# Throughput alone proves nothing: a fast step that does not learn is worth nothing. So a run is recorded as a
-# **learning curve**. And one run proves little: we take three seeds, and show the spread, from
-# the least of the three to the most.
-
-# %% tags=["nbval-ignore-output"]
-curves = []
-for seed in range(3):
-    torch.manual_seed(seed)
-    model = mlp(widths)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    curves.append(train(model, data, optimizer, epochs=8, batch_size=32, seed=seed, record_every=15))
+# A kernel that runs long enough has two limits: the FLOPs that the device can do in a second, and the bytes that its
+# memory can deliver. Which one binds depends on the **arithmetic intensity**, the FLOPs that a kernel does for each byte
+# that it reads or writes. This is the roofline model of Williams, Waterman and Patterson (2009).
+#
+# A product of two matrices of 1000 x 1000 reads and writes 12 MB for 2 billion FLOPs: an intensity of 167. A ReLU reads
+# 4 bytes and writes 4 bytes for one operation: 1/8. The optimizer step is of the second kind.
 
 # %%
-final = [curve.test_accuracy[-1] for curve in curves]
-assert min(final) > 0.93, final
-assert max(final) - min(final) < 0.05, final
-assert curves[0].step[-1] == 8 * 45  # 1437 images in batches of 32: 45 steps an epoch
+a100 = GPUS["A100-SXM4"]
+reached, bandwidth = a100.rate(torch.float32), a100.bandwidth * a100.memory_efficiency
+kernels = [e for e in many.events if e.lane == "vgpu:0"]
+bound_by_memory = [e for e in kernels if e.flops / e.nbytes < reached / bandwidth]
+assert {e.name for e in kernels if e not in bound_by_memory} == {"addmm", "mm"}
+assert all(e in bound_by_memory for e in kernels if e.phase == "optimizer")
+title = f"Batch 4096 on an A100: left of {reached / bandwidth:.0f} FLOP a byte memory is the limit"
+plot.roofline(many, reached, bandwidth, title)
+None
 
-# %% tags=["nbval-ignore-output"]
-title = "Real digits: the line is the mean of three seeds, the band goes from least to most"
-plot.learning_curves({"3 seeds": curves}, title, accuracy_from=80)
-print("test accuracy: " + ", ".join(f"{100 * accuracy:.1f} %" for accuracy in final))
+# %% [markdown]
+# Each mark is a kernel, and its area the share of the time that it takes. On the slope a kernel is **memory-bound**: it
+# is as fast as memory, and a GPU with more FLOP/s does not help. Below the slope it is too short for either limit, and
+# the fixed time of a kernel dominates. The large products reach the flat roof. Fusing several element-wise operations
+# into one kernel, as fused optimizers and `torch.compile` do, saves bytes and launches.
+
+# %% [markdown]
+# ## Precision
+#
+# **bfloat16** is a float32 with its last 16 bits cut off: 8 bits of exponent as before, and 8 instead of 24 significant
+# bits. An A100's tensor cores multiply it 16 times as fast as float32, and it takes half the bytes.
+#
+# **Predict first.** What is 1 + 1/512 in bfloat16?
+
+# %%
+one = torch.tensor(1.0, dtype=torch.bfloat16)
+print((one + 2**-9).item())
+assert one + 2**-9 == one  # so would a weight stay that is 512 times as large as its change
+assert one + 2**-7 > one
 
 
 # %% [markdown]
-# The band is the yardstick for every comparison to come. A difference smaller than it is no difference.
+# An optimizer step changes a weight by less than a 512th of it all the time. Therefore **mixed precision** keeps the
+# parameters and the optimizer's state in float32, and rounds only the inputs of products. That is what `torch.autocast`
+# does, which casts each weight once in a forward pass. bfloat16 has float32's range; float16 has not, and needs a
+# `GradScaler`, which multiplies the loss so that small gradients do not become zero.
+
+# %%
+def costs(batch, dtype=torch.float32, pieces=1, tf32=False):
+    """Seconds and peak bytes of a step of Adam on a virtual A100, its batch there already, in `pieces` micro-batches."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    with virtual_gpus(1, "A100-SXM4", dry=True) as box:
+        model = mlp([784, 1000, 1000, 10]).to("vgpu:0")
+        optimizer = torch.optim.Adam(model.parameters())
+        images, labels = torch.randn(batch, 784, device="vgpu:0"), torch.randint(10, (batch,), device="vgpu:0")
+        for _ in range(2):
+            box.reset()
+            start = box.synchronize()
+            optimizer.zero_grad()
+            for x, y in zip(images.chunk(pieces), labels.chunk(pieces)):
+                with torch.autocast("vgpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                    loss = F.cross_entropy(model(x), y) / pieces
+                loss.backward()
+            optimizer.step()
+            took = box.synchronize() - start
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return took, box.ledger.peak(0).nbytes
+
+
+for batch in (64, 16384):
+    full, tf32, half = costs(batch), costs(batch, tf32=True), costs(batch, torch.bfloat16)
+    assert half[0] > full[0] if batch == 64 else half[0] < full[0] / 6 and half[1] < 0.75 * full[1]
+    for name, (took, peak) in {"float32": full, "TF32": tf32, "bfloat16, mixed": half}.items():
+        print(f"batch {batch:5}, {name:15}: {1e6 * took:5.0f} µs, peak {peak / 2**20:5.0f} MiB")
+
+
+# %% [markdown]
+# With a large batch the step is eight times as fast, and the activations that forward saves for backward are smaller.
+# With a small one it is slower: the casts are kernels of their own, and each of them has to be launched.
+# TF32 also uses the tensor cores, for float32 inputs that are rounded to 11 significant bits on the way into the product;
+# memory stays what it was.
+
+# %% [markdown]
+# ## Gradient accumulation
+#
+# If the activations of a batch do not fit, cut the batch into micro-batches, and call `backward` for each: torch *adds*
+# to `.grad`. With the loss divided by their number (for equal micro-batches) the sum is the gradient of the whole batch.
+# One optimizer step follows. This is **gradient accumulation**.
+
+# %%
+def gradients_of(pieces):
+    torch.manual_seed(0)
+    model = mlp(widths).double()
+    for x, y in zip(images.double().chunk(pieces), labels.chunk(pieces)):
+        (F.cross_entropy(model(x), y) / pieces).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+assert all(torch.allclose(gradients_of(pieces), gradients_of(1), atol=1e-15) for pieces in (2, 4, 5))
+
+pieces = [1, 2, 4, 8, 16]
+in_pieces = [costs(16384, pieces=n) for n in pieces]
+assert in_pieces[-1][1] < 0.4 * in_pieces[0][1] and in_pieces[-1][0] < 1.2 * in_pieces[0][0]
+for n, (took, peak) in zip(pieces, in_pieces):
+    print(f"batch 16384 in {n:2} micro-batches: {1e3 * took:5.2f} ms, peak {peak / 2**20:4.0f} MiB")
+
+
+# %% [markdown]
+# Memory falls with the micro-batch, until parameters, gradients, the optimizer's state and the input are what is left.
+# The time rises by one set of kernel launches for each micro-batch: little, as long as a micro-batch is right of the
+# knee. Batch norm is the exception: it normalises over the micro-batch. Lessons 04 and 06 come back to both.
+
+# %% [markdown]
+# ## Does it learn?
+#
+# Throughput alone proves nothing: a fast step that does not learn is worth nothing. So a run is recorded as a
+# **learning curve**. One run proves little, for another **seed** (of the initial weights and of the order of the
+# examples) gives another curve. We take five seeds, in float32 and in mixed precision.
+
+# %% tags=["nbval-ignore-output"]
+class Mixed(torch.nn.Module):
+    """A network whose products are of bfloat16, on the CPU."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.model(x).float()
+
+
+def curves_of(wrap):
+    curves = []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = wrap(mlp(widths))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        curves.append(train(model, data, optimizer, epochs=8, batch_size=32, seed=seed, record_every=15))
+    return curves
+
+
+curves = {"float32": curves_of(lambda model: model), "bfloat16, mixed": curves_of(Mixed)}
+
+# %%
+final = {name: [100 * curve.test_accuracy[-1] for curve in runs] for name, runs in curves.items()}
+assert min(map(min, final.values())) > 93
+assert curves["float32"][0].step[-1] == 8 * 45  # 1437 images in batches of 32: 45 steps an epoch
+compared = difference(final["bfloat16, mixed"], final["float32"], paired=True)
+assert abs(compared.mean) < 0.5 and compared.low < 0 < compared.high
+
+# %% tags=["nbval-ignore-output"]
+title = "Real digits: a line is the mean of five seeds, its band goes from least to most"
+plot.learning_curves(curves, title, accuracy_from=80)
+for name, accuracies in final.items():
+    print(f"test accuracy (%), {name}: mean and standard error {mean_of(accuracies)}")
+print(f"bfloat16 - float32, by seed: {compared}")
+
+
+# %% [markdown]
+# The band shows how far single runs lie apart. It is no measure for a difference of two *means*: a mean of n runs is
+# known better than one run, by the square root of n. Its **standard error** is the runs' standard deviation divided by
+# that root. Where two ways share their seeds, we look at the differences seed by seed, in which the seed's own luck
+# drops out. All comparisons of the course are made like that, by `mpcourse.compare`: two ways *differ* if the 95 %
+# confidence interval of the mean difference excludes zero, and are otherwise *not told apart with n seeds*.
 
 # %% [markdown]
 # ## What does a step hold in memory?
 #
-# Four kinds of things. **Parameters** and their **gradients** are of one size. The **optimizer** may keep more:
-# momentum one number for each parameter, Adam two. **Activations** are what forward saves because backward will need
-# it. Only they grow with the batch.
+# Four kinds of tensors. **Parameters** and their **gradients** have the same size. **Optimizer state** may be larger:
+# one element for each parameter with momentum, two with Adam. **Activations** are what the forward pass saves because
+# the backward pass will need it, the input included. Only they grow with the batch.
 #
 # `measure_step` runs a real step and counts what torch holds. The network is the original one, for 28x28 images.
 
@@ -336,23 +500,24 @@ None
 
 # %% [markdown]
 # Why must activations be kept? The gradient of a layer's weights is the product of the layer's input and the gradient
-# of its output. Backward comes to the first layer last, so its input is held longest.
+# of its output. The backward pass reaches the first layer last, so its input is held longest.
 
 # %%
 small, large = bills["SGD, batch 100"]["activations"], bills["SGD, batch 2000"]["activations"]
-assert large - 4 == 20 * (small - 4)  # one 4-byte number of the loss does not depend on the batch
+assert large - 4 == 20 * (small - 4)  # the 4 bytes of the loss do not depend on the batch
 small, large
 
 
 # %% [markdown]
-# ## When is there most of it?
+# ## The peak
 #
-# The bill adds up what a step holds of each kind. Not all of it is there at once: gradients come while activations go.
-# A virtual GPU keeps a **ledger** of every allocation, so it can draw the whole step.
+# This breakdown adds up what a step holds of each kind. Not all of it is there at once: gradients appear while
+# activations are freed. A virtual GPU keeps a **memory trace** of every allocation (`box.ledger`), so it can draw the
+# whole step.
 
 # %%
-def ledger_of(batch):
-    """The box after a step of Adam, its batch on the GPU already."""
+def traced(batch):
+    """The box after a step of Adam, its batch on the GPU already; what it holds; and the network, to keep it there."""
     with virtual_gpus(1, "A100-SXM4", dry=True) as box:
         model = mlp().to("vgpu:0")
         optimizer = adam(model.parameters())
@@ -361,10 +526,10 @@ def ledger_of(batch):
             box.reset()
             step(model, optimizer, images, labels)
         held = box.ledger.kinds(0)
-    return box, held
+    return box, held, (model, optimizer, images, labels)
 
 
-box, held = ledger_of(2000)
+box, held, kept = traced(2000)
 same = bills["Adam, batch 2000"]
 assert held["parameters"] == same["parameters"] and held["gradients"] == same["gradients"]
 assert held["optimizer state"] == same["optimizer"] - 6 * 4  # torch keeps the step counts on the CPU
@@ -373,25 +538,26 @@ None
 
 # %% [markdown]
 # Parameters and Adam's state are there all the time. Activations rise in forward and fall in backward, while gradients
-# rise. **The peak is what must fit.** It is higher than the bill for two reasons. Backward needs room for gradients
-# that pass by, the *temporaries*. And a GPU has *workspaces*, scratch memory of the library that multiplies matrices.
+# rise. **The peak is what must fit.** It is higher than the breakdown for two reasons. Backward needs room for the
+# gradients of activations, the *temporaries*. And a GPU has *workspaces*, scratch memory of the library that multiplies
+# matrices.
 
 # %%
-peaks = {batch: ledger_of(batch)[0].ledger.peak(0) for batch in (100, 2000)}
+peaks = {batch: traced(batch)[0].ledger.peak(0) for batch in (100, 2000)}
 assert [peak.phase for peak in peaks.values()] == ["optimizer", "backward"]
 for batch, peak in peaks.items():
     print(f"batch {batch}: peak of {peak.nbytes / 2**20:.1f} MiB in {peak.phase}, at {peak.name}")
     print("   " + ", ".join(f"{kind} {nbytes / 2**20:.1f}" for kind, nbytes in peak.kinds.items()))
 
 # %% [markdown]
-# With a small batch the peak is elsewhere: in the update. Adam computes with all parameters at once, and its scratch
-# copies are as large as they are.
+# With a small batch the peak is elsewhere: in the optimizer step. Adam computes with all parameters at once, and its
+# temporaries are as large as they are.
 
 # %% [markdown]
 # ## Your turn
 #
-# Exercise `e01_memory`: compute the bill, to the byte, for any widths, batch and optimizer. No network is built, it is
-# arithmetic. The checker runs the step on a virtual GPU and reads the ledger. About 30 minutes.
+# Exercise `e01_memory`: compute the breakdown, to the byte, for any widths, batch and optimizer. No network is built, it
+# is arithmetic. The checker runs the step on a virtual GPU and reads its memory trace. About 30 minutes.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e01
@@ -401,10 +567,11 @@ for batch, peak in peaks.items():
 #
 # | here | there |
 # |---|---|
-# | work of a step, 6 x parameters x examples | FLOPs a step; its share of the peak is MFU |
+# | 6 x parameters x examples FLOPs a step | achieved FLOP/s divided by the peak: model FLOPs utilisation (MFU) |
 # | fixed cost of a step | kernel launch overhead; cured by CUDA graphs and `torch.compile` |
 # | saved activations | activation memory; activation checkpointing computes them anew instead |
 # | optimizer state | sharded over ranks by ZeRO and FSDP |
-# | three seeds and their spread | error bars; MLPerf asks for several runs of each result |
+# | `torch.autocast`, parameters in float32 | `MixedPrecisionPolicy` of FSDP2; "master weights" in Megatron-LM |
+# | several seeds, standard errors | MLPerf asks for several runs of each result |
 #
 # Next comes [lesson 02](02_split_with_copy.ipynb), which splits one layer's work over two devices.

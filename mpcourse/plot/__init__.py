@@ -15,6 +15,7 @@ from mpcourse.plot.parts import parts
 from mpcourse.plot.placing import place_schedule
 from mpcourse.plot.points import points
 from mpcourse.plot.pushes import pushes
+from mpcourse.plot.roofline import roofline
 from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_bill, step_cost, throughput
@@ -44,6 +45,7 @@ __all__ = [
     "place_schedule",
     "points",
     "pushes",
+    "roofline",
     "schedule",
     "sliders",
     "split_message",

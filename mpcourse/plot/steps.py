@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, color, figure, label
+from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, color, figure, label, shade
+from mpcourse.plot.timeline import STRENGTHS
 
-PHASES = ("forward", "backward", "update")
-PHASE_STYLES = {phase: (color(i), ("", "//", "..")[i]) for i, phase in enumerate(PHASES)}
+# As in a timeline: light, full, dark.
+PHASE_STYLES = {phase: (shade(color(0), STRENGTHS[phase]), "") for phase in ("forward", "backward", "optimizer")}
 KIND_STYLES = {kind: (KIND_COLORS[kind], KIND_HATCHES[kind]) for kind in KIND_COLORS}
 
 
 def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
-    """One bar a row, made of the step's phases. rows: name -> {"forward": s, "backward": s, "update": s}."""
+    """One bar a row, made of the step's phases. rows: name -> {"forward": s, "backward": s, "optimizer": s}."""
     return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 

@@ -1,5 +1,6 @@
 """Who was busy when: the host, the devices and the links, a row each."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -8,6 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.textpath import TextPath
 
 from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
 from mpcourse.plot.style import GREY, INK, figure, label, shade
@@ -153,10 +155,16 @@ def _write_names(
     ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
     for event, (at, width, _) in bars:
         name = size(event.nbytes) if event.kind == "copy" and event.nbytes else event.name
-        if 0.62 * FONT * len(name) + 3 < POINTS * width / (end - start):
+        if _printed(name) + 5 < POINTS * width / (end - start):
             box = {"facecolor": fill, "edgecolor": "none", "pad": 0.8} if event.kind == "copy" else None
             middle = scale * (at + width / 2 - start)
             axis.text(middle, y, name, fontsize=FONT, color=ink, ha="center", va="center_baseline", bbox=box)
+
+
+@functools.cache
+def _printed(text: str) -> float:
+    """Width of a bar's label in points."""
+    return float(TextPath((0, 0), text, size=FONT).get_extents().width)
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -1,0 +1,56 @@
+"""Which of a device's two limits bounds each of its kernels: the roofline model (Williams, Waterman, Patterson, 2009)."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mpcourse.plot.records import events_of
+from mpcourse.plot.style import INK, color, figure, label, shade
+from mpcourse.plot.timeline import STRENGTHS
+from mpcourse.virtual import Box, Event
+
+ELEMENTWISE = 1 / 8  # FLOP a byte of a kernel whose FLOPs are not counted: one for a float32 that it reads and writes
+LOWEST = 1e-4  # part of the peak at which the axis begins
+MARKS = {"forward": "o", "backward": "s", "optimizer": "D"}
+
+
+def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, title: str, lane: str = "vgpu:0") -> Figure:
+    """Each kernel's rate against its arithmetic intensity, below the two roofs of the device.
+
+    flops, bandwidth: what the device reaches, in FLOP/s and bytes/s. lane: the device. Products and convolutions
+    are counted; any other kernel is taken to do one FLOP for each float32 that it reads and writes. An area is the
+    share of the lane's time.
+    Raises ValueError where the lane has no kernels.
+    """
+    kernels = [e for e in events_of(source) if e.lane == lane and e.kind == "compute" and e.nbytes and e.seconds > 0]
+    if not kernels:
+        raise ValueError(f"no kernel ran on {lane}")
+    made, (axis,) = figure(title)
+    total = sum(e.seconds for e in kernels)
+    intensity = [e.flops / e.nbytes or ELEMENTWISE for e in kernels]
+    ridge = flops / bandwidth
+    x = np.geomspace(min(0.05, *intensity), max(10 * ridge, *intensity) * 2, 200)
+    axis.loglog(x, np.minimum(flops, x * bandwidth) / 1e12, color=INK, linewidth=1.5)
+    axis.axvline(ridge, color=INK, linewidth=0.7, linestyle=":")
+    for phase, mark in MARKS.items():
+        of = [(i, e) for i, e in zip(intensity, kernels, strict=True) if e.phase == phase]
+        if of:
+            axis.scatter(
+                [i for i, _ in of],
+                [i * e.nbytes / e.seconds / 1e12 for i, e in of],
+                [20 + 900 * e.seconds / total for _, e in of],
+                facecolor=shade(color(0), STRENGTHS[phase]), edgecolor="white" if phase == "optimizer" else color(0),
+                marker=mark, label=phase, zorder=4 if phase == "forward" else 3,  # its products lie on those of backward
+            )  # fmt: skip
+    axis.set_ylim(flops * LOWEST / 1e12, 6 * flops / 1e12)  # what is lower takes no time that could be seen
+    for side, text in ((-1, "memory-bound"), (1, "compute-bound")):
+        axis.annotate(
+            text, (ridge, 3 * flops / 1e12), (6 * side, 0), textcoords="offset points", fontsize=9, color=INK,
+            ha="right" if side < 0 else "left", va="center",
+        )  # fmt: skip
+    label(axis, "arithmetic intensity (FLOP a byte)", "TFLOP/s")
+    legend = axis.legend(fontsize=8, frameon=False, loc="lower right")
+    for handle in legend.legend_handles:
+        handle.set_sizes([40])
+    return made
