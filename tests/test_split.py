@@ -26,7 +26,7 @@ from mpcourse.split import (
     layer_costs,
     split,
 )
-from mpcourse.virtual import GPUS, virtual_gpus
+from mpcourse.virtual import GPUS, busy, virtual_gpus
 
 
 @pytest.fixture
@@ -521,3 +521,16 @@ def test_resnet50_balanced_by_predicted_time_is_cut_one_block_before_the_article
         costs = layer_costs(layers.to("vgpu:0"), torch.empty(10, 3, 1024, 1024, device="vgpu:0"))
     assert balance([c.activations for c in costs], 2) == [4, 14]
     assert balance([c.seconds for c in costs], 2) == [7, 11]
+
+
+def test_no_gpu_of_a_tensor_parallel_block_waits_for_the_products_of_another():
+    """All copies of x are in the queues before the first product, in backward those of the gradient."""
+    with virtual_gpus(2, "Tesla V100-SXM2", "NVLink 2", dry=True) as box:
+        with torch.device("vgpu:0"):
+            block = TensorParallelMLP(nn.Linear(4096, 16384), nn.Linear(16384, 4096), names(2))
+        x = torch.empty(2048, 4096, device="vgpu:0").requires_grad_()
+        box.reset()
+        start = box.synchronize()
+        block(x).sum().backward()
+        took = box.synchronize() - start
+        assert min(busy(box.events, name) for name in box.names) > 0.95 * took

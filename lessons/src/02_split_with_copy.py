@@ -3,11 +3,13 @@
 #
 # **What if one layer's work is split over two GPUs?** About 45 minutes, and 70 for its exercises.
 #
+# To divide one network among devices is **model parallelism**. It has two kinds: whole layers on different devices
+# (*inter-layer*, lesson 03), or each layer cut in pieces (*intra-layer*, this lesson).
+#
 # In November 2015 a blog post tried Chainer's new `F.copy`: put half of each layer on a second GPU, and copy what the
 # halves need of each other. Its MNIST network ran on two GPUs, and after six epochs it was no faster than on one.
 #
-# We run it again, on two virtual GPUs. They hold real tensors, refuse what real GPUs refuse, and keep a clock. So we
-# can ask what a blog post cannot: what did the two GPUs wait for?
+# We run it again, on two virtual GPUs, and ask what a blog post cannot: what did the two GPUs wait for?
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -40,14 +42,14 @@ assert "Expected all tensors to be on the same device" in refusal
 print(refusal)
 
 # %% [markdown]
-# That is torch's own sentence, and below it where the two tensors come from. A GPU computes on its own memory only.
-# So somebody has to copy.
+# That is torch's own sentence, and below it where the two tensors come from. A kernel works on the memory of its own
+# GPU only. So one of the tensors has to be copied.
 
 # %% [markdown]
 # ## A copy has a way back
 #
-# `copy(x, device)` puts x on another device. When the gradient comes, it goes the other way. `x.to(device)` does the
-# same. The way back is soon forgotten, because nobody writes it down.
+# `copy(x, device)` puts x on another device. In the backward pass the gradient is copied in the other direction.
+# `x.to(device)` does the same. The second copy is easily forgotten, because no line of the program mentions it.
 
 # %%
 with virtual_gpus(2) as box:
@@ -61,7 +63,7 @@ assert crossings == [("vgpu:0 -> vgpu:1", 4000, "forward"), ("vgpu:1 -> vgpu:0",
 crossings
 
 # %% [markdown]
-# Both cross the link, and both are of one size. Every forward copy costs twice.
+# Both cross the link, and both have the same size. Every copy of a tensor that needs a gradient costs twice.
 #
 # Exercise `e02_copy` asks for this function, with both ways written out.
 
@@ -92,21 +94,21 @@ with virtual_gpus(2, "GTX TITAN X (Maxwell)", "PCIe 3.0 x16") as box:
     loss.backward()
     forward = [(e.lane, e.nbytes) for e in box.copies if e.phase == "forward"]
     backward = [(e.lane, e.nbytes) for e in box.copies if e.phase == "backward"]
-    plot.copies(box, "Four copies forward, three gradients back: nobody asks for that of the images")
+    plot.copies(box, "Four copies forward, three gradients backward: the images need none")
 assert sum(p.numel() for p in model.parameters()) == 3_800_020
 assert len(forward) == 4 and len(backward) == 3
 assert forward[0] == ("vgpu:0 -> vgpu:1", 100 * 784 * 4)
 
 
 # %% [markdown]
-# Backward goes through the copies of forward from the last to the first, and each gradient takes its copy's way back.
-# The images' own copy has none: they are not trained. If they came from a layer before, their gradient would have to go
-# back as well: three copies or four, by where the network begins.
+# The backward pass goes through the copies of the forward pass from the last to the first, and for each of them it
+# copies a gradient in the other direction. The copy of the images is the exception, because no gradient of the images
+# is needed. If they were the output of an earlier layer, there would be four copies backward, too.
 
 # %% [markdown]
 # ## Is it the same network?
 #
-# The oracle is the network itself, both halves on one device. Three steps of Adam, compared to the last bit.
+# The test is the network itself, with both halves on one device. Three steps of Adam, compared to the last bit.
 
 # %%
 def losses_of(places, steps=3):
@@ -133,11 +135,12 @@ split
 # %% [markdown]
 # ## Is it faster?
 #
-# A step on one GPU and on two, at the size of Chainer's own example: 1000 units, a batch of 100. `dry=True` makes a
-# simulated machine whose tensors hold no data, so that we can go on to sizes for which a laptop has no memory.
+# The **speedup** of p devices is the time of one divided by the time of p. We compute it at the size of Chainer's own
+# example: 1000 units, a batch of 100. `dry=True` makes a simulated machine whose tensors hold no data, so that we can
+# go on to sizes for which a laptop has no memory.
 #
-# What a step costs the host matters. Chainer, like torch, is a Python program that **launches kernels** one after the
-# other, and each launch takes it some microseconds: about 8 in torch today.
+# The host's time matters. Chainer, like torch, is a Python program that launches kernels one after the other, and each
+# launch takes some microseconds: about 8 in torch today.
 #
 # The post names neither GPU nor batch, so we have to assume them: two GTX TITAN X, images by the hundred, and 20 µs a
 # launch for 2015. Peak and bandwidth are the data sheet's. Which part of them a kernel reaches, and the 3 µs that the
@@ -180,13 +183,13 @@ print(f"one GPU {1e3 * one:.2f} ms, two {1e3 * two:.2f} ms: a speedup of {one / 
 print(f"one GPU computed {alone[0]:.0%} of the time; of two, each {both[0]:.0%}")
 
 # %% [markdown]
-# **A speedup of 0.97**: slower, by the time that the host takes to launch seven copies. So the post found.
+# **A speedup of 0.97**: slower, by the time that the host takes to launch seven copies. That agrees with the post.
 #
-# And the second line says why. One GPU has nothing to do more than half of the time, for the host cannot launch
-# kernels as fast as they end. A second GPU halves the part of which there was too little already.
+# The second line says why. One GPU is idle more than half of the time, for the host cannot launch kernels as fast as
+# they end. A second GPU shortens only the time in which a GPU computes, and that was not the bottleneck.
 #
-# Before you run the next cell: how does the speedup change if a launch costs 4 µs, and from which cost on does it no
-# longer change?
+# **Predict first.** How does the speedup change if a launch costs 4 µs, and from which cost on does it no longer
+# change?
 
 # %%
 launches = [4, 6, 8, 10, 12, 16, 20, 30]  # microseconds
@@ -223,10 +226,11 @@ None
 # %% [markdown]
 # ## When does it pay?
 #
-# When the GPUs have more to do than the host. Work grows with units squared; what crosses grows with units alone.
+# When the GPUs have more to do than the host. The FLOPs grow with the square of the units; the bytes that are copied
+# grow with the units.
 #
-# A larger batch gives the GPUs more to do as well, but what crosses grows with it, too. So the split begins to pay
-# with fewer units, and pays less in the end, where the copies are what is left to save.
+# A larger batch means more FLOPs as well, but the bytes grow with it, too. So the split begins to pay with fewer units,
+# and pays less in the end, where the copies limit the speedup.
 
 # %%
 sizes = [500, 700, 1000, 1400, 2000, 2800, 4000]
@@ -261,7 +265,8 @@ assert min(utilisation) > 0.8
 
 
 # %% [markdown]
-# Try it. Which matters more at 1000 units: a faster link, or a host that launches kernels faster?
+# **Predict first.** Which matters more at 1000 units: a faster link, or a host that launches kernels faster? Then move
+# the sliders.
 
 # %% tags=["nbval-ignore-output"]
 def try_it(units=1000, batch=100, link="PCIe 3.0 x16", microseconds_a_launch=20):
@@ -289,11 +294,12 @@ print(f"speedup with 37 times the link: {one / two:.2f}; with launches of a fift
 
 
 # %% [markdown]
-# The faster link changes nothing: the GPUs were not waiting for it. Look for the lane that is full, before you buy.
+# The faster link changes nothing: the GPUs were not waiting for it. The lane that is busy all the time is the
+# bottleneck, and only a faster one of those helps.
 #
-# One more thing shows in the timelines. A copy between two GPUs is in the queue of both, so it waits for the work that
-# was enqueued before it. `ParallelMLP` copies x first and computes afterwards. The other way round, GPU 1 would wait
-# until GPU 0 is done with its block.
+# One more thing shows in the timelines. A copy between two GPUs is in the queue of both, so it waits for the kernels
+# that were launched before it. `ParallelMLP` copies x first and computes afterwards. The other way round, GPU 1 would
+# wait until GPU 0 has computed its block.
 
 # %% [markdown]
 # Exercise `e02_parallel_mlp`: write this network's forward.
@@ -305,9 +311,10 @@ print(f"speedup with 37 times the link: {one / two:.2f}; with launches of a fift
 # ## Two hot GPUs
 #
 # The same post then trained ParallelNIN: two whole Network-in-Networks, one on each GPU, both fed the same batch, their
-# losses added. Both GPUs ran hot, at 78 and 74 degrees. The author was content.
+# losses added. Both GPUs were busy and hot, at 78 and 74 degrees, and the post counts that as success.
 #
-# Heat is work. Whose?
+# **Predict first.** One such network takes a certain number of FLOPs a step. Does each of the two GPUs do half of that,
+# the same, or twice as much?
 
 # %%
 def nin_step(kind, batch=128):
@@ -342,12 +349,13 @@ assert parallel[0] > nin[0], "and it is no faster than one network on one GPU"
 assert halved[1] == [nin[1][0] / 2, nin[1][0] / 2] and nin[0] / halved[0] > 1.75
 
 # %% [markdown]
-# Each GPU does **all the work of one network**. The two networks never exchange a number: a gradient of a sum of losses
-# reaches each of them as if it were alone. So it is two trainings at once, at 96 % utilisation, and a step takes a
-# little longer than one network's on one GPU.
+# Each GPU does **all the work of one network**. The two networks never exchange data: the gradient of a sum of losses
+# reaches each of them as if it were alone. So these are two trainings side by side, at 96 % utilisation, and a step
+# takes a little longer than one network's on one GPU. Utilisation says that a GPU computes, and not that this is of
+# use.
 #
-# It is not worth nothing. Two networks that started from different weights, their probabilities averaged, make an
-# ensemble, which is mostly better than either. But the post read the accuracy from the first network alone.
+# Two networks that started from different weights, their probabilities averaged, make an *ensemble*, which is mostly
+# better than either. But the post read the accuracy from the first network alone.
 #
 # `HalvedNIN` is the fair version: **one** network, of which each GPU has a replica and half of the batch. Half the
 # work on each GPU, a speedup of 1.8, and the gradient of the whole batch. That is data parallelism, and lessons 05
@@ -367,9 +375,14 @@ with virtual_gpus(2):
 # %% [markdown]
 # ## The same idea today: tensor parallelism
 #
-# Splitting a layer came back in 2019, for transformers whose layers are wide enough. Megatron-LM cuts two layers that
-# follow each other: the first by its outputs ("column parallel"), the second by its inputs ("row parallel"). What GPU i
-# computes first is what it needs next. Between the two layers nothing is exchanged.
+# Splitting a layer came back in 2019 as **tensor parallelism**, for transformers whose layers are wide enough.
+# Megatron-LM cuts two layers that follow each other. The first is **column parallel**: each GPU has some of its
+# outputs. The second is **row parallel**: each GPU has the weights of some of its inputs, and they are just those that
+# it has computed. Between the two layers nothing is exchanged. After them, one sum over the GPUs is: an **all-reduce**.
+
+# %%
+plot.column_row(4, "Column parallel, then row parallel: one sum for two layers")
+None
 
 # %%
 torch.manual_seed(0)
@@ -387,11 +400,121 @@ with virtual_gpus(4, "Tesla V100-SXM2", "NVLink 1") as box:
     assert torch.allclose(out.cpu(), whole, atol=1e-5)
 assert counted == [("forward", x.nbytes)] * 6 + [("backward", x.nbytes)] * 6
 
+
 # %% [markdown]
-# The result is not equal to the last bit: four partial sums are added in another order than one long one. It agrees
-# within 1e-5, and for three further devices there are three copies out and three in, forward and backward.
+# The result is not equal to the last bit, because four partial sums are added in another order than one long one. It
+# agrees within 1e-5. For three further GPUs there are three copies out and three back, forward and backward.
 #
-# Attention is split by heads: they never exchange anything, so each GPU takes some of them whole.
+# How much faster is it? The MLP block of a transformer, from a width of h to 4 h and back, for 2048 tokens.
+
+# %%
+def block_seconds(gpus, width, link="NVLink 2", tokens=2048):
+    """Seconds of forward and backward of one block on `gpus` virtual V100s."""
+    with virtual_gpus(gpus, "Tesla V100-SXM2", link, dry=True) as box:
+        with torch.device("vgpu:0"):
+            pair = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        block = TensorParallelMLP(*pair, devices(gpus)) if gpus > 1 else nn.Sequential(pair[0], nn.GELU(), pair[1])
+        x = torch.empty(tokens, width, device="vgpu:0").requires_grad_()
+        for _ in range(2):
+            box.reset()
+            start = box.synchronize()
+            block(x).sum().backward()
+            took = box.synchronize() - start
+    return took
+
+
+hidden = [256, 512, 1024, 2048, 4096, 8192]
+alone = {width: block_seconds(1, width) for width in hidden}
+blocks = {f"{n} GPUs": [alone[width] / block_seconds(n, width) for width in hidden] for n in (2, 4, 8)}
+assert all(row == sorted(row) for row in blocks.values())
+assert blocks["2 GPUs"][-1] > 1.95 and blocks["8 GPUs"][0] < 0.6 and blocks["8 GPUs"][-1] < 6.5
+plot.lines(
+    hidden, blocks, "width h", "speedup", "An MLP block over NVLink 2: the wider, the better it can be cut", {"no gain": 1.0}
+)
+None
+
+# %% [markdown]
+# Two GPUs reach 1.98, and eight reach 6.2 and no more: GPU 0 sends x to seven others, one after the other, and receives
+# seven partial sums. An all-reduce spreads that traffic over all links. A ring sends 2 (p - 1) / p times the bytes of
+# the result from each rank, which is 1.75 times for eight, where GPU 0 now receives and sends 7 times as much. Lesson
+# 05 is about that.
+#
+# With one process for each device, as in Megatron-LM, the exchange *is* an all-reduce. In the forward pass it sums the
+# partial results of the second layer. In the backward pass it sums the gradients of x, of which each rank has computed
+# its part. Here on two real ranks.
+
+# %% tags=["nbval-ignore-output"]
+from pathlib import Path
+
+Path("scratch").mkdir(exist_ok=True)
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/tensor_parallel.py
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+
+
+def all_reduced(x):
+    total = torch.empty_like(x)
+    comm.Allreduce(x.contiguous().numpy(), total.numpy())
+    return total
+
+
+class Shared(torch.autograd.Function):
+    """Before the first layer: nothing forward; the sum over ranks of what each has for the gradient of x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return all_reduced(gradient)
+
+
+class Summed(torch.autograd.Function):
+    """After the second layer: the sum over ranks of the partial results; nothing backward."""
+
+    @staticmethod
+    def forward(ctx, partial):
+        return all_reduced(partial)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+torch.manual_seed(0)  # the same whole layers, and the same x, on all ranks
+first, second = nn.Linear(64, 256).double(), nn.Linear(256, 64).double()
+x = torch.randn(8, 64, dtype=torch.float64, requires_grad=True)
+whole = second(F.gelu(first(x)))
+(whole**2).sum().backward()
+expected = x.grad.clone()
+
+mine = slice(256 * comm.rank // comm.size, 256 * (comm.rank + 1) // comm.size)
+x.grad = None
+hidden = F.gelu(F.linear(Shared.apply(x), first.weight[mine], first.bias[mine]))  # column parallel
+out = Summed.apply(F.linear(hidden, second.weight[:, mine])) + second.bias  # row parallel; the bias once
+first.weight.grad, held = None, first.weight.grad
+(out**2).sum().backward()
+difference = max((out - whole).abs().max().item(), (x.grad - expected).abs().max().item())
+difference = max(difference, (first.weight.grad[mine] - held[mine]).abs().max().item())
+difference = comm.allreduce(difference, MPI.MAX)
+if comm.rank == 0:  # float64: only the order of the sums differs
+    print(f"{comm.size} ranks: {'as the whole' if difference < 1e-12 else f'{difference} off'}")
+
+# %%
+# two = !mpirun -np 2 python scratch/tensor_parallel.py
+# three = !mpirun -np 3 python scratch/tensor_parallel.py
+assert (two, three) == (["2 ranks: as the whole"], ["3 ranks: as the whole"])
+two + three
+
+# %% [markdown]
+# Attention is split by heads. They never exchange anything, so each GPU takes some of them whole.
 
 # %%
 torch.manual_seed(0)
@@ -414,9 +537,9 @@ with virtual_gpus(2) as box:
 #
 # | here | there |
 # |---|---|
-# | `copy(x, device)` | `Tensor.to`, which autograd sees; Megatron-LM's f and g, over processes |
+# | `copy(x, device)` | `Tensor.to`, through which autograd differentiates |
 # | column and row parallel linear | `ColwiseParallel`, `RowwiseParallel` in `torch.distributed.tensor.parallel` |
-# | the one sum after the second layer | an all-reduce, two a transformer layer in forward; lesson 05 |
+# | `Shared`, `Summed` | Megatron-LM's f and g; an all-reduce after attention and one after the MLP, forward and backward |
 # | a host too slow for its GPUs | launch-bound; CUDA graphs, `torch.compile`, fused optimizers |
 # | ParallelNIN | an ensemble |
 # | HalvedNIN | data parallelism; in one process `nn.DataParallel`; lesson 06 |

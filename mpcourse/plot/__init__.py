@@ -3,6 +3,7 @@
 from mpcourse.plot.accuracy import accuracy_against
 from mpcourse.plot.chunks import chunks
 from mpcourse.plot.collectives import collectives, marked
+from mpcourse.plot.column_row import column_row
 from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import learning_curves
@@ -30,6 +31,7 @@ __all__ = [
     "chunks",
     "collectives",
     "color",
+    "column_row",
     "contact_sheet",
     "copies",
     "counts",

@@ -3,6 +3,9 @@
 A weight can be cut by its outputs (column parallel, in the paper's notation x A, which torch's transposed weights hide)
 or by its inputs (row parallel). One after the other, the first hands the second just the part that it needs, and only
 one sum is left to exchange.
+
+A copy between two GPUs is in the queues of both. So all copies of the input come before the work of the first device,
+and all of the results after the work of the last: otherwise one device would wait for the other's product.
 """
 
 from collections.abc import Sequence
@@ -49,7 +52,8 @@ class ColumnParallelLinear(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices, strict=True)]
+        xs = [copy(x, device) for device in self.devices]
+        return [part(here) for part, here in zip(self.parts, xs, strict=True)]
 
 
 class RowParallelLinear(nn.Module):
@@ -71,11 +75,16 @@ class RowParallelLinear(nn.Module):
             self.bias = nn.Parameter(linear.bias.detach().clone().to(self.devices[0]))
 
     def forward(self, xs: Sequence[torch.Tensor]) -> torch.Tensor:
-        partial = [copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs, strict=True)]
-        total = partial[0]
-        for one in partial[1:]:
-            total = total + one
-        return total if self.bias is None else total + self.bias
+        partial = [part(x) for part, x in zip(self.parts, xs, strict=True)]
+        return _sum_on(self.devices[0], partial, self.bias)
+
+
+def _sum_on(device: torch.device, partial: Sequence[torch.Tensor], bias: torch.Tensor | None) -> torch.Tensor:
+    """The sum of partial results, in the order of their devices, and the bias."""
+    total, *others = [copy(one, device) for one in partial]
+    for one in others:
+        total = total + one
+    return total if bias is None else total + bias
 
 
 class TensorParallelMLP(nn.Module):
@@ -127,15 +136,12 @@ class TensorParallelAttention(nn.Module):
         self.bias = None if out.bias is None else nn.Parameter(out.bias.detach().clone().to(self.devices[0]))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        total: torch.Tensor | None = None
-        for i, device in enumerate(self.devices):
-            here = copy(x, device)
+        partial = []
+        for i, here in enumerate([copy(x, device) for device in self.devices]):
             q, k, v = (self._heads(layers[i](here)) for layers in (self.queries, self.keys, self.values))
             mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-            part = copy(self.out[i](mixed), self.devices[0])
-            total = part if total is None else total + part
-        assert total is not None
-        return total if self.bias is None else total + self.bias
+            partial.append(self.out[i](mixed))
+        return _sum_on(self.devices[0], partial, self.bias)
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, length, heads * width) -> (batch, heads, length, width)."""
