@@ -1,6 +1,7 @@
 """Figures of virtual hardware show what the records say: rows, widths, heights and numbers, not pixels."""
 
 import base64
+from collections import Counter
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -540,16 +541,35 @@ def test_lines_have_their_names_and_a_reference_its_height():
     assert plot.lines([1, 2], {"a": [3, 4]}, "x", "y", "title").axes[0].get_xscale() == "log"
 
 
-def test_points_stand_where_they_cost_what_they_cost_on_axes_from_zero():
-    (axis,) = plot.points({"a": (1.0, 10.0), "b": (2.0, 5.0)}, "x", "y", "title", {"all": 12.0}).axes
-    assert {line.get_label(): (*line.get_xdata(), *line.get_ydata()) for line in axis.lines[:2]} == {
-        "a": (1.0, 10.0),
-        "b": (2.0, 5.0),
-    }
-    assert axis.get_xlim()[0] == axis.get_ylim()[0] == 0 and axis.get_ylim()[1] > 12 and axis.get_xlim()[1] > 2
-    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b"]
+def test_points_stand_where_they_cost_what_they_cost_each_with_its_name_where_no_other_is():
+    choices = {"a": (1.0, 10.0), "b": (2.0, 5.0), "c": (1.5, 5.1)}
+    (axis,) = plot.points(choices, "x", "y", "title", {"all": 12.0}).axes
+    drawn = {line.get_label(): (*line.get_xdata(), *line.get_ydata()) for line in axis.lines[:3]}
+    assert drawn == choices
+    assert axis.get_ylim()[0] == 0 and axis.get_ylim()[1] > 12 and axis.get_xlim()[1] > 2 and axis.get_xlim()[0] < 1
+    assert {t.get_text(): t.get_ha() for t in axis.texts[:3]} == {"a": "left", "b": "left", "c": "right"}
     with pytest.raises(ValueError, match="no choices"):
         plot.points({}, "x", "y", "title")
+
+
+def test_every_skip_of_a_unet_crosses_the_cut_with_its_bytes():
+    (axis,) = plot.unet([128 * 2**20, 32 * 2**20], 8 * 2**20, "title").axes
+    told = [t.get_text() for t in axis.texts]
+    assert [t for t in told if t.startswith("skip")] == ["skip: 128.00 MiB", "skip: 32.00 MiB"]
+    assert "all that a chain would send: 8.00 MiB" in told and told.count("level 1") == 2 and "bottom" in told
+    with pytest.raises(ValueError, match="one skip"):
+        plot.unet([], 1, "title")
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_each_matrix_of_a_column_and_row_parallel_pair_is_drawn_in_a_block_a_device(devices):
+    (axis,) = plot.column_row(devices, "title").axes
+    blocks = Counter(patch.get_gid() for patch in axis.patches)
+    assert blocks == {"X": 1, "A": devices, "H": devices, "B": devices, "": devices}
+    signs = [t.get_text() for t in axis.texts if t.get_text() in "×=+"]
+    assert signs == ["×", "=", "×", "=", *["+"] * (devices - 1)]
+    with pytest.raises(ValueError, match="2 to 4"):
+        plot.column_row(5, "title")
 
 
 def test_parts_lie_end_to_end_and_marks_stand_in_their_rows():

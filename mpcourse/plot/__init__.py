@@ -23,6 +23,7 @@ from mpcourse.plot.steps import memory_bill, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
 from mpcourse.plot.traffic import traffic
+from mpcourse.plot.unet import unet
 from mpcourse.plot.waits import deadlock
 
 __all__ = [
@@ -55,4 +56,5 @@ __all__ = [
     "throughput",
     "timeline",
     "traffic",
+    "unet",
 ]

@@ -16,19 +16,31 @@ def points(
 ) -> Figure:
     """choices: name -> (x, y), less of both is better. references: name -> a height to compare with.
 
-    Both axes begin at 0, so that distances are what they seem. Raises ValueError where there is no choice.
+    Each name stands beside its point, on the side where no other point is near. Heights begin at 0. Raises ValueError
+    where there is no choice.
     """
     if not choices:
         raise ValueError("no choices to draw")
     made, (axis,) = figure(title)
-    widest = max(x for x, _ in choices.values())
+    places = list(choices.values())
+    left, right = min(x for x, _ in places), max(x for x, _ in places)
+    wide = right - left or right or 1.0
+    high = 1.1 * max([y for _, y in places] + list((references or {}).values()))
     for i, (name, (x, y)) in enumerate(choices.items()):
         axis.plot(x, y, MARKERS[i % len(MARKERS)], color=color(i), markersize=8, label=name)
-    axis.set_xlim(0, 1.1 * widest)
-    axis.set_ylim(0, 1.1 * max([y for _, y in choices.values()] + list((references or {}).values())))
+        taken = any(0 < x2 - x < 0.6 * wide and abs(y2 - y) < 0.06 * high for x2, y2 in places)
+        side = -1 if taken else 1
+        axis.annotate(
+            name, (x, y), (8 * side, 0), textcoords="offset points", fontsize=8, color=INK, va="center",
+            ha="right" if taken else "left",
+        )  # fmt: skip
+    axis.set_xlim(left - 0.25 * wide, right + 0.55 * wide)  # the names take room on the right
+    axis.set_ylim(0, high)
     for name, height in (references or {}).items():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
-        axis.annotate(name, (0, height), (4, 4), textcoords="offset points", fontsize=8, color=INK)
+        axis.annotate(
+            name, (1, height), (-4, 4), xycoords=axis.get_yaxis_transform(), textcoords="offset points", fontsize=8,
+            color=INK, ha="right",
+        )  # fmt: skip
     label(axis, x_label, y_label)
-    axis.legend(fontsize=8, frameon=False)  # names beside the points would cover each other
     return made
