@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 09 Large batches
 #
-# **What does a bigger batch do to learning?** About 90 minutes, and 65 for its exercises.
+# **What does a bigger batch do to learning?** About 75 minutes, and 65 for its exercises.
 #
-# With p GPUs at work the batch is p times as large. Lesson 08 asked how fast that is. But an epoch then has p times
-# fewer updates. The notes on the ChainerMN talk of 2017 say what came of it: with 128 GPUs the learning curve still
-# rises, and ends a little below the one of eight.
+# With p GPUs the batch is p times as large. Lesson 08 asked how fast that is. But an epoch then has p times fewer
+# updates. The notes on the ChainerMN talk of 2017 say what that did: with 128 GPUs the learning curve still rises, and
+# ends a little below the one of eight.
 #
-# The same year Goyal et al. trained ResNet-50 in an hour with a batch of 8192, at no loss. Akiba et al. needed 15
-# minutes with 32 768, and ended about a point lower. What did they do about it?
+# The same year Goyal et al. trained ResNet-50 in an hour with a batch of 8192, without a loss of accuracy. Akiba et al.
+# needed 15 minutes with 32 768, and ended about a point lower. What did they do about it?
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -37,8 +37,8 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 #
 # 1437 real digits, an MLP of 64-32-10, SGD with momentum 0.9, 20 epochs. One such run takes a second. We need hundreds:
 # four batch sizes, nine learning rates, five seeds each. So all runs of one batch size are trained together. Their
-# weights are stacked, and a step of 45 networks is a few batched products (`mpcourse.large_batch.ManyRuns`). Each run
-# is what it would be alone, but for rounding.
+# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.large_batch.ManyRuns`).
+# Each run gives what it would give alone, except for rounding.
 
 # %%
 def train(batch, schedules, epochs=20, **options):
@@ -62,24 +62,28 @@ found = {batch: dict(zip(RATES, train(batch, [Schedule(rate) for rate in RATES])
 for batch in BATCHES:
     updates = 20 * -(-EXAMPLES // batch)
     reached = accuracy(found[batch][BASE_RATE])
-    print(f"batch {batch:4}, rate {BASE_RATE}: {updates:4} updates in 20 epochs, {reached:.1f} % right")
+    print(f"batch {batch:4}, rate {BASE_RATE}: {updates:4} updates in 20 epochs, test accuracy {reached:.1f} %")
 assert accuracy(found[1024][BASE_RATE]) < accuracy(found[16][BASE_RATE]) - 10
 
 # %% [markdown]
-# Same epochs, same rate: from 97 % down to 80. With a batch of 1024 there are 40 updates in place of 1800, and each
-# goes no further than the small ones did.
+# Same epochs, same learning rate: test accuracy falls from 97 % to 80. With a batch of 1024 there are 40 updates in
+# place of 1800, and each changes the parameters by no more than one of the small batches did.
 #
 # ## The rate belongs to the batch
 #
-# So let each batch have its own rate.
+# So let each batch have its own learning rate. The figure shows the test *error* on an axis that grows by factors, so
+# that 2 % and 4 % are as far apart as 40 % and 80 %.
+#
+# **Predict first.** Does the best rate grow with the batch without end?
 
 # %%
 plot.lines(
     RATES,
-    {f"batch {batch}": [accuracy(found[batch][rate]) for rate in RATES] for batch in BATCHES},
+    {f"batch {batch}": [100 - accuracy(found[batch][rate]) for rate in RATES] for batch in BATCHES},
     "learning rate",
-    "test accuracy after 20 epochs, percent",
-    "Larger batches bear larger rates, and need them",
+    "test error after 20 epochs (%)",
+    "Larger batches need larger rates, up to a limit",
+    log_y=True,
 )
 best = {batch: max(RATES, key=lambda rate: accuracy(found[batch][rate])) for batch in BATCHES}
 print("best rate:", best)
@@ -88,16 +92,18 @@ assert all(accuracy(found[batch][best[batch]]) > 96 for batch in BATCHES)
 None
 
 # %% [markdown]
-# With its own rate every batch reaches 96 % or more in the same 20 epochs. And look at the right: from 256 to 1024 the
-# best rate does not grow any more. Beyond some rate every training breaks, whatever its batch.
+# With its own rate every batch reaches 96 % or more in the same 20 epochs. From 256 to 1024 the best rate does not grow
+# any more: beyond some rate every training diverges, whatever its batch.
 #
 # ## Three rules
 #
-# To tune each batch is expensive. Can the rate be told from that of a small batch?
+# To tune each batch is expensive. Can the rate be derived from that of a small batch?
 #
-# - **Linear** (Goyal et al., 2017): k times the batch, k times the rate. One step then goes as far as k small ones.
-# - **Square root** (Hoffer et al., 2017): k times the batch, sqrt(k) times the rate. That keeps the noise of a step.
-# - **None**: the rate stays.
+# - The **linear scaling rule** (Goyal et al., 2017): k times the batch, k times the rate. If the gradient hardly
+#   changes within k small steps, one large step then changes the parameters as much as they do.
+# - The **square-root scaling rule** (Hoffer et al., 2017): k times the batch, sqrt(k) times the rate. That keeps the
+#   variance of a step: the mean of k times as many gradients has 1/k of the variance.
+# - None: the rate stays.
 
 # %%
 rules = {
@@ -112,10 +118,11 @@ by_rule = {
 }
 plot.lines(
     BATCHES,
-    by_rule,
+    {rule: [100 - reached for reached in row] for rule, row in by_rule.items()},
     "batch",
-    "test accuracy after 20 epochs, percent",
-    "Linear is right up to 16 times the batch, and then breaks",
+    "test error after 20 epochs (%)",
+    "The linear rule holds up to 16 times the batch, and then diverges",
+    log_y=True,
 )
 assert by_rule["linear"][2] > 97 and by_rule["linear"][3] < 30
 assert by_rule["none"][3] < by_rule["square root"][3] < by_rule["best of the grid"][3]
@@ -123,22 +130,21 @@ None
 
 # %% [markdown]
 # Up to 256, 16 times the batch, the linear rule is as good as the best rate of the grid. At 1024 it asks for 2.56, and
-# nothing is learned.
-# The square root is careful: it never breaks here.
+# nothing is learned. With the square-root rule training never diverges here.
 #
 # Goyal's curve, with warm-up, has the same shape: no loss up to 8192, and 27.6 % of error in place of 23.6 at 32 768.
 # (These two are recalled, not read again for this lesson.)
 #
 # ## Warm-up
 #
-# Large rates break training in the beginning, when the weights change fastest. So begin with the small batch's rate,
-# and grow with each step, over five epochs. A batch of 256 at twice the linear rule, five seeds:
+# Large rates make training diverge in the beginning, when the weights change fastest. **Warm-up** begins with the small
+# batch's rate and raises it with each step, here over five epochs. A batch of 256 at twice the linear rule, five seeds:
 
 # %%
 per_epoch = -(-EXAMPLES // 256)
 at_once, warmed = train(256, [Schedule(1.28), Schedule(1.28, 5 * per_epoch, BASE_RATE)])
 plot.learning_curves(
-    {"at once": at_once, "warm-up over 5 epochs": warmed}, "Rate 1.28 at batch 256: warm-up saves it", accuracy_from=0
+    {"at once": at_once, "warm-up over 5 epochs": warmed}, "Rate 1.28 at batch 256, with and without warm-up", accuracy_from=0
 )
 print(f"at once {accuracy(at_once):.0f} %, with warm-up {accuracy(warmed):.0f} %")
 assert accuracy(warmed) > accuracy(at_once) + 20
@@ -147,8 +153,9 @@ print(f"batch 1024 at the linear rule's 2.56, with warm-up: {accuracy(too_much):
 assert accuracy(too_much) < 30
 
 # %% [markdown]
-# It helps against a bad beginning. It does not help against a rate that is too large for good. (Akiba et al. began with
-# RMSprop and turned to SGD step by step: `mpcourse.large_batch.RMSpropWarmup`.)
+# Warm-up helps where only the first steps cannot bear the rate. It does not help against a rate that is too large for
+# the whole training. (Akiba et al. began with RMSprop and changed to SGD gradually:
+# `mpcourse.large_batch.RMSpropWarmup`.)
 #
 # Exercise `e09_warmup`: the rate of every step.
 
@@ -158,9 +165,15 @@ assert accuracy(too_much) < 30
 # %% [markdown]
 # ## LARS
 #
-# Why does it break? One explanation: in one layer the step is larger than the weights, while another hardly moves. LARS
-# (You et al., 2017) gives each layer a rate of its own, so that its step is a fixed part of its weights: the trust
-# coefficient, 2 % here, times the rate.
+# Why does training diverge? One explanation: in one layer the step is larger than the weights, while in another it is a
+# small part of them. **LARS** (layer-wise adaptive rate scaling; You et al., 2017) gives each layer a rate of its own,
+# so that the step of every layer is the same part of its weights:
+#
+# $$ w \leftarrow w - \gamma \; \frac{\eta \, \lVert w \rVert}{\lVert g \rVert + \beta \lVert w \rVert} \; (g + \beta w) $$
+#
+# for a layer's weights $w$ and gradient $g$, with the rate $\gamma$, the weight decay $\beta$ (0 here) and the *trust
+# coefficient* $\eta$ (0.02 here). Without momentum a step then changes $w$ by $\gamma \eta$ of its norm, however large
+# the gradient is.
 
 # %%
 lars = train(1024, [Schedule(rate) for rate in (0.5, 1.0, 2.0)], trust_coefficient=0.02)
@@ -171,7 +184,7 @@ assert max(map(accuracy, lars)) > 94
 
 
 # %% [markdown]
-# Here it gains nothing, at three rates. Of any table that shows a gain, ask: was the other side tuned as well?
+# Here it gains nothing, at three rates. Of any table that shows a gain, ask whether the other side was tuned as well.
 #
 # Exercise `e09_lars`: write it.
 
@@ -179,49 +192,25 @@ assert max(map(accuracy, lars)) > 94
 # !mpcourse check e09_lars
 
 # %% [markdown]
-# ## Steps to a target
-#
-# Epochs are what it costs, steps are how long it takes: with enough GPUs a step of a large batch takes no longer than
-# one of a small batch. How many steps are needed for 90 %, at the best rate for that?
-
-# %%
-def steps_to(curves, target=0.9):
-    """The mean over seeds of the first recorded step at which a curve is there; None where one never is."""
-    steps = [next((s for s, a in zip(c.step, c.test_accuracy) if a >= target), None) for c in curves]
-    return None if None in steps else mean(steps)
-
-
-needed = [min(s for s in map(steps_to, found[batch].values()) if s is not None) for batch in BATCHES]
-plot.lines(
-    BATCHES,
-    {
-        "steps to 90 %, at the best rate": needed,
-        "half as many for twice the batch": [needed[0] / (b / 16) for b in BATCHES],
-    },
-    "batch",
-    "steps",
-    "Twice the batch takes fewer steps, but not half as many",
-)
-for batch, steps in zip(BATCHES, needed):
-    examples = steps * EXAMPLES / -(-EXAMPLES // batch)  # the last batch of an epoch is what is left
-    print(f"batch {batch:4}: {steps:4.0f} steps, {examples:6.0f} examples")
-assert needed == sorted(needed, reverse=True) and examples > 5 * needed[0] * BATCHES[0]
-None
-
-
-# %% [markdown]
-# 64 times the batch takes a sixth of the steps, and seven times the examples. Large-batch studies find three regimes
-# (Shallue et al., 2019): in the beginning twice the batch is half the steps; then less is gained; in the end nothing.
-# On these digits even 16 examples are in the second one.
-#
 # ## The noise scale
 #
-# Could one know, without trying, from which batch on more examples help less? A gradient over B examples is the true
-# one, G, plus noise, whose square shrinks as 1/B: its mean square is |G|^2 + S/B. While S/B is the larger part, more
-# examples help. The batch at which both are equal, S/|G|^2, is the **noise scale** (McCandlish et al., 2018).
+# Could one know, without trying, from which batch on more examples help less? The gradient $G_B$ over $B$ examples is
+# the true gradient $G$ plus noise, whose variance shrinks as $1/B$:
 #
-# Two batch sizes give both unknowns. Ranks that train together have two: their own, and that of all. It costs one
-# number more in each step. Each step's estimate is mostly noise, so here averages over about 20 steps are kept.
+# $$ \mathbb{E} \lVert G_B \rVert^2 = \lVert G \rVert^2 + \frac{\operatorname{tr} \Sigma}{B} $$
+#
+# with the covariance $\Sigma$ of the gradient of a single example. While the second term is the larger one, more
+# examples help. The batch at which both are equal is the **noise scale** $\operatorname{tr} \Sigma / \lVert G \rVert^2$
+# (McCandlish et al., 2018).
+#
+# Two batch sizes give two equations for both unknowns. Ranks that train together have two: their own batch, $b$, and
+# that of all $p$ ranks, $pb$. With the mean $n_b$ of $\lVert G_b \rVert^2$ over ranks, and $n_{pb}$ that of the
+# averaged gradient,
+#
+# $$ \lVert G \rVert^2 \approx \frac{p \, n_{pb} - n_b}{p - 1}, \qquad \operatorname{tr} \Sigma \approx \frac{pb \, (n_b - n_{pb})}{p - 1} . $$
+#
+# That costs one number more in each all-reduce. The estimate of a single step is mostly noise, so both are averaged
+# over about 20 steps before the ratio is taken.
 
 # %%
 def program(comm):
@@ -258,7 +247,7 @@ assert 16 < told[19] < 256 and 16 < told[199] < 512
 None
 
 # %% [markdown]
-# From 30 to 150 examples. It grows as the gradient shrinks: late in training larger batches pay.
+# From 30 to 150 examples. It grows as the gradient shrinks: late in training larger batches are worth more.
 #
 # Exercise `e09_noise_scale`.
 
@@ -270,9 +259,9 @@ None
 #
 # 1437 digits are few. So here are the same questions on 60 000 glyphs (28x28, drawn from fonts), for batches from 32 to
 # 16 384. An MLP of 784-64-10, momentum 0.9. Each batch at each of five to nine rates, five seeds each. Where epochs are
-# equal, the rate falls to zero as a cosine, and the rate named is its first. Where updates are equal, it stays.
+# equal, the rate falls to zero as a cosine, and the rate named is its first. Where updates are equal, it is constant.
 #
-# That takes about two hours of a core. So it was done once, and its results come with the course: the table of runs,
+# That takes about two hours of a core. So it was done once, and the results come with the course: the table of runs,
 # all learning curves, versions, hardware and the command, in `mpcourse/large_batch/shipped`.
 
 # %%
@@ -309,7 +298,7 @@ plot.lines(
     SIZES,
     {"its own best rate": [percent(rows) for rows in best_rows.values()], "the best rate of 32": kept},
     "batch",
-    "percent right after ten epochs",
+    "test accuracy after ten epochs (%)",
     "Ten epochs: at the best rate, hardly anything is lost up to 512",
 )
 print("best rates:", {batch: rows[0]["rate"] for batch, rows in best_rows.items()})
@@ -318,15 +307,17 @@ assert mean(percent(best_rows[512])) > mean(percent(best_rows[32])) - 1 > mean(p
 None
 
 # %% [markdown]
-# The best rate doubles with the batch from 32 to 256. Then it stays: without warm-up 0.32 is about as much as this
-# network bears. With 16 384 examples ten epochs are 40 updates, and no rate makes enough of them. The talk's 128 GPUs
-# lacked the same: as many epochs, fewer updates.
+# The best rate doubles with the batch from 32 to 256. Then it stays: without warm-up 0.32 is about the largest rate at
+# which this network trains. With 16 384 examples ten epochs are 40 updates, and they are too few at any rate. The 128
+# GPUs of the talk had the same problem: as many epochs, fewer updates.
 #
-# ## Where the linear rule breaks
+# ## Where the linear rule fails
 #
-# Now nobody tries rates: that of 32 is scaled by the rule, with and without two epochs of warm-up. Beside it the best
+# Now no rates are tried: that of 32 is scaled by the rule, with and without two epochs of warm-up. Beside it the best
 # of a grid of rates: of nine for SGD, of five for SGD with warm-up, of five for LARS, with warm-up and without. A grid
 # has gaps, in which a rule may do better.
+#
+# **Predict first.** From which batch on is the linear rule worse than the best of the grid, and what does warm-up add?
 
 # %%
 rules = STUDIES["glyphs-rules"]
@@ -350,9 +341,9 @@ compared = {
     "best, warm-up": where(with_warmup),
     "LARS, best": where(lars_rows),
 }
-title = "Warm-up carries the linear rule to 1024, LARS goes to 4096"
-figure = plot.lines(SIZES, compared, "batch", "percent right after ten epochs", title)
-figure.axes[0].set_ylim(60, 100)
+title = "With warm-up the linear rule holds up to 1024, and LARS up to 4096 (means of five seeds)"
+errors = {name: [100 - mean(runs) for runs in row] for name, row in compared.items()}
+plot.lines(SIZES, errors, "batch", "test error after ten epochs (%)", title, log_y=True)
 print("batch " + "".join(f"{name:>17}" for name in compared))
 for i, batch in enumerate(SIZES):
     print(f"{batch:5} " + "".join(f"{mean(seeds[i]):17.1f}" for seeds in compared.values()).replace("nan", "  -"))
@@ -372,29 +363,31 @@ assert told["linear"][256] > 97 and told["linear"][1024] < 60 and told["linear, 
 assert told["linear, warm-up"][1024] > 97 and told["LARS, best"][4096] > told["best, warm-up"][4096] + 5
 
 # %% [markdown]
-# - **Linear** is as good as the best of the grid up to 256, eight times the batch. At 512 it loses two points. At 1024
-#   it has 35 %, with seeds from 10 to 74.
-# - **Warm-up gives it back**: 98.0 % at 512 and 97.8 % at 1024. At 2048 the rate is 2.56, and warm-up no longer helps.
-#   Both are above the best of the grid without warm-up, whose rates are the same. So "tuned" would be the wrong word.
-# - **The square root** is careful. It never breaks, and it loses less than half a point to the best up to 8192.
-# - **LARS** goes further: 97.8 % at 2048 and 96.5 % at 4096, with warm-up or without. SGD with warm-up, at the best of
-#   its rates, has 95.3 and 89.7. On the digits LARS gained nothing. Here it does, and the other side had as many rates.
+# - The linear rule is as good as the best of the grid up to 256, eight times the batch. At 512 it loses two points. At
+#   1024 it has 35 %, with seeds from 10 to 74.
+# - With warm-up it has 98.0 % at 512 and 97.8 % at 1024. At 2048 the rate is 2.56, and warm-up no longer helps. Both
+#   are above the best of the grid without warm-up, whose rates are the same. So "tuned" would be the wrong word.
+# - With the square-root rule training never diverges, and it loses less than half a point to the best up to 8192.
+# - LARS has 97.8 % at 2048 and 96.5 % at 4096, with warm-up or without. SGD with warm-up, at the best of its rates, has
+#   95.3 and 89.7. On the digits LARS gained nothing. Here it does, and the other side had as many rates.
 #
 # At 8192 and above all are far below. There ten epochs are too few, whatever the optimizer.
 #
 # ## Equal updates
 #
-# Is it the batch that hurts, or that there are so few updates? Give each batch 600 of them, and as many epochs as that
-# takes: a third of one at 32, 150 at 16 384.
+# Is a large batch itself the problem, or the small number of updates? Give each batch 600 updates, and as many epochs
+# as that takes: a third of one at 32, 150 at 16 384.
+#
+# **Predict first.** After 600 updates each, which batch has the highest test accuracy?
 
 # %%
 steps = STUDIES["glyphs-steps"]
 best_of_600 = tuned(steps.rows, "final_accuracy")
 plot.lines(
     SIZES,
-    {"600 updates": [percent(rows) for rows in best_of_600.values()]},
+    {"600 updates, the best rate of each batch": [percent(rows) for rows in best_of_600.values()]},
     "batch",
-    "percent right after 600 updates",
+    "test accuracy after 600 updates (%)",
     "600 updates for each: larger batches are no worse",
 )
 after = {batch: mean(percent(rows)) for batch, rows in best_of_600.items()}
@@ -403,8 +396,8 @@ assert after[32] < 90 and all(after[batch] > after[8192] - 1 for batch in SIZES[
 None
 
 # %% [markdown]
-# With as many updates large batches are better than small ones: up to 512 by much, from there on hardly. A batch of
-# 8192 costs 16 times the examples of 512, and gives half a point more.
+# With as many updates large batches are better than small ones: much better up to 512, and hardly from there on. A
+# batch of 8192 needs 16 times the examples of 512, for half a point more.
 #
 # ## Steps to 95 %, and three regimes
 #
@@ -417,16 +410,17 @@ updates = {batch: mean(row["steps_to_target"] for row in reached[batch]) for bat
 critical = critical_batch(updates)
 figure = plot.lines(
     SIZES,
-    {
-        "updates to 95 %": [[row["steps_to_target"] for row in reached[batch]] for batch in SIZES],
-        "twice the batch, half the updates": [updates[32] * 32 / batch for batch in SIZES],
-        "fit: least updates (1 + critical batch / batch)": [critical.steps(batch) for batch in SIZES],
-    },
+    {"updates to 95 %": [[row["steps_to_target"] for row in reached[batch]] for batch in SIZES]},
     "batch",
     "updates",
     "Updates to 95 %: first halved, then somewhat fewer, then no fewer",
+    formulas={
+        "twice the batch, half the updates": [updates[32] * 32 / batch for batch in SIZES],
+        "fit: least updates (1 + critical batch / batch)": [critical.steps(batch) for batch in SIZES],
+    },
+    log_y=True,
+    verticals={f"critical batch {critical.batch:.0f}": critical.batch},
 )
-figure.axes[0].set_yscale("log")
 figure.axes[0].set_ylim(100, 4000)
 for batch, count in updates.items():
     passes, rate = mean(row["epochs_to_target"] for row in reached[batch]), reached[batch][0]["rate"]
@@ -442,16 +436,51 @@ assert not any(pair.told_apart for pair in large)
 assert all(saved[b] > 0.4 for b in (32, 64, 128)) and 0.2 < saved[512] < 0.4 and max(map(saved.get, SIZES[5:-1])) < 0.15
 
 # %% [markdown]
-# The three regimes, and where they lie here:
+# These are the three regimes of Shallue et al. (2019):
 #
-# - up to 256 **twice the batch is nearly half the updates**: eight times the batch takes a sixth of them;
-# - from 256 to 1024 it gains **something**: a third, then a quarter;
-# - beyond 1024 it gains **nothing**: 176 to 208 updates, which five seeds do not tell apart.
+# - **perfect scaling** up to 256: twice the batch takes nearly half the updates, and eight times the batch a sixth;
+# - **diminishing returns** from 256 to 1024: twice the batch saves a third, then a quarter;
+# - **maximal data parallelism** beyond 1024: 176 to 208 updates, which five seeds do not tell apart.
 #
-# A curve with two numbers comes within a quarter of all of them (McCandlish et al., 2018): the least updates, and the
-# batch at which twice as many are needed. That is the **critical batch**. The fit says 387 examples. Who trains with it
-# needs twice the least updates, and twice the examples of the smallest batches.
+# A curve with two parameters comes within a quarter of all of them (McCandlish et al., 2018):
 #
+# $$ S(B) = S_{\min} \left( 1 + \frac{B_{\text{crit}}}{B} \right), \qquad E(B) = B \, S(B) = E_{\min} \left( 1 + \frac{B}{B_{\text{crit}}} \right) $$
+#
+# $S$ are the updates, which cost time, and $E$ the examples, which cost compute. At the **critical batch** both are twice
+# their least value. The fit says 387 examples.
+
+# %%
+needed = {batch: (updates[batch], batch * updates[batch]) for batch in SIZES}
+title = "To 95 %: updates saved are paid for in examples"
+plot.tradeoff(needed, critical.least_steps, critical.least_steps * critical.batch, title)
+assert all(1 < examples / (critical.least_steps * critical.batch) < 3.2 for b, (_, examples) in needed.items() if b < 2048)
+None
+
+
+# %% [markdown]
+# To the right of the diamond compute is cheap and time is long; above it each update saved costs many examples. On the
+# left end there is nothing left to save. With another noise scale the curve has the same shape and the batches lie
+# elsewhere on it. Move the sliders: for which batches is a cluster of a thousand GPUs of use?
+
+# %%
+def try_it(noise_scale=387, batch=512):
+    x = [2**k for k in range(4, 21)]
+    title = f"batch {batch}: {1 + noise_scale / batch:.1f} times the least updates, {1 + batch / noise_scale:.1f} the examples"
+    costs = {
+        "updates / least updates": [1 + noise_scale / size for size in x],
+        "examples / least examples": [1 + size / noise_scale for size in x],
+    }
+    marks = {"noise scale": noise_scale, "batch": batch}
+    made = plot.lines(x, {}, "batch", "times the least", title, formulas=costs, log_y=True, verticals=marks)
+    made.axes[0].set_ylim(0.9, 1e3)
+    return made
+
+
+plot.sliders(
+    try_it, noise_scale=[20, 100, 387, 1600, 20_000, 200_000], batch=[32, 128, 512, 2048, 8192, 65_536, 1_048_576]
+)
+
+# %% [markdown]
 # ## Could one have known?
 #
 # The noise scale was measured along training, at four batch sizes, each at its best rate: its mean over the updates to
@@ -475,24 +504,12 @@ print(f"batch 1024 at the rate 0.1 in place of {reached[1024][0]['rate']}: {slow
 
 # %% [markdown]
 # 325 to 571 examples, against the 387 that 425 runs found. It grows with the batch that is trained. Each number is from
-# five runs at a good rate. With a rate three times too small it says 1026.
+# five runs at a good rate. With a rate three times too small it says 1026. So it is a guide, right within a factor of
+# two, and a cheap one: ten batch sizes need not be tried.
 #
-# It is a guide, then, right within a factor of two. And it is a cheap one: nobody had to try ten batch sizes.
-#
-# And the digits? The same grid, batches from 32 to all 1437, ten seeds:
+# The same for the digits, batches from 32 to all 1437, ten seeds:
 
 # %%
-on_digits = {name: tuned(STUDIES[f"digits-{name}"].rows, "final_accuracy") for name in ("epochs", "steps")}
-plot.lines(
-    list(on_digits["epochs"]),
-    {
-        "20 epochs": [percent(rows) for rows in on_digits["epochs"].values()],
-        "600 updates": [percent(rows) for rows in on_digits["steps"].values()],
-    },
-    "batch",
-    "percent right",
-    "Digits: equal epochs cost large batches four points, equal updates none",
-)
 sooner = tuned(STUDIES["digits-steps"].rows, "steps_to_target", least=True)
 counts = {batch: mean(row["steps_to_target"] for row in rows) for batch, rows in sooner.items()}
 print("updates to 95 %:", ", ".join(f"{count:.0f} at {batch}" for batch, count in counts.items()))
@@ -509,9 +526,11 @@ for batch in (32, 64, 128, 256):
 #
 # ## By epoch, by update, by time
 #
-# One and the same training, drawn three ways. Time is predicted, for 16 machines of one core each and 10 Gbit/s between
-# them (lesson 08). A core's time for an example is the study's at batch 1024. Smaller parts cost somewhat more, which
-# is left out. The sum over ranks is this course's `flat`.
+# The same training runs, drawn over three x axes. Time is predicted, for 16 machines of one core each and 10 Gbit/s
+# between them (lesson 08). A core's time for an example is the study's at batch 1024. Smaller parts cost somewhat more,
+# which is left out. The all-reduce is this course's `flat`.
+#
+# **Predict first.** Batches of 64, 1024 and 16 384: which is ahead by epochs, which by updates, which by time?
 
 # %%
 from mpcourse.predict.scaling import Machines, sum_seconds
@@ -520,7 +539,7 @@ RANKS = 16
 parameters = sum(p.numel() for p in mlp((784, 64, 10)).parameters())
 summing = sum_seconds("flat", [parameters], Machines(RANKS, RANKS, between="10 GbE"))
 example = mean(row["seconds"] / row["steps"] / 1024 for row in steps.chosen(batch=1024))
-print(f"a core takes {1e6 * example:.1f} us for an example; a sum over {RANKS} ranks {1e6 * summing:.0f} us")
+print(f"a core takes {1e6 * example:.1f} us for an example; an all-reduce over {RANKS} ranks {1e6 * summing:.0f} us")
 
 
 def step_seconds(batch):
@@ -538,17 +557,17 @@ for batch in (64, 1024, 16384):
     seconds = [step_seconds(batch) * step for step in curve.step]
     for along, x in zip(drawn.values(), (curve.epoch, curve.step, seconds)):
         along[f"batch {batch}"] = x, accuracies(batch)
-plot.panels(drawn, "test accuracy, percent", "The same curves: which batch is best depends on what is counted")
+plot.panels(drawn, "test accuracy (%)", "The same curves: which batch is best depends on what is counted")
 None
 
 # %% [markdown]
 # By epochs the small batch is far ahead. By updates both large ones are, and 1024 is no worse than 16 384. By time the
-# middle one is: the small one waits for sums, the large one computes what it does not need. With another x axis a curve
-# says the opposite.
+# middle one is: with the small one most of the time is communication, and the large one uses examples that save no
+# updates. Which curve is best depends on the x axis.
 #
 # ## A part of it again, here
 #
-# Are these results what this machine would find? The batch of 512 again, live: its best rate, all five seeds.
+# Would this machine find the same? The batch of 512 again, live: its best rate, all five seeds.
 
 # %% tags=["nbval-ignore-output"]
 from mpcourse.data import glyphs
@@ -558,22 +577,24 @@ numbers = [row["run"] for row in reached[512]]
 again = train_task(steps.study, glyphs(), numbers).finish()
 shipped_curves = steps.curves_of(reached[512])
 plot.learning_curves(
-    {"as it was shipped": shipped_curves, "here, now": again}, "Batch 512: the same curves again", by="step"
+    {"as it was shipped": shipped_curves, "here, now": again}, "Batch 512: as shipped, and trained again", by="step"
 )
 late = [mean(a for curve in curves for a in curve.test_accuracy[-10:]) for curves in (shipped_curves, again)]
 print(f"the last ten records, all seeds: {100 * late[0]:.2f} % as shipped, {100 * late[1]:.2f} % here")
 assert abs(late[0] - late[1]) < 0.01
 
 # %% [markdown]
-# On the processor of the study nothing differs. Another one rounds sums in another order, and the curves part a little.
+# On the processor of the study nothing differs. Another one rounds sums in another order, and the curves differ a
+# little.
 #
-# ## The gap, and what closes it
+# ## The generalisation gap
 #
-# So far larger batches were worse where they had too few updates: the training loss was worse, too. Papers speak of
-# another gap. There the loss is as low, and yet the test is worse: a **generalisation gap** (Keskar et al., 2017).
+# So far larger batches were worse where they had too few updates: their training loss was higher, too. Keskar et al.
+# (2017) describe another effect: the training loss is as low, and yet the test accuracy is lower. That is the
+# **generalisation gap**.
 #
-# To see one examples must be few: 300 digits, an MLP with batch norm, 20 epochs. The large batch is all 300. Batch norm
-# scales each unit by the mean and spread of the batch; in the test by running means of what it saw in training.
+# It shows where examples are few: 300 digits, an MLP with batch norm, 20 epochs. The large batch is all 300. Batch norm
+# normalises each unit by the mean and variance of the batch in training, and by their running means in the test.
 
 # %% tags=["nbval-ignore-output"]
 from torch import nn
@@ -592,7 +613,7 @@ def network(norm):
 
 
 def few(name, batch, rate, updates, norm=nn.BatchNorm1d, ranks=1, make=None, anew=True):
-    """Test accuracy of each seed, in percent. anew: batch norm's running means are made anew for the test."""
+    """Test accuracy of each seed, in percent. anew: batch norm's running means are computed again for the test."""
 
     def program(comm, seed):
         torch.manual_seed(seed)
@@ -633,20 +654,20 @@ def post_local(sgd, communicator):
 
 of_32 = few("batch 32, 200 updates", 32, 0.03, 200)
 as_is = few("batch 300, 20 updates, running means as they are", 300, 0.3, 20, anew=False)
-of_300 = few("batch 300, 20 updates, running means anew", 300, 0.3, 20)
+of_300 = few("batch 300, 20 updates, computed again", 300, 0.3, 20)
 faster = few("  and twice the rate", 300, 0.6, 20)
 ghosts = few("  and ghost batches of 32", 300, 0.3, 20, lambda width: GhostBatchNorm(width, 32))
 local = few("  and post-local SGD after 10 updates, 4 ranks", 300, 0.3, 20, ranks=4, make=post_local)
 longer = few("batch 300, 200 updates", 300, 0.1, 200)
 
 # %% [markdown]
-# Do they differ? A mean of 16 runs is known four times as well as a single run. And seed 3 begins with the same weights
-# in every line, so what counts is by how much two lines differ **seed by seed** (`mpcourse.compare`: Student's test of
-# pairs; "differ" means that zero lies outside of what is probable with 95 %).
+# Do they differ? The standard error of a mean of 16 runs is a quarter of a single run's deviation. And a seed begins
+# with the same weights in every line, so that the differences are taken seed by seed (`mpcourse.compare`: Student's t
+# test of pairs; "differ" means that the 95 % confidence interval of the mean difference excludes zero).
 
 # %%
 against = {
-    "running means anew, against as they are": (of_300, as_is),
+    "running means again, against as they are": (of_300, as_is),
     "batch 300, against 32": (of_300, of_32),
     "twice the rate, against 32": (faster, of_32),
     "ghost batches, against none": (ghosts, of_300),
@@ -656,23 +677,23 @@ against = {
 }
 found = {what: difference(one, other, paired=True) for what, (one, other) in against.items()}
 for what, told in found.items():
-    print(f"{what:39} {told}")
+    print(f"{what:40} {told}")
 apart = [told.mean if told.told_apart else 0.0 for told in found.values()]
 assert apart[0] > 0 and max(apart[1:3]) < 0 < min(apart[3], apart[5]) and apart[4] == apart[6] == 0
 
 
 # %% [markdown]
-# Nearly two points at first sight. But more than one of them is no such gap: batch norm's running means have seen 20
-# updates, and lag behind. (Akiba et al. did without them.) Made anew, they leave 0.7 points, and these are the
-# generalisation gap: with twice the rate the training loss is below that of batch 32, and the test accuracy is not
-# higher. What closes it:
+# The first two lines are nearly two points apart. More than one of these points is no generalisation gap: after only 20
+# updates, the running means of batch norm still contain much of the first ones. (Akiba et al. replaced them by the
+# statistics of the last batch.) Computed again, they leave 0.7 points, and these are the generalisation gap: with twice
+# the rate the training loss is below that of batch 32, and the test accuracy is not higher. What reduces it:
 #
-# - **More updates** (Hoffer et al., 2017: "train longer"): all of it. 200 updates of 300 are not told apart from 200 of
-#   32.
-# - **Ghost batch norm** (the same paper): 0.3 points, about half. Each 32 examples are normalised by their own mean,
-#   and some noise of a small batch is back.
-# - **Post-local SGD** (lesson 07): not told apart from nothing, after ten updates. Each rank also normalises its own 75
-#   examples. Lin et al. trained for thousands of updates.
+# - More updates (Hoffer et al., 2017: "train longer") close all of it: 200 updates of 300 are not told apart from 200
+#   of 32.
+# - **Ghost batch norm** (the same paper) gives 0.3 points, about half: each 32 examples are normalised by their own
+#   mean and variance, which adds noise as a small batch does.
+# - Post-local SGD (lesson 07), after ten updates, is not told apart from no change. Lin et al. trained for thousands of
+#   updates.
 #
 # And the glyphs? Records of the study whose training loss is near 0.1, each batch at one good rate:
 
@@ -693,25 +714,25 @@ for batch, rate, study in ((32, 0.0125, small), (256, 0.2, steps), (2048, 0.2, s
 assert difference(at_loss(small, 32, 0.0125), at_loss(steps, 16384, 0.2), paired=True).told_apart
 
 # %% [markdown]
-# A gap of 0.3 points at 16 384, small but told apart; up to 2048 there is none that five seeds can tell. Who has 60 000
-# examples, and gives each batch its updates and its rate, loses little more than that.
+# A gap of 0.3 points at 16 384, small but told apart; up to 2048 five seeds show none. With 60 000 examples, and as
+# many updates and a rate of its own for each batch, little more than that is lost.
 #
 # ## How to read a benchmark
 #
-# Two systems, both of 16 machines, would train the glyphs' network to 95 %, in the seconds predicted above. One is sold
-# by its examples a second.
+# Two systems, both of 16 machines, would train the glyphs' network to 95 %, in the seconds predicted above. One of them
+# is advertised by its examples a second.
+#
+# **Predict first.** The system with the most examples a second: how much sooner does it reach 95 %?
 
 # %%
 rates_of = {batch: batch / step_seconds(batch) for batch in SIZES}
 to_target = {batch: updates[batch] * step_seconds(batch) for batch in SIZES}
-figure = plot.lines(
-    SIZES,
+plot.side_by_side(
     {
-        "examples a second": [rates_of[batch] / max(rates_of.values()) for batch in SIZES],
-        "seconds to 95 %": [to_target[batch] / max(to_target.values()) for batch in SIZES],
+        "million examples a second": (SIZES, [rates_of[batch] / 1e6 for batch in SIZES]),
+        "seconds to 95 %": (SIZES, [to_target[batch] for batch in SIZES]),
     },
     "batch",
-    "part of the largest value",
     "Throughput grows with the batch; the time to 95 % is least at 1024",
 )
 fast, soon = max(SIZES, key=rates_of.get), min(SIZES, key=to_target.get)
@@ -721,15 +742,15 @@ assert rates_of[fast] > 3 * rates_of[soon] and to_target[fast] > 4 * to_target[s
 None
 
 # %% [markdown]
-# The first one computes 3.7 times as many examples a second, and needs five times as long. Both are the same
-# machines; the one took a larger batch, so that sums do not matter.
+# The first one has 3.7 times the throughput, and needs five times as long. Both are the same machines; the first took a
+# larger batch, so that communication is a small part of a step.
 #
-# So, of any benchmark:
+# So ask of any benchmark:
 #
-# - **Throughput is not speed.** Examples a second grow with the batch. Ask for the time to an accuracy.
-# - **Which batch?** With several times the critical batch a system shows many examples a second, and most are wasted.
-# - **Was the rate tuned for both**, and how many seeds were there? Look at how far they lie apart.
-# - **Equal what?** Epochs favour small batches, updates large ones.
+# - Is it throughput or time to an accuracy? Examples a second grow with the batch.
+# - How large is the batch? At several times the critical batch most examples save no updates.
+# - Was the rate tuned for both sides? How many seeds were there, and what is the standard error of the difference?
+# - Are epochs equal, or updates? Equal epochs favour small batches, equal updates large ones.
 #
 # MLPerf's training benchmarks count the time to a given quality, for these reasons.
 

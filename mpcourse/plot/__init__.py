@@ -11,7 +11,7 @@ from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import lines
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost, split_message
-from mpcourse.plot.panels import panels
+from mpcourse.plot.panels import panels, side_by_side
 from mpcourse.plot.parts import parts
 from mpcourse.plot.placing import place_schedule
 from mpcourse.plot.points import points
@@ -22,6 +22,7 @@ from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_bill, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
+from mpcourse.plot.tradeoff import tradeoff
 from mpcourse.plot.traffic import traffic
 from mpcourse.plot.unet import unet
 from mpcourse.plot.waits import deadlock
@@ -50,11 +51,13 @@ __all__ = [
     "pushes",
     "roofline",
     "schedule",
+    "side_by_side",
     "sliders",
     "split_message",
     "step_cost",
     "throughput",
     "timeline",
+    "tradeoff",
     "traffic",
     "unet",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from mpcourse.plot.style import GREY, INK, MARKERS, color, figure, label
 
@@ -17,11 +18,14 @@ def lines(
     references: Mapping[str, float] | None = None,
     log: bool = True,
     formulas: Mapping[str, Sequence[float]] | None = None,
+    log_y: bool = False,
+    verticals: Mapping[str, float] | None = None,
 ) -> Figure:
     """rows: name -> for each x a value, or several (of one seed each): then their mean, and a band from least to most.
 
     NaN leaves a place out. references: name -> a height to compare with. log: x grows by factors. formulas: name -> a
-    value for each x, drawn as a dashed line without marks.
+    value for each x, drawn as a dashed line without marks. log_y: heights grow by factors, too. verticals: name -> an x
+    to mark.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
@@ -36,6 +40,15 @@ def lines(
         axis.annotate(name, (x[0], height), (0, 4), textcoords="offset points", fontsize=8, color=INK)
     if log:
         axis.set_xscale("log", base=2)
+    if log_y:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.yaxis.set_minor_locator(NullLocator())
+    for i, (name, place) in enumerate((verticals or {}).items()):
+        axis.axvline(place, color=INK, linewidth=0.8, linestyle=(":", "-.")[i % 2])
+        place_name = {"textcoords": "offset points", "xycoords": axis.get_xaxis_transform(), "fontsize": 8, "color": INK}
+        axis.annotate(name, (place, 0.02 + 0.08 * i), (4, 2), **place_name)
     axis.set_xticks(list(x), [f"{value:g}" for value in x])
     axis.minorticks_off()
     label(axis, x_label, y_label)

@@ -1,11 +1,11 @@
-"""The same curves against several quantities, side by side."""
+"""The same curves against several quantities, or several quantities of the same runs, side by side."""
 
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from mpcourse.plot.style import color, figure, label
+from mpcourse.plot.style import MARKERS, color, figure, label
 
 Curve = tuple[Sequence[float], Sequence[float]]
 
@@ -26,4 +26,20 @@ def panels(curves: Mapping[str, Mapping[str, Curve]], y_label: str, title: str) 
         axis.sharey(axes[0])
         label(axis, x_label, y_label if axis is axes[0] else "")
     axes[0].legend(fontsize=8, frameon=False)
+    return made
+
+
+def side_by_side(quantities: Mapping[str, Curve], x_label: str, title: str) -> Figure:
+    """quantities: name -> (x, y). A panel for each with heights of its own, from 0; x grows by factors of two.
+
+    Raises ValueError where there is nothing to draw.
+    """
+    if not quantities:
+        raise ValueError("no quantities to draw")
+    made, axes = figure(title, columns=len(quantities))
+    for i, (axis, (name, (x, y))) in enumerate(zip(axes, quantities.items(), strict=True)):
+        axis.plot(x, y, color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5)
+        axis.set_xscale("log", base=2)
+        axis.set_ylim(0, 1.05 * max(y))
+        label(axis, x_label, name)
     return made
