@@ -541,6 +541,32 @@ def test_lines_have_their_names_and_a_reference_its_height():
     assert plot.lines([1, 2], {"a": [3, 4]}, "x", "y", "title").axes[0].get_xscale() == "log"
 
 
+def test_lines_on_an_axis_of_factors_have_their_places_marked():
+    made = plot.lines([1, 2, 4], {"a": [2, 20, 90]}, "x", "y", "title", log_y=True, verticals={"here": 3.0})
+    (axis,) = made.axes
+    assert axis.get_yscale() == "log" and [t.get_text() for t in axis.texts] == ["here"]
+    assert list(axis.lines[-1].get_xdata()) == [3.0, 3.0]
+
+
+def test_time_against_compute_is_in_parts_of_the_least_with_the_critical_batch_at_two():
+    runs = {100: (400.0, 40_000.0), 300: (200.0, 60_000.0)}
+    (axis,) = plot.tradeoff(runs, 100.0, 30_000.0, "title", batch=600).axes
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
+    assert drawn["measured"] == [[4.0, pytest.approx(4 / 3)], [2.0, 2.0]]
+    assert drawn["critical batch, 300"] == [[2.0, 2.0]] and drawn["batch 600"] == [[1.5, 3.0]]
+    assert all((x - 1) * (y - 1) == pytest.approx(1) for x, y in drawn["formula"])
+    with pytest.raises(ValueError, match="no runs"):
+        plot.tradeoff({}, 1.0, 1.0, "title")
+
+
+def test_quantities_side_by_side_have_heights_of_their_own():
+    left, right = plot.side_by_side({"a": ([1, 2], [3, 5]), "b": ([1, 2], [300, 100])}, "x", "title").axes
+    assert left.get_ylim()[1] == pytest.approx(5.25) and right.get_ylim()[1] == pytest.approx(315)
+    assert (left.get_ylabel(), right.get_ylabel()) == ("a", "b")
+    with pytest.raises(ValueError, match="no quantities"):
+        plot.side_by_side({}, "x", "title")
+
+
 def test_points_stand_where_they_cost_what_they_cost_each_with_its_name_where_no_other_is():
     choices = {"a": (1.0, 10.0), "b": (2.0, 5.0), "c": (1.5, 5.1)}
     (axis,) = plot.points(choices, "x", "y", "title", {"all": 12.0}).axes

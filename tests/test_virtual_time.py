@@ -163,7 +163,9 @@ def test_the_host_waits_for_a_copy_unless_it_is_non_blocking_and_its_memory_is_p
         assert host_waits(lambda: pageable.to("vgpu:0", non_blocking=True))  # the driver copies it to its own buffer
         assert not host_waits(lambda: pinned.to("vgpu:0", non_blocking=True))
         assert host_waits(lambda: there.copy_(pageable, non_blocking=True))
-        assert host_waits(lambda: there.copy_(pinned)) and not host_waits(lambda: there.copy_(pinned, non_blocking=True))
+        assert host_waits(lambda: there.copy_(pinned)) and not host_waits(
+            lambda: there.copy_(pinned, non_blocking=True)
+        )
         if not dry:  # a dry box has no values that could come to the CPU
             assert host_waits(lambda: there.to("cpu")) and not host_waits(lambda: there.to("cpu", non_blocking=True))
             assert host_waits(lambda: pageable.copy_(there, non_blocking=True))

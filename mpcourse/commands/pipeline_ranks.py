@@ -108,7 +108,9 @@ def _run(comm: Any, options: argparse.Namespace) -> int:
             alone = _alone(whole, data, options, len(losses))
             told = compare(whole, parts, len(losses))
             steps = len(losses) // options.epochs
-            told["alone"] = {name: 1e3 * statistics.median(t) for name, t in zip(("at_once", "in_turn"), alone, strict=True)}
+            told["alone"] = {
+                name: 1e3 * statistics.median(t) for name, t in zip(("at_once", "in_turn"), alone, strict=True)
+            }
             told["losses"] = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
             tell(comm.size, options, told, seconds, evaluate(parts, data.test))
             draw(options, schedule, executions, told)

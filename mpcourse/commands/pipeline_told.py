@@ -51,9 +51,7 @@ def difference(told: dict[str, Any]) -> str:
     )
 
 
-def tell(
-    ranks: int, options: argparse.Namespace, told: dict[str, Any], seconds: list[float], accuracy: float
-) -> None:
+def tell(ranks: int, options: argparse.Namespace, told: dict[str, Any], seconds: list[float], accuracy: float) -> None:
     pieces = counted(options.microbatches, "micro-batch")
     print(f"{options.schedule}: {counted(ranks, 'rank')}, {pieces} a batch of {options.batch}")
     losses = told["losses"]

@@ -55,7 +55,10 @@ def _matrix(
     """Draw one from `at` on, in blocks of one device each, or whole as device `of` has it; where it ends."""
     for block in range(columns * rows):
         device = block if columns * rows > 1 else of
-        x, top = at + wide * (block if columns > 1 else 0) / columns, high / 2 - high * (block if rows > 1 else 0) / rows
+        x, top = (
+            at + wide * (block if columns > 1 else 0) / columns,
+            high / 2 - high * (block if rows > 1 else 0) / rows,
+        )
         axis.add_patch(Rectangle((x, top - high / rows), wide / columns, high / rows, gid=name, **_style(device)))
     if name:
         axis.text(at + wide / 2, high / 2 + 0.08, name, ha="center", va="bottom", fontsize=9, color=INK)

@@ -47,8 +47,10 @@ def lines(
         axis.yaxis.set_minor_locator(NullLocator())
     for i, (name, place) in enumerate((verticals or {}).items()):
         axis.axvline(place, color=INK, linewidth=0.8, linestyle=(":", "-.")[i % 2])
-        place_name = {"textcoords": "offset points", "xycoords": axis.get_xaxis_transform(), "fontsize": 8, "color": INK}
-        axis.annotate(name, (place, 0.02 + 0.08 * i), (4, 2), **place_name)
+        axis.annotate(
+            name, (place, 0.5 + 0.08 * i), (4, 2), xycoords=axis.get_xaxis_transform(), textcoords="offset points",
+            fontsize=8, color=INK,
+        )  # fmt: skip
     axis.set_xticks(list(x), [f"{value:g}" for value in x])
     axis.minorticks_off()
     label(axis, x_label, y_label)

@@ -1,9 +1,10 @@
-"""Which of a device's two limits bounds each of its kernels: the roofline model (Williams, Waterman, Patterson, 2009)."""
+"""Which of a device's two limits bounds each kernel: the roofline model (Williams, Waterman, Patterson, 2009)."""
 
 from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from mpcourse.plot.records import events_of
 from mpcourse.plot.style import INK, color, figure, label, shade
@@ -41,7 +42,7 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
                 [i * e.nbytes / e.seconds / 1e12 for i, e in of],
                 [20 + 900 * e.seconds / total for _, e in of],
                 facecolor=shade(color(0), STRENGTHS[phase]), edgecolor="white" if phase == "optimizer" else color(0),
-                marker=mark, label=phase, zorder=4 if phase == "forward" else 3,  # its products lie on those of backward
+                marker=mark, label=phase, zorder=4 if phase == "forward" else 3,  # its marks lie on those of backward
             )  # fmt: skip
     axis.set_ylim(flops * LOWEST / 1e12, 6 * flops / 1e12)  # what is lower takes no time that could be seen
     for side, text in ((-1, "memory-bound"), (1, "compute-bound")):
@@ -50,7 +51,9 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
             ha="right" if side < 0 else "left", va="center",
         )  # fmt: skip
     label(axis, "arithmetic intensity (FLOP a byte)", "TFLOP/s")
-    legend = axis.legend(fontsize=8, frameon=False, loc="lower right")
-    for handle in legend.legend_handles:
-        handle.set_sizes([40])
+    handles = [
+        Line2D([], [], marker=mark, linestyle="", color=shade(color(0), STRENGTHS[phase]), label=phase)
+        for phase, mark in MARKS.items()
+    ]
+    axis.legend(handles=handles, fontsize=8, frameon=False, loc="lower right")
     return made

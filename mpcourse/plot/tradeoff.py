@@ -34,7 +34,9 @@ def tradeoff(
         axis.annotate(f"{size}", at, (6, 4), textcoords="offset points", fontsize=8, color=INK)
     axis.loglog(2, 2, "D", color=color(5), markersize=7, label=f"critical batch, {critical:.0f}")
     if batch is not None:
-        axis.loglog(1 + critical / batch, 1 + batch / critical, "s", color=color(1), markersize=9, label=f"batch {batch}")
+        axis.loglog(
+            1 + critical / batch, 1 + batch / critical, "s", color=color(1), markersize=9, label=f"batch {batch}"
+        )
     for of in (axis.xaxis, axis.yaxis):
         of.set_major_locator(LogLocator(subs=(1, 2, 5)))
         of.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

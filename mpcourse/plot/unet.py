@@ -32,8 +32,8 @@ def unet(skips: Sequence[int], deepest: int, title: str) -> Figure:
             name = "bottom" if level == levels - 1 else f"level {level}"
             axis.text(x, y, name, ha="center", va="center", fontsize=8, color=INK)
             if level < levels - 2 or (side < 0 and level < levels - 1):  # down in the encoder, up in the decoder
-                ends = [(x, y - HIGH / 2), (x - side * 0.62, y - STEP + HIGH / 2)]
-                _arrow(axis, *(ends if side < 0 else reversed(ends)), GREY, 1.0)
+                upper, lower = (x, y - HIGH / 2), (x - side * 0.62, y - STEP + HIGH / 2)
+                _arrow(axis, *((upper, lower) if side < 0 else (lower, upper)), GREY, 1.0)
     for level, nbytes in enumerate(skips):
         reach = 3.1 - 0.62 * level - 0.75 / 1.35**level
         _arrow(axis, (-reach, -level * STEP), (reach, -level * STEP), color(0), _width(nbytes, deepest))
@@ -41,7 +41,9 @@ def unet(skips: Sequence[int], deepest: int, title: str) -> Figure:
     at, last = -(levels - 1) * STEP, 3.1 - 0.62 * (levels - 1)
     up = 3.1 - 0.62 * (levels - 2)
     _arrow(axis, (-last + 0.75 / 1.35 ** (levels - 1), at), (up - 0.2, at + STEP - HIGH / 2), INK, 1.5)
-    axis.text(0.1, at - 0.18, f"all that a chain would send: {size(deepest)}", ha="left", va="top", fontsize=8, color=INK)
+    axis.text(
+        0.1, at - 0.18, f"all that a chain would send: {size(deepest)}", ha="left", va="top", fontsize=8, color=INK
+    )
     axis.axvline(0, color=INK, linestyle=":", linewidth=1.0)
     for x, name in ((-3.1, "GPU 0: encoder"), (3.1, "GPU 1: decoder")):
         axis.text(x, HIGH / 2 + 0.12, name, ha="center", va="bottom", fontsize=9, color=INK)
