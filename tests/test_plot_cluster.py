@@ -40,7 +40,7 @@ def test_a_deadlock_is_drawn_with_its_circle():
     words = [t.get_text() for t in axis.texts]
     assert {"0", "1", "2", "3", "4", "5", "has returned"} <= set(words)
     assert any(w.startswith("send(dest=4, tag=0)\ntest_plot_cluster.py:") for w in words)
-    assert made.get_suptitle() == "No rank can go on: 3 wait for each other in a circle"
+    assert made.get_suptitle() == "No rank can go on: 3 in a circular wait"
 
 
 def test_more_ranks_than_can_be_told_apart():

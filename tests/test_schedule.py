@@ -117,7 +117,7 @@ ILLEGAL = {
     ),
     "a circle": (
         [[F(0), B(0), F(1), B(1)], [F(0), F(1), B(0), B(1)]], 0, 1,
-        "all wait in a circle: stage 0 is at B0 and waits for B0 of stage 1; stage 1 is at F1 and waits for F1",
+        "in a circular wait: stage 0 is at B0 and waits for B0 of stage 1; stage 1 is at F1 and waits for F1",
     ),
     "a forward without backward": ([[F(0), F(1), B(0)]], 0, 3, "F1 has no backward: B1 is missing"),
     "half a backward": ([[F(0), I(0)]], 0, 2, "I0 is half of a backward: W0 is missing"),

@@ -2,11 +2,13 @@
 
 import json
 import math
+import re
 import subprocess
 import tomllib
 from dataclasses import asdict
 from statistics import mean
 
+import nbformat
 import pytest
 import torch
 
@@ -255,3 +257,25 @@ def test_the_package_brings_the_studies_along():
 def test_a_study_that_is_not_there_is_named():
     with pytest.raises(UserError, match="no study is called 'mnist': there are digits-epochs, "):
         shipped("mnist")
+
+
+# -- measurements in a notebook as it is shipped ---------------------------------------------------------------------
+
+
+def printed(lesson):
+    """All text that the cells of a notebook printed."""
+    cells = nbformat.read(ROOT / "lessons" / f"{lesson}.ipynb", 4).cells
+    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    return "".join(output.get("text", "") for output in outputs)
+
+
+def test_two_real_ranks_of_the_shipped_pipeline_computed_what_one_process_computes():
+    """On a busy machine they take half as long again: such a run is not shipped."""
+    told = re.search(
+        r"(\d+) ms by one process, (\d+) ms by both ranks.*\n"
+        r"step: \d+ ms by one process, (\d+) ms by two ranks: speedup ([\d.]+), predicted ([\d.]+)",
+        printed("04_pipeline"),
+    )
+    alone, together, step = map(int, told.groups()[:3])
+    assert 0.95 < together / alone < 1.25
+    assert together / 2 < step < alone and 1 < float(told[4]) < float(told[5])

@@ -4,10 +4,11 @@
 # **Why is one GPU always waiting?** About 60 minutes, and 85 for its exercises.
 #
 # A tutorial of PyTorch trains ResNet-50 for three batches: 3.75 seconds on one GPU. Cut in two, on two GPUs: 4.02
-# seconds. Twice the hardware, and slower. Then the batch is cut too, into splits of 12 images: 2.43 seconds.
+# seconds. Twice the hardware, and slower. Then the batch is cut too, into splits of 12 images: 2.43 seconds. That is
+# **pipeline parallelism**.
 #
-# This lesson replays the three numbers, and tells where ours are off. On the way we meet the schedules that the field
-# uses.
+# This lesson reproduces the three numbers, and says where ours differ. On the way it introduces the schedules that are
+# in use.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -42,10 +43,12 @@ from mpcourse.virtual import GPUS, virtual_gpus
 MiB = 2**20
 
 # %% [markdown]
-# ## Three waits while one works
+# ## One GPU computes, three wait
 #
-# Eight large layers, two on each of four GPUs. The batch comes in 8 pieces, one after the other: forward, backward,
-# next. That is all that a split by layers gives.
+# Eight large layers, two on each of four GPUs. What a GPU has of the network is a **stage**. The batch is cut into 8
+# **micro-batches**. At first each goes through forward and backward before the next one begins, as in lesson 03.
+#
+# **Predict first.** Which part of the time is each of the four GPUs idle?
 
 # %%
 WIDTH, ROWS = 8192, 2048
@@ -66,36 +69,36 @@ def run(schedule, stages=4, chunks=1):
 
 waiting = run(naive(4, 8))
 assert abs(waiting.bubble - 0.75) < 0.02
-plot.schedule(waiting, f"One after the other: {100 * waiting.bubble:.0f} % of the time is bubble", "seconds")
+plot.schedule(waiting, f"One micro-batch at a time: {100 * waiting.bubble:.0f} % of the time is bubble", "seconds")
 None
 
 # %% [markdown]
-# 75 % of what was paid for waits. It is called the **bubble**. No piece depends on another one, so nothing but the
-# order is to blame.
+# 75 % of the GPUs' time is idle. That share is called the **bubble**. No micro-batch depends on another one, so only
+# the order causes it.
 
 # %% [markdown]
 # ## A schedule is a list
 #
-# For each stage, what it does and in which order. F is a forward, B a backward, the number is the micro-batch. Waiting
-# is not written down: a stage waits by itself until its input is there.
+# A **schedule** says for each stage what it does and in which order. F is a forward pass, B a backward pass, and the
+# number is the micro-batch. Waiting is not written down: a stage waits until its input has arrived.
 #
-# GPipe (2019) fills the pipeline with all forwards, and drains it with all backwards.
+# **GPipe** (Huang et al., 2019) runs all forward passes first, and then all backward passes.
 
 # %%
 for stage, actions in enumerate(gpipe(2, 3)):
     print(f"stage {stage}: {' '.join(map(str, actions))}")
 
 # %% [markdown]
-# `replay` runs such lists with nothing but their rules: an F needs the F of the stage before, a B its own F and the B
-# of the stage after. Here a forward takes 1, a backward 2.
+# `replay` computes when each action of such a list can run: an F needs the F of the stage before, a B its own F and the
+# B of the stage after. Here a forward takes 1, a backward 2. The time until the last action ends is the **makespan**.
 
 # %%
 plot.schedule(gpipe(4, 8))
 None
 
 # %% [markdown]
-# Each stage computes for 8 turns, and the first result needs 3 more turns to get through the others. So with p stages
-# and m micro-batches
+# Each stage computes for 8 micro-batches, and it takes the time of 3 more until the last stage has its first input and
+# the first stage its last gradient. So with p stages and m micro-batches
 #
 # $$\text{bubble} = \frac{p - 1}{m + p - 1}$$
 #
@@ -113,7 +116,7 @@ for p in (2, 4, 8):
     print(f"{p:6}                " + " ".join(f"{b:.3f}" for b in row))
 
 # %% [markdown]
-# A replay knows no GPU. Do GPUs agree? The same layers as above, on the box's clock.
+# The replay knows nothing of GPUs. Do virtual GPUs agree? The same layers as above, by their clock.
 
 # %%
 ran = run(gpipe(4, 8))
@@ -129,8 +132,8 @@ print(f"formula {3 / 11:.3f}, virtual GPUs {ran.bubble:.3f}")
 # %% [markdown]
 # ## The price of GPipe, and 1F1B
 #
-# Nothing is let go before the first backward. So each GPU holds the activations of all 8 micro-batches, and a larger m
-# makes a smaller bubble and a larger memory.
+# No activation is freed before the first backward pass. So each GPU holds those of all 8 micro-batches: 8 are **in
+# flight**. A larger m makes the bubble smaller, and needs more memory.
 #
 # Suppose that there is memory for 4 micro-batches on each GPU. Stage 0 has run four forwards, and must not run a fifth
 # before a backward. Make the rest of the schedule by hand: each stage has a button for its next forward and one for
@@ -141,7 +144,8 @@ print(f"formula {3 / 11:.3f}, virtual GPUs {ran.bubble:.3f}")
 plot.place_schedule(stages=4, microbatches=8, cap=4)
 
 # %% [markdown]
-# What people arrive at has a name. **1F1B** (2020) alternates as soon as it can: one forward, one backward.
+# What people arrive at is known as **1F1B** (one forward, one backward; PipeDream-Flush, Narayanan et al., 2020): each
+# stage alternates as soon as it can.
 
 # %%
 plot.schedule({"GPipe": gpipe(4, 8), "1F1B": one_f_one_b(4, 8)})
@@ -152,11 +156,11 @@ assert replay(one_f_one_b(4, 8), cap=4).makespan == replay(gpipe(4, 8)).makespan
 # most: 8 everywhere, against 4, 3, 2 and 1. In general stage s of p has min(m, p - s) of them: a larger m costs no
 # memory.
 #
-# How many activations is that? A stage here is a layer and a tanh. Decide what the second GPU holds with 1F1B, before
-# you read the line that the next cell prints for it.
+# The memory trace of the virtual GPUs says how many activations that is. A stage here is a linear layer and a tanh,
+# which keep two for each micro-batch: the input of the stage, and the output of the tanh. (The input of the first stage
+# is the batch, which is counted separately.)
 #
-# Bytes, from the ledger of the virtual GPUs. A stage is one layer and a tanh, which keep two activations for each
-# micro-batch: what arrives, and what leaves the tanh. (On the first GPU the batch arrives, which is no activation.)
+# **Predict first.** How many activations does the second GPU hold at most, with 1F1B and with GPipe?
 
 # %%
 UNIT = ROWS * 64 * 4  # one activation of one micro-batch
@@ -178,9 +182,9 @@ for name, held in memory.items():
 assert memory["1f1b"][1:] == [2 * 3, 2 * 2, 2 * 1] and memory["gpipe"][1:] == [2 * 8 - 1] * 3
 
 # %% [markdown]
-# 6, 4 and 2: two for each micro-batch in flight. The first GPU keeps one for each, 4, and peaks in a forward, when the
-# linear layer's result, of which the last one is made, is there as well: 5. GPipe's stages keep 16, and peak in the
-# first backward, when one of them is let go already: 15.
+# With 1F1B 6, 4 and 2: two for each micro-batch in flight. The first GPU keeps one for each, 4, and has its peak in a
+# forward pass, when the output of the linear layer is there as well: 5. GPipe's stages keep 16, and have their peak in
+# the first backward pass, when one of them is freed already: 15.
 
 # %% [markdown]
 # Exercise `e04_one_f_one_b`: write that list. The checker tells an illegal action with its reason, and a slow schedule
@@ -194,12 +198,12 @@ assert memory["1f1b"][1:] == [2 * 3, 2 * 2, 2 * 1] and memory["gpipe"][1:] == [2
 #
 # Two ideas, of 2021 and of 2023.
 #
-# **Interleaved 1F1B** (Megatron-LM): each GPU gets two thin chunks of the network instead of a thick one. A turn is
-# half as long, so is the bubble. In the picture the chunks are a and b.
+# **Interleaved 1F1B** (Narayanan et al., 2021): each GPU has two small parts of the network instead of one large one. A
+# forward pass of a part takes half as long, and so does the bubble. In the picture the parts are a and b.
 #
-# **Zero bubble** (ZB-H1): a backward is two things. The gradient of the input, for which the stage before waits, and
-# the gradients of the weights, for which nobody waits. Do the first at once, and the second when there is nothing else
-# to do.
+# **Zero bubble** (ZB-H1; Qi et al., 2023): a backward pass computes two things, the gradient of the input, for which
+# the stage before waits, and the gradients of the weights, which no other stage needs. So the first is computed at
+# once, and the second when the stage would otherwise be idle.
 
 # %%
 schedules = {
@@ -227,16 +231,17 @@ for name, schedule in {"naive": naive(p, m), "GPipe": gpipe(p, m), **schedules}.
     print(f"{name:28} makespan {done.makespan:4.1f}, bubble {done.bubble:.3f}, {max(done.peak):g} in flight at most")
 
 # %% [markdown]
-# Neither is free. Interleaving sends more: 8 chunks have 7 cuts between them, where 4 stages have 3. And its first
-# stage has 5.5 micro-batches in flight where 1F1B's has 4 (a micro-batch on one chunk of two counts half). ZB-H1 has 4
-# on every stage, for a weight part needs what its forward kept; 1F1B has 4, 3, 2 and 1.
+# Both have a price. Interleaving sends more: 8 parts have 7 cuts between them, where 4 stages have 3. And its first
+# stage has 5.5 micro-batches in flight where 1F1B's has 4 (a micro-batch on one part of two counts half). ZB-H1 has 4
+# on every stage, because the gradients of the weights need the activations of their forward pass; 1F1B has 4, 3, 2 and
+# 1.
 
 # %%
 assert max(interleaved.peak) == 5.5 and zero.peak == [4, 4, 4, 4]
 assert replay(one_f_one_b(p, m)).peak == [4, 3, 2, 1]
 
 # %% [markdown]
-# And on virtual GPUs, where backward really is run in two parts:
+# And on virtual GPUs, which run the backward pass in these two parts:
 
 # %%
 for name, chunks in (("1F1B", 1), ("interleaved, 2 chunks a GPU", 2), ("ZB-H1", 1)):
@@ -246,8 +251,8 @@ for name, chunks in (("1F1B", 1), ("interleaved, 2 chunks a GPU", 2), ("ZB-H1", 
 
 
 # %% [markdown]
-# Try it. How many micro-batches does a pipeline of 8 stages need for a bubble below 10 %? When does a slow transfer
-# turn the order of schedules round?
+# How many micro-batches does a pipeline of 8 stages need for a bubble below 10 %? From which time of a transfer on is
+# interleaving worse than plain 1F1B? Move the sliders.
 
 # %% tags=["nbval-ignore-output"]
 def try_it(schedule="1f1b", stages=4, micro_batches=8, transfer=0.0):
@@ -275,14 +280,14 @@ try:
     replay([[("F", 0), ("B", 0), ("F", 1), ("B", 1)], [("F", 1), ("F", 0), ("B", 0), ("B", 1)]])
 except IllegalAction as error:
     message = str(error)
-assert "all wait in a circle" in message
+assert "circular wait" in message
 print(message)
 
 # %% [markdown]
 # ## Is it still the same training?
 #
 # 8 examples, cut into micro-batches of 3, 3 and 2, on three stages. Each micro-batch counts by its number of examples,
-# gradients are added up, and the step is the whole batch's.
+# gradients are summed, and the step is that of the whole batch.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -309,7 +314,7 @@ with virtual_gpus(3):
 # %% [markdown]
 # ## What does change: batch norm
 #
-# Batch norm takes mean and variance over what it is given. In a pipeline it is given a micro-batch.
+# Batch norm takes mean and variance over its input. In a pipeline that is a micro-batch.
 
 # %%
 torch.manual_seed(1)
@@ -331,18 +336,18 @@ outputs = (whole(batch)[:4] - pieces(batch[:4])).abs().max()
 assert outputs > 0.1 and float((pieces.running_var / whole.running_var)[2]) > 2
 
 # %% [markdown]
-# The true variances are 1, 4 and 9. The running ones begin at 1 and move a tenth of the way at each forward, so 16
-# forwards bring them nearer than one. Nearer is not the point: unsplit training moves once a batch, and this is another
-# training. `defer_batch_norm` collects the statistics over the batch and moves once, as torchgpipe does.
+# The true variances are 1, 4 and 9. The running ones begin at 1 and move a tenth of the way at each forward pass, so 16
+# of them bring them nearer than one does. But the aim is equality: unsplit training updates them once a batch.
+# `defer_batch_norm` collects the statistics over the batch and updates them once, as torchgpipe does.
 #
-# The other thing remains. Each example is normalised with 3 others instead of 63: a network with batch norm learns a
-# little differently in a pipeline. Layer norm does not.
+# The second difference remains. Each example is normalised with 3 others instead of 63, so a network with batch norm
+# learns a little differently in a pipeline. Layer norm is not affected.
 
 # %% [markdown]
 # ## The tutorial, replayed
 #
 # Now the three numbers of the beginning. The tutorial does not name its GPUs. So we take two P100 and slow them down by
-# **one factor**, such that one GPU takes 3.75 s. Everything else is predicted.
+# one factor, such that one GPU takes 3.75 s. Everything else is predicted.
 
 # %%
 pair = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
@@ -375,27 +380,29 @@ plot.lines(
 None
 
 # %% [markdown]
-# The optimum comes out: 10 and 12 are level within 1 % here and within 3 % in the tutorial. Large splits: the second
-# GPU waits for the first one to be filled. Small splits: each one reads all weights again, and adds to all gradients.
+# The optimum agrees: 10 and 12 differ by less than 1 % here and by less than 3 % in the tutorial. With large splits the
+# second GPU waits longer for its first input. With small splits the weights are read, and the gradients added to, once
+# more for each.
 #
-# Three things do not come out.
+# Three things do not agree.
 #
-# - **Cut in two**: ours is 0.2 % slower than one GPU, the tutorial's 7 %. It puts that down to copying tensors back and
+# - Cut in two: ours is 0.2 % slower than one GPU, the tutorial's 7 %. It puts that down to copying tensors back and
 #   forth. But in a run of three batches 377 MB cross the cut, and 7 % of 3.75 s would make that 1.4 GB/s, a ninth of
 #   what PCIe 3.0 moves. The tutorial also makes a new model for each run, and reads the clock without waiting for the
 #   GPUs.
-# - **From 10 images on** ours is 8 % to 11 % too fast, with 8 images 15 %. (Most of the tutorial's values are read off
+# - From 10 images on ours is 8 % to 11 % too fast, with 8 images 15 %. (Most of the tutorial's values are read off
 #   its figure.)
-# - **Below 8 images** ours is far too fast. The virtual GPU thinks a kernel for 5 images takes half of one for 10. A
-#   real one is not filled by so little work. And our host enqueues an operation in 8 microseconds: the tutorial needs
-#   8.25 s for 360 splits of 1 image, 23 ms each, and there little but the host counts. `mpcourse bench tables` runs
+# - Below 8 images ours is far too fast. On the virtual GPU a kernel for 5 images takes half as long as one for 10. On a
+#   real one so few images do not occupy all its units. And our host launches a kernel in 8 µs: the tutorial needs
+#   8.25 s for 360 splits of 1 image, 23 ms each, which is mostly the host's time. `mpcourse bench tables` runs
 #   the smallest, too: splits of 3 take 2.55 s (3.75 published), of 1 4.00 s (8.25).
 
 # %% [markdown]
 # ## Up to eight GPUs: torchgpipe's table
 #
-# torchgpipe (2020) published how much faster 1, 2, 4 and 8 partitions are than one GPU without a pipeline. With one
-# partition it is slower: GPipe keeps only the inputs of partitions, and computes forward again before backward.
+# torchgpipe (Kim et al., 2020) published the speedup of 1, 2, 4 and 8 partitions over one GPU without a pipeline. With
+# one partition it is below 1: GPipe keeps only the inputs of partitions, and computes the forward pass again before the
+# backward pass.
 #
 # Ours: each partition's forward and backward of one micro-batch on virtual P40s, then a replay with their numbers of
 # micro-batches. Nothing is fitted.
@@ -411,13 +418,13 @@ for name, make, table in (("ResNet-101", flat_resnet101, TORCHGPIPE_RESNET101), 
         assert abs(mine / theirs - 1) < (0.21 if len(row.balance) == 4 else 0.1)
 
 # %% [markdown]
-# Seven of eight are within 6 %. The U-Net with 4 partitions comes out 17 % too slow. Its authors cut the network where
-# each partition took equally long **on their GPUs**. On ours the second partition is the slowest by far. It is full of
-# 3x3 convolutions, which cuDNN can do with fewer multiplications than the definition has (Winograd).
-# We count all of them.
+# Seven of eight are within 6 %. The U-Net with 4 partitions is 17 % too slow. Its authors cut the network where each
+# partition took equally long on their GPUs. On ours the second partition takes longest by far. It consists of 3x3
+# convolutions, which cuDNN can compute with fewer multiplications than the definition has (Winograd). We count all of
+# them.
 #
-# Also: batch sizes differ from row to row in their table, and in ours. And our skips travel through all partitions
-# between, where torchgpipe sends them straight.
+# Batch sizes differ from row to row in their table, and so in ours. And our skip connections pass through all
+# partitions between, where torchgpipe copies them directly.
 #
 # Both tables in full: `mpcourse bench tables`.
 
@@ -457,8 +464,9 @@ print(f"the whole batch at once, by one process: {at_once:.0f} ms")
 # If your two ranks together compute much longer than one process, then something else is using the cores: close it, and
 # run the cell again.
 #
-# The pipeline divides micro-batches among ranks, so that is what its speedup is measured against. One process that takes
-# the whole batch at once is a stronger competitor, for matrix products of 512 rows use a core better than those of 64.
+# The pipeline divides micro-batches among ranks, so that is what its speedup is measured against. One process that
+# takes the whole batch at once is a stronger competitor, for matrix products of 512 rows use a core better than those
+# of 64.
 #
 # `mpcourse bench pipeline --np 2` measures it beside torch.distributed.pipelining, step by step in the same run.
 
@@ -470,11 +478,11 @@ print(f"the whole batch at once, by one process: {at_once:.0f} ms")
 # | `gpipe`, `one_f_one_b` | `ScheduleGPipe`, `Schedule1F1B` in torch.distributed.pipelining; 1F1B is PipeDream-Flush |
 # | `interleaved_one_f_one_b` | `ScheduleInterleaved1F1B`; Megatron-LM's virtual pipeline stages |
 # | `zero_bubble_h1` | `ScheduleInterleavedZeroBubble` and `ScheduleZBVZeroBubble` are its relatives |
-# | I and W | `dgrad` and `wgrad`; `INPUT` and `WEIGHT` in torch's own schedule files |
+# | I and W: a backward pass in two parts | `dgrad` and `wgrad`; `INPUT` and `WEIGHT` in torch's schedule files |
 # | `pipeline_step(..., checkpoint=True)`: keep inputs, run forward again | torchgpipe's `checkpoint='always'` |
 # | `PipelineRank`, which the command runs | DeepSpeed's `PipelineEngine`, Megatron's `forward_backward_...` |
 #
-# What is missing here: overlapping pipelines with other kinds of parallelism, and pipelines that never drain
-# (PipeDream), in which stages train with weights of different age. That is a question for lesson 07.
+# What is missing here: pipelines combined with other kinds of parallelism, and pipelines without a flush (PipeDream),
+# in which stages train with weights of different age. Lesson 07 studies what such staleness costs.
 #
-# Next comes lesson 05: ranks that agree on a sum.
+# Next comes lesson 05: how ranks compute a sum together.

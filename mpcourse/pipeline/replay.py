@@ -226,7 +226,8 @@ def _finished(stages: list[_Stage], parts: int, whole: bool) -> None:
     if waiting:
         s, stage = waiting[0]
         told = "; ".join(reasons.values())
-        raise IllegalAction(s, stage.next, stage.head, f"its input never arrives, for all wait in a circle: {told}")
+        why = f"its input never arrives, for the stages are in a circular wait: {told}"
+        raise IllegalAction(s, stage.next, stage.head, why)
     count = 1 + max(a.microbatch for stage in stages for a in stage.actions) if whole else 0
     for s, stage in enumerate(stages):
         for k in range(count):

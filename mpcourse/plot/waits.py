@@ -21,7 +21,7 @@ def deadlock(error: Deadlock, title: str | None = None) -> Figure:
         raise ValueError(f"{len(shown)} ranks wait: no figure tells more than {MOST} apart. The error's text does")
     around = dict(zip(error.cycle, [*error.cycle[1:], *error.cycle[:1]], strict=True))
     if title is None:
-        title = "No rank can go on" + (f": {len(around)} wait for each other in a circle" if around else "")
+        title = "No rank can go on" + (f": {len(around)} in a circular wait" if around else "")
     made, (axis,) = figure(title, width=6.4, height=4.2)
     axis.axis("off")
     axis.set(xlim=(-2.1, 2.1), ylim=(-1.45, 1.45))

@@ -51,7 +51,7 @@ def one_f_one_b(stages, microbatches):
 
 
 # %% bursts_of_p_minus_s
-# says: Its input never arrives, for all wait in a circle: stage 0 is
+# says: Its input never arrives, for the stages are in a circular wait: stage 0 is
 # thinks: A stage may hold p - s micro-batches, so it runs that many forwards, then that many backwards, and again.
 def one_f_one_b(stages, microbatches):
     schedule = []
