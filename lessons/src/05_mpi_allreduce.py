@@ -3,11 +3,11 @@
 #
 # **How do ranks agree on a sum?** About 60 minutes, and 90 for its exercises.
 #
-# 256 processes have a gradient each, 25 million float32 numbers. All of them need the sum. If each sends its own to all
-# others, each sends 25 GB. A ring does it with 0.2 GB each, and no algorithm can do with less as long as only the
-# processes add.
+# 256 processes have a gradient each, 25 million elements of float32. All of them need the sum: an **all-reduce**. If
+# each sends its own gradient to all others, each sends 25 GB. In a ring each sends 0.2 GB, and no algorithm needs less
+# as long as only the processes add.
 #
-# On the way: how processes talk, why they hang, and what a message costs.
+# On the way: how processes communicate, why they hang, and what a message costs.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -23,17 +23,17 @@ from mpcourse.collectives import ALGORITHMS, hierarchical_allreduce, ring_allred
 from mpcourse.collectives.cost import Cost, crossovers, seconds
 from mpcourse.virtual import LINKS, MPI, ClusterError, Deadlock, Topology, run
 
-N = 1_000_000  # numbers a rank
+N = 1_000_000  # elements a rank
 
 
 # %% [markdown]
 # ## A rank
 #
-# `mpirun -np 3 python program.py` starts the same program three times. Each process is a **rank**. It has a number, its
-# own memory, and a communicator to talk through.
+# `mpirun -np 3 python program.py` starts the same program three times. Each process is a rank: it has a number, memory
+# of its own, and a communicator, through which it exchanges messages.
 #
 # A notebook is one process. So here ranks are virtual: `run(program, 3)` calls `program(comm)` three times, and `comm`
-# has mpi4py's methods. The same function runs under mpirun as it is.
+# has mpi4py's methods. The same function runs under mpirun without a change.
 
 # %%
 def hello(comm):
@@ -51,10 +51,10 @@ assert done.results == [0, 1, 2] and done.messages.sum() == 2
 
 # %% [markdown]
 # Lower-case methods send any object, pickled. Upper-case ones send memory as it is: `comm.Send(x, dest)`, and
-# `comm.Recv(y, source)` writes into `y`. Training uses the second kind. A message carries a number, its tag (0 unless
-# you say another one); a receive takes any tag unless it is told which.
+# `comm.Recv(y, source)` writes into `y`. Training uses the second kind. A message carries a number, its tag (0 by
+# default); a receive accepts any tag unless one is given.
 #
-# What this lesson builds is one call. Some calls are **collective**: all ranks make them together.
+# What this lesson builds is a single call. It is a **collective** call: all ranks make it together.
 
 # %%
 def mean_by_call(comm):
@@ -69,7 +69,8 @@ assert all((x == 2.0).all() for x in run(mean_by_call, 3).results)
 # %% [markdown]
 # ## Eight collectives
 #
-# Data parallelism lives on the all-reduce. Later lessons need the others, too, so here are all that matter, run on four
+# Data parallelism needs the all-reduce; sharded training and other kinds of parallelism need the others: **broadcast**,
+# **reduce**, **scatter**, **gather**, **all-gather**, **reduce-scatter** and **all-to-all**. Here they run on four
 # ranks. Each box is an element of a rank's array. Its colour is the rank that it comes from, its digit the place that
 # it had there. Stripes are a sum.
 
@@ -128,7 +129,7 @@ plot.collectives(found, "What each rank has before the call, and after it")
 None
 
 # %% [markdown]
-# Two pairs of these, one after the other, make an all-reduce. Which? Look for them before you run the next cell.
+# **Predict first.** Two pairs of these, one after the other, make an all-reduce. Which?
 
 # %%
 _, summed = found["all-reduce"]
@@ -139,12 +140,12 @@ print("reduce, then broadcast; and reduce-scatter, then all-gather")
 
 
 # %% [markdown]
-# The first pair is what everybody writes first, and rank 0 has all the work. In the second each rank adds up a share.
-# That is what good algorithms do; and lessons on sharded training will use the two halves apart.
+# In the first pair rank 0 has all the work. In the second each rank adds up a share, as good algorithms do. Sharded
+# training uses the two halves separately.
 #
-# ## Two ranks that wait for ever
+# ## A deadlock
 #
-# Two ranks swap arrays. Each sends, then receives.
+# Two ranks exchange arrays. Each sends, then receives.
 
 # %%
 def swap(comm, n):
@@ -167,14 +168,15 @@ plot.deadlock(stuck)
 None
 
 # %% [markdown]
-# (`cell:4` is line 4 of the cell that was run. An arrow leads to whom a rank waits for.)
+# (`cell:4` is line 4 of the cell that was run. An arrow leads to the rank that is waited for.)
 #
-# Here `Send` returns once its receiver has begun to receive. Both wait for that, and both receive later. MPI allows
-# this, and promises no more.
+# Here `Send` returns once its receiver has begun to receive. Both ranks wait for that, and neither of them receives
+# before its own `Send` has returned. MPI's standard allows a `Send` to wait.
 #
-# The dangerous part: most MPIs copy a **short** message and let the sender go on, which is called the **eager**
-# protocol. Only longer ones wait for their receiver, by **rendezvous**. So the same program works until somebody trains
-# a larger model. Virtual ranks copy nothing unless they are asked to: `eager` is up to how many bytes.
+# It does not require it, and that is the dangerous part. Most MPIs copy a short message and let the sender continue,
+# which is called the **eager** protocol. Only longer ones wait for their receiver, by **rendezvous**. So the same
+# program works until it is used for a larger model. Virtual ranks copy nothing by default; `eager` says up to how many
+# bytes.
 
 # %%
 works = run(lambda comm: swap(comm, 1000), 2, eager=65536)
@@ -186,8 +188,8 @@ except Deadlock:
 
 
 # %% [markdown]
-# `Sendrecv` does both at once. So do `Isend` and `Irecv`, which only begin: each returns a request, and the array
-# belongs to MPI until the request's `Wait` returns.
+# `Sendrecv` does both at once. So do the **non-blocking** calls `Isend` and `Irecv`, which only begin: each returns a
+# request, and the array belongs to MPI until the request's `Wait` returns.
 
 # %%
 def swap_at_once(comm, n):
@@ -203,13 +205,14 @@ assert run(lambda comm: swap_at_once(comm, 10_000), 2).results == [(1.0, 1.0), (
 
 
 # %% [markdown]
-# Exercise `e05_exchange`: hand an array on to the next rank, in a circle.
+# Exercise `e05_exchange`: each rank sends an array to the next one, in a circle.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e05_exchange
 
 # %% [markdown]
-# Other mistakes between ranks are named, too. With real MPI these stop with a number, hang, or go on with wrong data.
+# Other mistakes between ranks are named, too. With real MPI these end with an error code, hang, or continue with wrong
+# data.
 
 # %%
 def too_long(comm):
@@ -244,9 +247,9 @@ for program in (too_long, other_type, no_wait, one_without):
 
 
 # %% [markdown]
-# ## The sum, as everybody writes it first
+# ## The naive all-reduce
 #
-# All send to rank 0. It adds up, and sends the sum to all. Eight ranks, a million numbers each, 10 Gbit/s between any
+# All send to rank 0. It adds up, and sends the sum to all. Eight ranks, a million elements each, 10 Gbit/s between any
 # two.
 
 # %%
@@ -272,18 +275,18 @@ plot.traffic(naive.events, "Gather and broadcast: everything passes rank 0")
 None
 
 # %% [markdown]
-# Rank 0 sends and receives seven arrays. Its link is busy all the time, the others wait. With 256 ranks it would be 255
-# arrays.
+# Rank 0 sends and receives seven arrays. Its link is the bottleneck, and the others wait. With 256 ranks it would be
+# 255 arrays.
 #
 # ## The ring
 #
-# Cut x into p chunks. Ranks stand in a circle, and each talks to its neighbours only.
+# Cut x into p chunks. In a **ring all-reduce** each rank sends to the next one only, and the last one to rank 0.
 #
 # - p - 1 rounds: send a chunk to the right, receive another from the left, **add** it. This half is a reduce-scatter.
 # - p - 1 rounds: send a complete chunk to the right, receive another, **keep** it. This half is an all-gather.
 #
-# A box is a chunk, and a column holds the same chunk of all ranks. A stripe in it is a rank whose numbers are in that
-# sum. A black frame: changed in this round. A dot: complete.
+# A box is a chunk, and a column holds the same chunk of all ranks. A stripe in it stands for a rank whose elements are
+# in that sum. A black frame: changed in this round. A dot: complete.
 
 # %%
 counts = rounds(ring_allreduce, 4)
@@ -293,10 +296,11 @@ None
 
 
 # %% [markdown]
-# In round 1 rank 0 hands its chunk 0 to rank 1. In round 2 rank 1 hands the sum of two on, and so on: a sum grows along
-# the ring. After round 3 each rank holds one complete chunk. From then on complete chunks travel.
+# In round 1 rank 0 sends its chunk 0 to rank 1. In round 2 rank 1 sends the sum of two to rank 2, and so on. After
+# round 3 each rank holds one complete chunk. From then on complete chunks are sent.
 #
-# Step through it. Numbers of ranks that are no power of two are no problem. What does the naive one look like?
+# Step through the rounds with the sliders, also for numbers of ranks that are no power of two, and for the naive
+# all-reduce.
 
 # %% tags=["nbval-ignore-output"]
 def one_round(algorithm="ring", ranks=4, after=1):
@@ -308,7 +312,8 @@ def one_round(algorithm="ring", ranks=4, after=1):
 plot.sliders(one_round, algorithm=list(ALGORITHMS), ranks=[2, 3, 4, 5, 6, 7, 8], after=list(range(15)))
 
 # %% [markdown]
-# What does it cost? Everybody sends in every round, and each message is an eighth of x.
+# **Predict first.** Every rank sends in every round, and each message is an eighth of x. How many bytes does a rank
+# send in all, and how many with 256 ranks?
 
 # %%
 ring = summing(ring_allreduce)
@@ -320,9 +325,9 @@ plot.traffic(ring.events, "The ring: every link carries the same")
 None
 
 # %% [markdown]
-# Each rank sends 2 (p - 1) chunks of n / p numbers: **2 n (p - 1) / p**. For 8 ranks that is 1.75 n, for 256 it is
-# 1.99 n. It hardly grows. In any other way that leaves the adding to ranks, the busiest one sends as much or more
-# (Patarasuk & Yuan, 2009).
+# Each rank sends 2 (p - 1) chunks of n / p elements: **2 n (p - 1) / p**. For 8 ranks that is 1.75 n, for 256 it is
+# 1.99 n, so it hardly grows. In any other algorithm in which the ranks add, the one that sends most sends at least as
+# much (Patarasuk & Yuan, 2009).
 #
 # Lengths that p does not divide, or shorter than p, only make chunks uneven or empty. Counted on three ranks:
 
@@ -342,8 +347,8 @@ for n in (12, 11, 3, 2, 1, 0):
 # %% [markdown]
 # ## What a message costs
 #
-# Sending n bytes takes **alpha + n beta** seconds: alpha to get going, beta a byte. Adding a byte takes gamma. So for x
-# of n bytes the ring takes
+# Sending n bytes takes **alpha + n beta** seconds: the latency alpha, and the inverse bandwidth beta for each byte.
+# Adding a byte takes gamma. So for x of n bytes the ring takes
 #
 # $$2 (p - 1) \alpha + 2 n \frac{p - 1}{p} \beta + n \frac{p - 1}{p} \gamma$$
 #
@@ -357,10 +362,10 @@ for p in (2, 3, 7, 8):
     print(f"{p} ranks: {1e3 * by_clock:.3f} ms on the clock, {1e3 * by_formula:.3f} ms by formula")
 
 # %% [markdown]
-# Now short arrays. 64 bytes over 256 ranks take the ring 510 alphas, and next to nothing else.
+# Now short arrays. With 64 bytes on 256 ranks, the ring takes 510 times the latency, and hardly anything else.
 #
-# **Recursive doubling** takes 8 rounds. In the first one neighbours exchange **all** of x, in the second ranks two
-# apart, then four apart. After k rounds each rank has the sum of 2^k.
+# **Recursive doubling** takes 8 rounds. In the first one neighbours exchange all of x, in the second ranks two apart,
+# then four apart. After k rounds each rank has the sum of 2^k.
 
 # %%
 plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: each round doubles who is in the sum")
@@ -371,13 +376,14 @@ plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two are too 
 None
 
 # %% [markdown]
-# Ranks 0 and 2 give theirs to 1 and 3. Then 1, 3, 4 and 5 are four, and exchange (4 and 5 begin in round 1, for they
-# wait for nobody). In the last round 1 and 3 give the sum back. Which ranks give is for you to choose.
+# Ranks 0 and 2 send theirs to 1 and 3. Then 1, 3, 4 and 5 are four ranks, and exchange (4 and 5 already in round 1, for
+# they need nothing of the others). In the last round 1 and 3 send the sum back. Which ranks send theirs first is
+# arbitrary.
 #
-# Few rounds, many bytes: n in each round. A **tree** adds up pairs, then pairs of pairs, up to rank 0, and sends the
-# sum down the same way: twice as many rounds. **Rabenseifner's** algorithm (2004) has few rounds and few bytes.
-# Partners split what they hold: each sends one half and adds up the other. Then quarters with a partner twice as far
-# away, and all the way back.
+# That is few rounds and many bytes: n in each round. A **tree** adds up pairs, then pairs of pairs, up to rank 0, and
+# sends the sum down in the same way: twice as many rounds. **Rabenseifner's algorithm** (2004) has few rounds and few
+# bytes. Partners split what they hold: each sends one half and adds up the other. Then quarters with a partner twice as
+# far away, and so on: a reduce-scatter. An all-gather in the reverse order follows.
 
 # %%
 plot.chunks(rounds(ALGORITHMS["rabenseifner"], 4), title="Rabenseifner: halves, quarters, and back")
@@ -404,9 +410,10 @@ for name in names[1:]:
 print("by formula, 16 ranks:", ", ".join(f"{name} from {nbytes} B on" for nbytes, name in crossovers(16, cost)))
 
 # %% [markdown]
-# Why is there a ring at all, if Rabenseifner is never slower here? First, this p is a power of two. Where p is none,
-# Rabenseifner's algorithm folds the ranks that are too many, and these 2 n bytes more show. Second, the picture knows
-# the same link between any two ranks. Real networks are wired in a certain way, and a ring asks for neighbours only.
+# Why are rings used at all, if Rabenseifner's algorithm is never slower here? First, this p is a power of two.
+# Otherwise some ranks send all of theirs to another one first, which costs 2 n bytes more. Second, the picture assumes
+# the same link between any two ranks. Real networks have a topology, and a ring needs fast links between neighbours
+# only.
 
 # %%
 for name in ("rabenseifner", "ring"):
@@ -423,12 +430,13 @@ assert done.seconds < 0.6 * summing(ALGORITHMS["rabenseifner"], 7).seconds
 # %% [markdown]
 # ## Nodes
 #
-# Four machines with four GPUs each. Inside a machine there is NVLink, between machines 10 Gbit/s, which all four share.
-# In a ring in the order of ranks each machine's wire carries one message a round. In recursive doubling all four ranks
-# talk to another machine at once, so four messages share a wire. Here 200 000 elements a rank, n bytes.
+# Four machines (nodes) with four GPUs each. Inside a machine there is NVLink, between machines 10 Gbit/s, which all
+# four share. In a ring in the order of ranks each machine's link carries one message a round. In recursive doubling all
+# four ranks exchange with another machine at once, so four messages share a link. Here 200 000 elements a rank, n
+# bytes.
 #
-# Before you run it: Rabenseifner's partners may also meet the other way round, first the farthest (`far_first`). Every
-# rank sends the same bytes in as many rounds. Does it matter?
+# **Predict first.** Rabenseifner's partners may also be paired in the opposite order, the farthest first (`far_first`).
+# Every rank sends the same bytes in as many rounds. Does the order change the time?
 
 # %%
 nodes = Topology(nodes=[rank // 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
@@ -446,19 +454,19 @@ assert took["rabenseifner, far first"] > 2.5 * took["rabenseifner"]
 
 
 # %% [markdown]
-# It does. The longest messages are half the array. Near first, they stay inside a machine, and what leaves it are the
-# eighths and sixteenths. Far first, it is the halves and quarters that leave, of four ranks at once, over one wire:
-# four times the bytes. **The order of the rounds is topology.** Near first is the published order, which MPICH has,
-# too. It holds only if ranks are numbered machine by machine; a launcher that deals ranks to machines in turn makes far
-# first of it.
+# It does. The longest messages are half the array. Near first, they stay inside a machine, and only eighths and
+# sixteenths leave it. Far first, halves and quarters leave it, of four ranks at once, over one link: four times the
+# bytes. The order of the rounds has to suit the topology. Near first is the published order, and MPICH's. It is of use
+# only if ranks are numbered machine by machine; a launcher that places ranks on machines in turn (round-robin) makes
+# far first of it.
 #
-# Two levels do without luck: first a sum inside each machine, then one rank of each talks to the others, then back.
-# ChainerMN called its version "hierarchical".
+# A **hierarchical all-reduce** does not depend on that: first a sum inside each machine, then one rank of each machine
+# exchanges with the others, then a broadcast inside each machine. ChainerMN's communicator of that name does this.
 #
 # ## Which sum?
 #
-# Floating-point addition is not associative. (a + b) + c and a + (b + c) may differ in the last bit. So the order in
-# which ranks are added up shows.
+# Floating-point addition is not associative: (a + b) + c and a + (b + c) may differ in the last bit. So the result
+# depends on the order in which the ranks' values are added.
 
 # %%
 def sums(function, p, n=10_000):
@@ -481,15 +489,15 @@ for name, results in by_name.items():
 
 
 # %% [markdown]
-# Two promises, and they are not the same.
+# There are two properties, and they are not the same.
 #
-# - **All ranks get the same bits.** All of these algorithms keep it: each number is added up in one place and copied,
-#   or both partners add the same two numbers, and a + b is b + a. A ring in which every rank adds up all arrays in
-#   the order in which they pass would break it. Then replicas of a model drift apart, slowly.
-# - **Each run gives the same bits.** Another algorithm has another order, and other bits in half of the numbers, as the
-#   table shows (the tree and doubling add in the same order). A library that picks by size, or takes who comes first,
-#   may not repeat itself. MPI's standard recommends that the same call gives the same bits again, and does not ask
-#   for it.
+# - **All ranks get the same bits.** All of these algorithms have this property: each element is added up in one place
+#   and copied, or both partners add the same two values, and a + b is b + a. A ring in which every rank adds all arrays
+#   in the order of their arrival would not have it. Then the replicas of a model slowly become different.
+# - **Each run gives the same bits.** Another algorithm adds in another order, and gives other bits in half of the
+#   elements, as the table shows (the tree and doubling add in the same order). A library that chooses by size, or adds
+#   in the order of arrival, may not repeat its own result. MPI's standard recommends that the same call gives the same
+#   bits again, but does not require it.
 
 # %%
 def each_in_its_own_order(comm, x):
@@ -508,9 +516,9 @@ assert differ > 100
 # %% [markdown]
 # ## This machine
 #
-# Now real ranks. Two processes measure their own alpha, beta and gamma: from a ping-pong of long messages, from
-# adding, and from some sums. Then they sum arrays of many sizes, by hand, by MPI's own Allreduce and by gloo, which
-# PyTorch uses on CPUs. All in one run, in turns.
+# Now real ranks. Two processes measure their own alpha, beta and gamma: from a ping-pong of long messages, from adding,
+# and from some all-reduces. Then they all-reduce arrays of many sizes, by hand, by MPI's own Allreduce and by gloo,
+# which PyTorch uses on CPUs. All in one run, in turns.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -547,10 +555,10 @@ by_clock = [n for n, a, b in zip(labels, took["doubling"], took["ring"]) if b < 
 print(f"the ring wins at {', '.join(by_clock) or 'none'}; by formula at {', '.join(by_formula) or 'none'}")
 
 # %% [markdown]
-# The formula has three numbers for everything. It may be off by a factor of two, and for the longest arrays of four. On
-# the left alpha is mostly
-# Python around a message. On the right arrays outgrow the cores' caches, and a byte costs more than the formula's
-# beta and gamma. Near the crossover both ways take about the same, so it hardly matters where exactly it is.
+# The formula has three parameters for all sizes. It may be off by a factor of two, and for the longest arrays by four.
+# For short arrays most of alpha is the time of Python around a message. Long arrays exceed the cores' caches, and a
+# byte then costs more than the formula's beta and gamma. Near the crossover both algorithms take about the same, so its
+# exact place hardly matters.
 #
 # And beside the libraries:
 
@@ -561,10 +569,11 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
     print(f"{label:>9} {mpi / ours:12.2f} {gloo / ours:15.2f}")
 
 # %% [markdown]
-# `allreduce` is the course's own: it picks doubling, the ring or Rabenseifner by their formulas. Short arrays take it
-# longer than MPI, by up to three times as we have seen, and that is Python's time. gloo hands each sum to a thread,
-# which costs it a fraction of a millisecond. Long arrays go in pieces of half a megabyte, and each piece is added while
-# it is in the core's cache: there MPI is reached, or overtaken.
+# `allreduce` is the course's own: it chooses recursive doubling, the ring or Rabenseifner's algorithm by their
+# formulas. For short arrays it can take longer than MPI, by up to three times in runs that we have seen, which is
+# Python's time. gloo passes each call to a thread, which costs a fraction of a millisecond. Long arrays are sent in
+# pieces of half a megabyte, and each piece is added while it is in the core's cache. There ours takes about as long as
+# MPI's.
 #
 # `mpcourse bench allreduce --np 2` goes up to 40 MB, and measures what copying alone takes.
 #
@@ -580,9 +589,11 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
 # | `allreduce(comm, x, cost=...)` | the tuning tables of Open MPI, MPICH and NCCL |
 # | the deadlock's picture | `TORCH_DISTRIBUTED_DEBUG`, PyTorch's flight recorder for NCCL, after a timeout |
 #
-# `nccl-tests` prints a bus bandwidth: 2 n (p - 1) / p bytes by the time, which is what a link carries in a ring.
+# `nccl-tests` prints a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time, which is what a link carries in a
+# ring.
 #
-# What is missing here: sums in the network's switches (SHARP), and GPUs that add without asking their host. Sums that
-# begin while backward still runs, and what one slow rank does to all, are lessons 06 and 07.
+# What is missing here: sums in the network's switches (SHARP), and collectives that GPUs run without their host.
+# All-reduces that overlap with the backward pass, and the effect of one slow rank, are the subjects of lessons 06 and
+# 07.
 #
-# Next comes lesson 06, data parallelism: what ChainerMN made of an all-reduce.
+# Next comes lesson 06, data parallelism: what ChainerMN built on an all-reduce.

@@ -3,14 +3,14 @@
 #
 # **What is ChainerMN?** About 60 minutes, and 95 for its exercises.
 #
-# ChainerMN made a program for many GPUs out of one for a single GPU, in 2017, by a few changes: a communicator, an
-# optimizer wrapped in another one, a device for each process, data that are distributed, an evaluator that asks all
-# processes, and reports from one of them alone. (Chainer was a deep-learning framework, and ChainerMN its part for many
-# GPUs.) Every process has the whole model, and its share of each batch. Between backward and update the gradients
-# become their mean over all processes. The rest is a training loop.
+# In 2017 ChainerMN, the part of the framework Chainer for many GPUs, turned a program for one GPU into one for many by
+# a few changes: a communicator, an optimizer wrapped in another one, a device for each process, a distributed dataset,
+# an evaluator that takes the results of all processes, and reports from one of them alone. Every process has the whole
+# model (a **replica**), and its share of each batch. Between the backward pass and the optimizer step each gradient is
+# replaced by its mean over all processes. This is **data parallelism**.
 #
-# This lesson writes the four lines that do it, makes the five mistakes that everybody makes with them, and asks what
-# the mean costs. And it answers a riddle of 2018: why two GPUs took 90.6 s for what one did in 68.0 s.
+# This lesson writes the four lines that do it, makes five common mistakes with them, and measures what the mean costs.
+# And it explains a result of 2018: why two GPUs took 90.6 s for what one did in 68.0 s.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -43,7 +43,7 @@ WIDTHS = (64, 32, 10)
 # %% [markdown]
 # ## One process
 #
-# Real handwritten digits, 1437 of them to learn from. A small MLP, plain SGD, batches of 64.
+# Real handwritten digits, 1437 for training. A small MLP, plain SGD, batches of 64.
 
 # %%
 BATCH, RATE = 64, 0.2
@@ -75,7 +75,7 @@ def flat(model):
 # %% [markdown]
 # ## Two processes
 #
-# The four lines are marked. Each rank begins with other parameters, on purpose.
+# The four lines are marked. Each rank begins with different parameters, on purpose.
 
 # %% tags=["nbval-ignore-output"]
 def together(comm, steps, dtype=torch.float64):
@@ -101,24 +101,24 @@ for dtype in (torch.float64, torch.float32):
     assert off < {torch.float64: 1e-14, torch.float32: 1e-5}[dtype]
 
 # %% [markdown]
-# Both ranks hold the same bits. One process holds almost the same. It adds up 64 examples in one sum, and two ranks add
-# up 32 each, and then both sums. Another order, another last bit. That is the whole difference: in float64 it is
-# hundreds of millions of times smaller than in float32.
+# Both ranks have the same bits. One process has almost the same: it adds up 64 examples in one sum, where two ranks add
+# up 32 each, and then both sums. The order of additions is all that differs: in float64 the difference is hundreds of
+# millions of times smaller than in float32.
 #
 # Why the mean, and not the sum? The loss is a mean over examples. The mean of two means over 32 is the mean over 64.
 #
-# Reports come from one rank alone, or each line is there p times: `if comm.rank == 0: print(...)`. But whatever is
-# printed has to be there before. An all-reduce inside that `if` is one that the other ranks never call, and rank 0
-# waits for them for ever.
+# One rank alone should report, or each line is printed p times: `if comm.rank == 0: print(...)`. But what is printed
+# has to be computed before. An all-reduce inside that `if` is not called by the other ranks, and rank 0 waits for them
+# without end.
 #
-# Exercise `e06_allreduce_gradients`: write line 4's first half. Mind gradients that are None.
+# Exercise `e06_allreduce_gradients`: write line 4's first half. Some gradients may be None.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_allreduce_gradients
 
 # %% [markdown]
 # Exercise `e06_multi_node_optimizer`: lines 2 and 4. In the training loop itself nothing has to be changed: the wrapped
-# optimizer is used like the one in it. What is left to a user is to share out the data.
+# optimizer is used like the one in it. Only the data are still to be distributed by the user.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_multi_node_optimizer
@@ -126,8 +126,10 @@ for dtype in (torch.float64, torch.float32):
 # %% [markdown]
 # ## Five mistakes
 #
-# None of them raises an error. None of them hangs. Most of them learn. Three are another training in disguise, and
-# their lines below say which one. Four ranks, 46 steps of 64 examples: about two epochs.
+# None of them raises an error, none hangs, and with most of them the loss falls. Three are equivalent to another
+# correct training, and the output below says to which one. Four ranks, 46 steps of 64 examples: about two epochs.
+#
+# **Predict first.** Which of the five can look *better* than the correct program?
 
 # %% tags=["nbval-ignore-output"]
 STEPS, EVERY, P = 46, 2, 4
@@ -210,29 +212,29 @@ assert min(learnt, key=learnt.get) == "no broadcast"
 assert {name for name in MISTAKES if learnt[name] > learnt["right"]} == {"sum, not mean", "batch not divided"}
 
 # %% [markdown]
-# - **Sum, not mean.** The learning rate is p times as large. Where the rate was small it may even look better, until
-#   there are more ranks.
-# - **No broadcast.** All ranks add the same updates to different numbers, so they never come closer. Each follows the
-#   mean of four gradients, three of which are of other models. It learns least of the five here.
+# - **Sum, not mean.** The learning rate is p times as large. Where the rate was small the result may even be better,
+#   until there are more ranks.
+# - **No broadcast.** All ranks add the same updates to different parameters, so these never become equal. Each uses the
+#   mean of four gradients, three of which are those of other models. It learns least of the five here.
 # - **Same shard.** p processes do the work of one, with 1/p of each batch. All ranks have the same bits, so no test of
 #   equality between ranks finds it.
-# - **Mean of means.** Where batches differ in length, the mean of their means is not the mean. Here one rank has a
-#   single example in each step, which counts as much as 21 others. In an honest run it is the last, short batch of
-#   each epoch. `communicator.share(n)` says what to multiply the loss by.
+# - **Mean of means.** Where batches differ in length, the mean of their means is not the mean over examples. Here one
+#   rank has a single example in each step, which counts as much as 21 others. In practice it is the last, short batch
+#   of each epoch. `communicator.share(n)` is the factor for the loss.
 # - **Batch not divided.** Each rank takes as many examples as one process did. The batch is p times larger. That is a
 #   decision, and often the right one. But then it is another training, with p times the examples for each step.
 #
-# In the figure two mistakes learn faster than what is right. The one took larger steps, the other saw four times the
-# examples. A curve alone does not tell a mistake from a good idea.
+# In the figure two mistakes learn faster than the correct program. The first took larger steps, the second saw four
+# times the examples. A learning curve alone does not show that a program is correct.
 #
-# What the library does against them: `MultiNodeOptimizer` broadcasts when it is made, and compares all ranks'
-# parameters in the first step. Told how many examples each rank has, `step(examples=...)` refuses numbers that differ,
-# on every rank.
+# What the library does against them: `MultiNodeOptimizer` broadcasts the parameters when it is made, and compares those
+# of all ranks in the first step. `step(examples=...)` raises an error on every rank where their numbers of examples
+# differ.
 
 # %% [markdown]
-# One more mistake comes from a habit. Gradients are often **clipped**: those of too large a norm are scaled down to a
-# given norm. With several ranks, clip after the mean. A rank's own gradient, of 16 examples, is noisier than the mean,
-# and so its norm is larger. Clipped before the mean, each is scaled by a factor of its own.
+# One more mistake is possible where gradients are clipped. In **gradient clipping** a gradient whose norm is too large
+# is scaled down to a given norm. With several ranks, clip after the mean. A rank's own gradient, of 16 examples, is
+# noisier than the mean, and so its norm is larger. Clipped before the mean, each is scaled by a factor of its own.
 
 # %%
 LENGTH = 0.7
@@ -264,8 +266,8 @@ for when in ("after", "before"):
 assert lengths["before"] > 1.2 * of_one and abs(lengths["after"] - of_one) < 1e-9
 
 # %% [markdown]
-# With buckets the mean begins during backward (below). Clipping after backward is then too late, and every rank is
-# told.
+# With buckets the mean begins during the backward pass (below). Clipping after it is then too late, and raises an error
+# on every rank.
 
 # %%
 try:
@@ -280,8 +282,10 @@ else:
 # ## Gradient accumulation
 #
 # A rank's batch may be too large for its memory. Then it is cut into micro-batches, and `backward` adds each one's
-# gradients to those that are there: **gradient accumulation**. Only the last of them needs the all-reduce. What happens
-# without `no_sync()`, which leaves it out? Decide before you run it: wrong parameters, more traffic, or an error?
+# gradients to `.grad`: gradient accumulation (lesson 01). Only the last of them needs the all-reduce; `no_sync()`
+# leaves out the others.
+#
+# **Predict first.** What happens without `no_sync()`: wrong parameters, more traffic, or an error?
 
 # %%
 def accumulated(comm, leave_out, parts=4):
@@ -314,14 +318,16 @@ for leave_out in (True, False):
 
 
 # %% [markdown]
-# Without it the first micro-batch's gradients are already on their way when the second one adds to them, and every rank
-# is told. (With a communicator that reduces after backward, nothing would be wrong: `no_sync()` then changes nothing.)
+# Without it the all-reduce of the first micro-batch's gradients has begun when the second one adds to them, which
+# raises an error on every rank. (With a communicator that reduces after the backward pass, `no_sync()` changes
+# nothing.)
 #
-# ## Batch norm is not alone
+# ## Batch norm over ranks
 #
 # Everything so far treats each example by itself. Batch norm does not: it takes mean and variance over the batch. On a
-# rank that is the rank's share, so p ranks compute something else than one process does. `convert_batch_norm` has all
-# ranks share their sums, in forward and in backward, as torch's SyncBatchNorm does. Four ranks, three steps:
+# rank that is the rank's share, so p ranks compute something else than one process does. With `convert_batch_norm` all
+# ranks all-reduce their sums, in the forward and in the backward pass, as torch's SyncBatchNorm does: **synchronised
+# batch norm**. Four ranks, three steps:
 
 # %%
 def normed(comm, synced, steps=3):
@@ -348,17 +354,17 @@ for synced in (False, True):
     assert off < 1e-12 if synced else off > 0.02
 
 # %% [markdown]
-# Statistics of few examples are noisy. Whether that harms or helps is lesson 09's question; at least one should know
-# which training it is. Exercise `e06_sync_batch_norm`: write it, with one all-reduce each way.
+# Statistics of few examples are noisy. Lesson 09 asks whether that harms or helps. Exercise `e06_sync_batch_norm`:
+# write it, with one all-reduce in each direction.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_sync_batch_norm
 
 # %% [markdown]
-# ## Who learns from what
+# ## Which rank learns from which examples
 #
-# 1437 examples do not divide by 4. There are three choices for the shares, also called **shards**: lengths that differ
-# by one, some examples twice, or the last ones for nobody.
+# A rank's part of the dataset is its **shard**. 1437 examples do not divide by 4. There are three choices: lengths that
+# differ by one, some examples twice, or the last ones left out.
 
 # %%
 for shards in ("exact", "repeat", "drop"):
@@ -383,7 +389,8 @@ assert len(seen) == 1437 and len(seen_of_own) < 1100
 
 
 # %% [markdown]
-# With chance (3/4)^4 an example is in none of four random quarters. About 1 - (3/4)^4 of all are in some shard, 68 %.
+# An example is in none of four random quarters with a probability of (3/4)^4. So about 1 - (3/4)^4 of all are in some
+# shard, 68 %.
 #
 # Exercise `e06_scatter_dataset`: which examples are whose.
 
@@ -391,8 +398,8 @@ assert len(seen) == 1437 and len(seen_of_own) < 1100
 # !mpcourse check e06_scatter_dataset
 
 # %% [markdown]
-# Results, too, are put together by their counts, or else a rank with few examples counts as much as one with many.
-# Exercise `e06_evaluate`, after this cell, asks for that.
+# Test results, too, are averaged with the number of examples as their weight, or else a rank with few examples counts
+# as much as one with many. Exercise `e06_evaluate` asks for that.
 
 # %%
 def two_ways(comm):
@@ -412,9 +419,9 @@ assert abs(right - 10 / 12) < 1e-12
 # %% [markdown]
 # ## What the mean costs
 #
-# The library has five ways to make the mean: five communicators. Eight ranks, four on each of two machines. PCIe inside
-# a machine, 10 Gbit/s between them. An MLP of five layers with 1.6 million parameters. By the virtual clock its forward
-# pass takes 4 ms and its backward pass 8 ms: each layer its share.
+# The library has five ways to compute the mean: five communicators. Eight ranks, four on each of two machines. PCIe
+# inside a machine, 10 Gbit/s between them. An MLP of five layers with 1.6 million parameters. On the virtual clock its
+# forward pass takes 4 ms and its backward pass 8 ms, each layer in proportion to its parameters.
 
 # %%
 NODES = Topology(nodes=[rank // 4 for rank in range(8)], inside="PCIe 3.0 x16", between="10 GbE")
@@ -477,14 +484,14 @@ assert all(torch.allclose(a, b, rtol=0, atol=1e-4) for other in grads[1:] for a,
 # - **two_dimensional**: a reduce-scatter inside a machine; each rank takes its quarter of the buffer to the other
 #   machine; an all-gather inside.
 # - **bucketed**: gradients are put into **buckets** of a given size, here a layer each. A bucket's all-reduce begins
-#   when its gradients are there, while the layers before still compute theirs. That is called **overlap**. PyTorch's
-#   DistributedDataParallel (DDP) does this.
+#   when its gradients are computed, while the backward pass of earlier layers goes on. That is called **overlap**.
+#   PyTorch's DistributedDataParallel (DDP) does this.
 #
-# Flat is as good as hierarchical: its messages between machines are the short ones, for Rabenseifner's partners are
-# nearest first (lesson 05). Bucketed is the slowest here, although its all-reduces overlap with backward. Why? They are
-# rings. A ring of eight ranks takes 7/4 n over the wire where the others take n. And it takes 14 rounds, each of which
-# begins when its rank calls MPI: a rank that computes sends nothing. Here that is once a layer. What if it is more
-# often?
+# Flat is as fast as hierarchical: its messages between machines are the short ones, for Rabenseifner's partners are
+# nearest first (lesson 05). Bucketed is the slowest here, although its all-reduces overlap with the backward pass. Why?
+# They are rings. A ring of eight ranks sends 7/4 n over the link between machines where the others send n. And it has
+# 14 rounds, each of which begins when its rank calls MPI: a rank that computes sends nothing. Here that is once a
+# layer. The next cell calls MPI more often.
 
 # %%
 for calls in (1, 4, 16):
@@ -494,11 +501,11 @@ assert end - begin < 0.95 * took["hierarchical"]
 
 
 # %% [markdown]
-# Now it is the fastest. That a collective goes on while its caller computes is called **progress**, and somebody has to
-# see to it: calls now and then, a thread (gloo, some MPIs), or the device itself (NCCL's kernels).
+# Now it is the fastest. That a collective continues while its caller computes is called **progress**. Something has to
+# provide it: repeated calls of MPI, a thread (gloo, some MPIs), or the device itself (NCCL's kernels).
 #
-# As pictures: what rank 0 computes, and what it sends. Forward is the first bar. Backward goes from the last layer to
-# the first. First on two machines of one rank each.
+# The timelines show what rank 0 computes, and what it sends. The first bar is the forward pass. The backward pass goes
+# from the last layer to the first. First on two machines of one rank each.
 
 # %%
 def picture(name, title, lanes=("rank 0", "rank 0 -> rank 1"), size=2, link="10 GbE"):
@@ -514,8 +521,8 @@ None
 flat_step = picture("flat", "flat: first all gradients, then one all-reduce")
 
 # %% [markdown]
-# Hierarchical, on two machines of two ranks: rank 1's gradients come to rank 0. Then only ranks 0 and 2 use the slow
-# link. Then rank 1 is told.
+# Hierarchical, on two machines of two ranks: rank 1 sends its gradients to rank 0. Then only ranks 0 and 2 use the slow
+# link. Then rank 0 sends the sum to rank 1.
 
 # %%
 picture(
@@ -537,12 +544,11 @@ assert bucketed_step < 0.85 * flat_step
 
 
 # %% [markdown]
-# An all-reduce does not go on by itself. A ring of p ranks has 2 (p - 1) rounds, and between rounds somebody must add.
-# Here that is done whenever another gradient is there. NCCL, NVIDIA's library for collectives between GPUs, has the GPU
-# do it, and some MPIs have a thread for it.
+# A ring of p ranks has 2 (p - 1) rounds, and between rounds a rank has to add. Here that is done whenever another
+# gradient has been computed. NCCL, NVIDIA's library for collectives between GPUs, has kernels for it.
 #
-# Try it: four ranks on two machines, MPI called four times in each layer. Which bucket size is best, and over which
-# link does it matter most?
+# Four ranks on two machines, MPI called four times in each layer. Which bucket size is best, and over which link does
+# it matter most? Move the sliders.
 
 # %% tags=["nbval-ignore-output"]
 def try_it(communicator="bucketed", bucket_kib=1024, between="10 GbE"):
@@ -574,14 +580,14 @@ speedups = {line: by_bucket[line, 16384] / by_bucket[line, 1024] for line, _ in 
 assert max(speedups, key=speedups.get) == "10 GbE" and speedups["1 GbE"] < 1.01
 
 # %% [markdown]
-# Overlap gains most where the all-reduce takes about as long as backward. Over 1 Gbit/s it takes nine times as long,
-# and there is little backward to hide it behind; over InfiniBand there is little to hide.
+# Overlap gains most where the all-reduce takes about as long as the backward pass. Over 1 Gbit/s it takes nine times as
+# long, so that most of it is exposed anyway; over InfiniBand it is short.
 
 # %% [markdown]
 # ## The same on this machine
 #
-# Two real processes, one thread each. Every rank notes when a gradient is there, and when a bucket's all-reduce begins
-# and ends.
+# Two real processes, one thread each. Every rank records when a gradient has been computed, and when a bucket's
+# all-reduce begins and ends.
 
 # %%
 Path("scratch").mkdir(exist_ok=True)
@@ -655,11 +661,11 @@ assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 
 
 # %% [markdown]
-# A bucket's all-reduce begins soon after its layer is through. It needs a core, too: here there is no network card that
-# would move data meanwhile, and a rank adds up between two gradients. So on two cores overlap saves waiting, not work.
+# A bucket's all-reduce begins soon after the backward pass of its layer. It needs a core, too: no network card moves
+# data meanwhile, and a rank adds between two gradients. So on two cores overlap saves waiting, but no work.
 #
-# Copying can be saved. Autograd puts each gradient into memory of its own. From there it is copied into its bucket. But
-# the gradient of a linear layer's weight is one product of matrices, and a product can be written anywhere.
+# Copies can be saved. Autograd puts each gradient into memory of its own, from which it is copied into its bucket. But
+# the gradient of a linear layer's weight is one product of matrices, whose result can be written to any place.
 # `write_in_place(model)` has large layers write it into their bucket.
 
 # %%
@@ -687,23 +693,25 @@ print(f"copied in each step: {all_bytes / 1e6:.2f} MB, in place {few_bytes / 1e6
 assert all(map(torch.equal, plain, placed)) and few_bytes < 0.01 * all_bytes
 
 # %% [markdown]
-# Only biases and a small last layer are still copied. No gradient has changed, to the last bit. The price: between
-# backward and step, such a gradient may be half summed, and is not to be looked at.
+# Only biases and a small last layer are still copied. No gradient has changed, to the last bit. The price: between the
+# backward pass and the optimizer step such a gradient may be partly summed, and must not be read.
 #
-# How good is that? `mpcourse bench data-parallel --np 2` trains an MLP, a small conv net and a small transformer with
-# these buckets and with torch's DDP, step by step in one run, and compares the parameters. Beside them are two
-# processes that never talk, which are the limit.
+# `mpcourse bench data-parallel --np 2` compares this with torch's DDP: it trains an MLP, a small convolutional network
+# and a small transformer with both, step by step in one run, and compares the parameters. Beside them are two processes
+# that do not communicate, which are the upper limit.
 
 # %% [markdown]
 # ## 68.0 s on one GPU, 90.6 s on two
 #
 # MirroredStrategy is TensorFlow's data parallelism for the GPUs of one machine. One process drives all of them. An
 # article of 2018 tried it on the MNIST tutorial: 10 000 steps of 100 examples. One GTX 1080: 68.0 s. Two of them, 50
-# examples each: **90.6 s**. Accuracy 95.11 % and 95.15 %, so it is the same training.
+# examples each: 90.6 s. Accuracy 95.11 % and 95.15 %, so it is the same training.
 #
-# We take one value from the first time: what a step costs beside its operations (feeding images, starting a step from
-# Python). Virtual GPUs know the rest from data sheets. Then the second time is a prediction. Halves of the batch on two
-# GPUs: what would you expect of the operations' time, half or the same?
+# One value is fitted to the first time: what a step costs besides its kernels (feeding images, starting a step from
+# Python). Virtual GPUs have the rest from data sheets. Then the second time is a prediction.
+#
+# **Predict first.** Half of the batch on each of two GPUs: do the kernels of a step take half as long, or as long as
+# before?
 
 # %%
 GPU, LINK = "GTX 1080", "PCIe 3.0 x16"
@@ -719,13 +727,13 @@ print(f"predicted {predicted:.1f} s, published {published_two} s: {100 * (predic
 assert abs(predicted / published_two - 1) < 0.03
 
 # %% [markdown]
-# Half of the examples, twice the time. The network has 3.3 million parameters, 13 MB, which cross PCIe each way in a
-# millisecond. And there is one host for both GPUs: it launches every kernel twice. With 50 examples a kernel is so
-# short that the GPUs wait for the host.
+# Half of the examples, twice the time. The network has 3.3 million parameters, 13 MB, which are copied over PCIe in
+# each direction in a millisecond. And there is one host for both GPUs: it launches every kernel twice. With 50 examples
+# kernels are so short that the step is launch-bound.
 #
 # ## What is the batch size?
 #
-# The article's author had to divide it by hand. Leave it at 100 and each GPU takes 100. Then 10 000 steps are 2 million
+# The article's author had to divide it by hand. If it stays 100, each GPU takes 100. Then 10 000 steps are 2 million
 # examples and not 1 million.
 
 # %%
@@ -739,11 +747,13 @@ for told, step, examples in (
 assert steps * (doubled + rest) > published_one and 1e6 / (2 * batch) * (doubled + rest) < published_one
 
 # %% [markdown]
-# Counted in steps, the two GPUs of the last row lose. Counted in examples, they win. Nothing has changed but what is
-# counted. (If feeding images takes time for each of them, the last row is too good: at worst 4.5 ms more a step.) And
-# it is another training, with a batch of 200. Lesson 09 is about what that does to learning.
+# Counted in steps, the two GPUs of the last row are slower. Counted in examples, they are faster. (If feeding images
+# takes time for each of them, the last row is too good: at worst 4.5 ms more a step.) And it is another training, with
+# a batch of
+# 200. Lesson 09 is about what that does to learning.
 #
-# When do two GPUs win without such a trick? The work of each must outgrow what both have to do together.
+# When are two GPUs faster at the same batch? When the kernels of a half take longer than what does not shrink: launches
+# and communication.
 
 # %%
 WORK = [50, 100, 200, 400, 800, 1600]
@@ -762,8 +772,8 @@ assert gains["1 x the channels"][1] < 0.8 and gains["4 x the channels"][-1] > 1.
 None
 
 # %% [markdown]
-# Two GPUs were slower on a small network and faster on a larger one, the article says. So it is here. More channels are
-# more work for the same number of kernel launches.
+# The article also says that two GPUs were slower on a small network and faster on a larger one. So it is here: more
+# channels are more FLOPs for the same number of kernel launches.
 #
 # ## What production systems call it
 #
@@ -785,4 +795,4 @@ None
 #
 # What is missing here: gradients in 16 bits on the way, and models that do not fit into one rank's memory (lesson 10).
 #
-# Next comes lesson 07, the second half of the talk of 2017. If all wait for the slowest, why wait?
+# Next comes lesson 07, the second half of the talk of 2017: why should all ranks wait for the slowest?

@@ -3,13 +3,13 @@
 #
 # **Why does everyone wait for the slowest?** About 50 minutes, and 50 for its exercises.
 #
-# Eight workers. Seven need 10 ms for a step, one needs 40 ms. In data parallelism as lesson 06 has it, all eight need
-# 40 ms: seven of them wait three quarters of their time. So why wait?
+# Eight workers. Seven need 10 ms for a step, one needs 40 ms: a **straggler**. In data parallelism as in lesson 06 all
+# eight need 40 ms, and seven of them wait three quarters of their time. So why wait?
 #
-# The ChainerMN talk of 2017 had an answer. Asynchronous updates, where nobody waits, raise throughput. But they use
-# stale gradients, which are of older weights, and that costs accuracy. It also said that a parameter server, the one
-# process that holds the weights, is a bottleneck, and, in passing, that an even number of servers was slower. We try
-# all of it.
+# The ChainerMN talk of 2017 had an answer. Asynchronous updates, for which no worker waits, raise throughput. But they
+# use stale gradients, computed with older weights, and that costs accuracy. The talk also said that a parameter server,
+# the one process that holds the weights, is a bottleneck, and that an even number of servers was slower. We test all
+# three.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -40,11 +40,12 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 # %% [markdown]
 # ## A server
 #
-# One rank holds the model: the **parameter server**. The others are workers. A worker takes the weights, computes a
-# gradient on a batch of its own, sends it, and gets new weights. When does the server answer? That one decision makes
-# it synchronous or asynchronous.
+# One rank holds the model: the **parameter server**. The others are workers. A worker receives the weights, computes a
+# gradient on a batch of its own, sends it, and receives new weights. When the server answers decides whether training
+# is **synchronous** (after it has the gradients of all workers) or **asynchronous** (at once).
 #
-# `train_with_servers` takes it as a policy. Here eight workers train on real digits, for 320 gradients in all.
+# `train_with_servers` takes that decision as a policy. Here eight workers train on real digits, for 320 gradients in
+# all.
 
 # %%
 def accuracy(model):
@@ -91,12 +92,13 @@ assert waits[2] > 3.5 * goes_on[2]
 #
 # ## Staleness
 #
-# A worker computes a gradient at the weights it was given. When the gradient arrives, others have changed them. The
-# number of updates between is the gradient's **staleness**. It is not assumed here: the server notes, with each
-# answer, how many updates it had made, and counts again when the gradient comes.
+# A worker computes a gradient with the weights that it was sent. When the gradient arrives, other workers have changed
+# them. The number of updates between is the gradient's **staleness**. It is not assumed here: the server records, with
+# each answer, how many updates it had made, and counts again when the gradient arrives.
 #
-# The first 150 ms, with each gradient's staleness in its bar. Before you look at the second figure: what will stand in
-# the bars of the slow worker, rank 1?
+# The figures show the first 150 ms, with each gradient's staleness in its bar.
+#
+# **Predict first.** Which numbers will stand in the bars of the slow worker, rank 1?
 
 # %%
 plot.pushes(waits[3].events, waits[0].pushes[0], "Synchronous: seven workers wait for rank 1, nothing is stale", 0.15)
@@ -124,13 +126,13 @@ assert max(goes_on[0].staleness()) >= 25
 None
 
 # %% [markdown]
-# With p workers that are alike it is p - 1: each comes back when all others have had their turn. With one slow, most
-# are at 6, for seven take turns. In every fourth round the slow one comes between, and it is 7.
+# With p equally fast workers it is p - 1: each sends its next gradient when all others have sent one. With one slow
+# worker most gradients have a staleness of 6, for seven workers take turns. In every fourth round the slow one comes
+# between, and it is 7.
 #
-# The slow worker's gradients are about 28 updates old: seven others made four each meanwhile. It moves the model by
-# what was right long ago.
+# The slow worker's gradients are about 28 updates old: seven others made four each meanwhile.
 #
-# Exercise `e07_staleness`: count it.
+# Exercise `e07_staleness`: compute it from a history of messages.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e07_staleness
@@ -138,13 +140,13 @@ None
 # %% [markdown]
 # ## What staleness costs
 #
-# More workers that are alike, which are staler, and the same 320 gradients, at three learning rates. One training tells
-# little: two of the same kind differ by several points. So there are 20 seeds for each point, and a band from the worst
-# to the best. They were trained before, by `python -m mpcourse.staleness.study`, which takes some minutes; one of the
-# trainings below is done again here.
+# With more workers of equal speed the staleness is larger. Here they use the same 320 gradients in all, at three
+# learning rates. One training says little: two of the same kind differ by several points. So there are 20 seeds for
+# each point, and a band from the worst to the best. They were trained before, by `python -m mpcourse.staleness.study`,
+# which takes some minutes; one of the trainings is repeated below.
 #
-# A smaller rate learns less from 320 gradients. Which of the three rates will be best without staleness, and which at a
-# staleness of 15?
+# **Predict first.** A smaller rate learns less from 320 gradients. Which of the three rates will be best without
+# staleness, and which at a staleness of 15?
 
 # %%
 stale = shipped_staleness()
@@ -166,24 +168,24 @@ assert difference(stale[0.2][0], stale[0.05][0], paired=True).low > 0
 assert difference(stale[0.05][-1], stale[0.2][-1], paired=True).low > 0
 
 # %% [markdown]
-# Without staleness the largest rate is the best of the three, and at 15 the smallest. A stale gradient is like a
-# measurement that comes too late to a controller: it corrects what has been corrected meanwhile, overshoots, and the
-# more so the larger its steps are. A smaller rate helps, and then learning takes more gradients. So throughput alone
-# says nothing. The talk's other remark: a throughput benchmark without a learning curve proves little.
+# Without staleness the largest rate is the best of the three, and at 15 the smallest. A stale gradient corrects an
+# error that other updates have corrected meanwhile, so the parameters overshoot, and the more so the larger the rate
+# is. A smaller rate helps, and then learning takes more gradients. So throughput alone says little. This is the talk's
+# other remark: a throughput benchmark without a learning curve proves little.
 #
 # ## Five ways, as learning curves
 #
-# So look at time and accuracy together. 640 gradients each, with eight workers, of which one is always slow.
+# So compare time and accuracy together. 640 gradients each, with eight workers, of which one is always slow.
 #
-# - **Synchronous**: an update is the mean of eight gradients. It bears eight times the learning rate of one.
-# - **Backup workers** (Chen et al., 2016): an update is made of the first seven gradients that are there. The eighth
-#   comes too late and is dropped. Nothing is stale, and the slow worker's examples are never seen.
-# - **Asynchronous**: each gradient is an update, at an eighth of the rate.
+# - Synchronous: an update is the mean of eight gradients, at eight times the learning rate of a single one.
+# - **Backup workers** (Chen et al., 2016): an update is the mean of the first seven gradients to arrive. The eighth is
+#   dropped. No gradient is stale, and the slow worker's examples are never used.
+# - Asynchronous: each gradient is an update, at an eighth of the rate.
 # - **Bounded staleness** (Ho et al., 2013): no worker begins a step while it is more than two ahead of the slowest. The
 #   bound is in steps of a worker, not in updates: seven others may make three each meanwhile, 21 updates.
 # - **Local SGD**: no server. Each rank trains alone for four steps; then all average their parameters by an all-reduce.
 #
-# The four with a server, to be tried out: how slow rank 1 is, and what becomes of its gradients.
+# Move the sliders to see the four with a server: how slow rank 1 is, and what happens to its gradients.
 
 # %% tags=["nbval-ignore-output"]
 POLICIES = {
@@ -202,8 +204,10 @@ plot.sliders(try_it, policy=list(POLICIES), slow_ms=[10, 20, 40, 80, 160])
 
 
 # %% [markdown]
-# And as learning curves, mean of 40 seeds, two standard errors to each side. Before you look: by which of the three
-# axes will the ways be alike?
+# The learning curves are means of 40 seeds, with two standard errors to each side.
+#
+# **Predict first.** The figure has three x axes: gradients, updates, seconds. Over which of them will the curves of the
+# five ways coincide?
 
 # %%
 def curves(slowness, title):
@@ -235,17 +239,19 @@ differ = {n: difference(r.final, ways["synchronous"].final, paired=True).told_ap
 assert [name for name, told in differ.items() if told] == ["local SGD, 4 steps"]
 
 # %% [markdown]
-# By gradients the five curves lie close together: a gradient is worth about the same, whichever way it is used. An
-# update of the asynchronous way is worth less, for it is made of one gradient and not of eight. By seconds the order is
-# another one: backup workers and the asynchronous way reach 85 % in a third of the time, for they do not wait.
+# By gradients the five curves lie close together: a gradient contributes about the same, in whichever way it is used.
+# An asynchronous update contributes less, for it consists of one gradient and not of eight. By seconds the order
+# changes: backup workers and the asynchronous way reach 85 % in a third of the time, for they do not wait.
 #
-# In the end 40 paired seeds tell local SGD from the synchronous way, by 1.2 points. The other three are not told apart
-# from it. That does not make them equal: 40 seeds leave room for a difference of a point.
+# At the end local SGD and the synchronous way differ, by 1.2 points with 40 paired seeds. The other three are not told
+# apart from the synchronous way. That does not prove them equal: with 40 seeds a difference of a point can be missed.
 
 # %% [markdown]
-# In the long run bounded staleness and local SGD have the pace of the slowest again: there is no gain where one machine
-# is always slow. Slowness that comes and goes is another matter. Now each worker is slow in every fourth step, and in
-# each step two of eight are. Which of the five ways gain from that, and which lose? Decide before you look.
+# With one machine that is always slow, bounded staleness and local SGD gain nothing: in the long run they proceed at
+# its speed. Delays that come and go are different. Now each worker is slow in every fourth step, and in each step two
+# of eight are.
+#
+# **Predict first.** Which of the five ways gain from that, and which lose?
 
 # %%
 curves("now and then", "Each is slow now and then: few meetings, or a bound, are enough")
@@ -254,13 +260,13 @@ assert all(ways[name].seconds[-1] < 1.45 for name in ("asynchronous", "bounded s
 assert ways["1 backup worker"].seconds[-1] > ways["synchronous"].seconds[-1] > 3.2
 
 # %% [markdown]
-# The asynchronous way, bounded staleness and local SGD are done after 1.4 s. There a worker's mean step of 17.5 ms
-# counts. The synchronous way takes 40 ms for each step as before, for in each of them somebody is slow. One backup
-# worker does not help where two are slow: it takes even longer, because its updates have seven gradients, and there are
-# more of them.
+# The asynchronous way, bounded staleness and local SGD end after 1.4 s: their speed is given by a worker's mean step of
+# 17.5 ms. The synchronous way takes 40 ms for each step as before, for in each of them some worker is slow. One backup
+# worker does not help where two are slow. It takes even longer, because its updates have seven gradients, so that there
+# are more of them.
 
 # %% [markdown]
-# Are these results what this machine would find? One of the trainings again, live:
+# Would this machine find the same? One of the trainings is repeated here:
 
 # %%
 again, before = train_way(WAYS["asynchronous"], one_slow, seed=3), shipped_ways("one slow")["asynchronous"]
@@ -270,9 +276,9 @@ print("asynchronous, seed 3: the same virtual times, and the same accuracy withi
 
 
 # %% [markdown]
-# Exercise `e07_parameter_server`: write the asynchronous one, both sides. New in it: with `status = MPI.Status()`,
-# `comm.Recv(row, MPI.ANY_SOURCE, status=status)` takes what comes first, and `status.Get_source()` is the rank it came
-# from.
+# Exercise `e07_parameter_server`: write the asynchronous one, server and worker. New in it: with `status =
+# MPI.Status()`, `comm.Recv(row, MPI.ANY_SOURCE, status=status)` receives the message that arrives first, and
+# `status.Get_source()` is the rank that sent it.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e07_parameter_server
@@ -280,10 +286,10 @@ print("asynchronous, seed 3: the same virtual times, and the same accuracy withi
 # %% [markdown]
 # ## The server's link
 #
-# All weights and all gradients pass the server. Here is what rank 0's link carries with four workers and four updates:
-# to each worker the first weights and four answers, from each four gradients. Then what a step takes with more workers.
-# Computing costs nothing here, the MLP is 784-300-300-10, 1.25 MiB, and the link 10 Gbit/s: 1.18 GB/s of payload, as in
-# lesson 05; headers take the rest.
+# All weights and all gradients pass through the server. The first figure shows what rank 0's link carries with four
+# workers and four updates: to each worker the first weights and four answers, from each four gradients. The second
+# shows the time of a step with more workers. Computing takes no time here, the MLP is 784-300-300-10, 1.25 MiB, and the
+# link 10 Gbit/s: 1.18 GB/s of payload, as in lesson 05; headers take the rest.
 
 # %%
 def exchange(workers, servers=1, how="even", updates=4):
@@ -331,12 +337,15 @@ assert all(1 < ms / (1e3 * one_way * (p + 1)) < 1.05 for p, ms in zip(COUNTS, by
 None
 
 # %% [markdown]
-# One worker takes two models' time: its gradient, then the answer. With p workers answers go out while gradients come
-# in, so they take p + 1. The ring of lesson 05 never needs longer than two models take over one link.
+# With one worker a step takes the time of two messages as large as the model: its gradient, then the answer. With p
+# workers answers are sent while gradients are received, so it takes that of p + 1. A ring all-reduce (lesson 05) never
+# takes longer than two such messages over one link.
 #
-# The server's time grows with every worker. More servers share the load: each holds a part of the model. How is it cut?
-# In TensorFlow, whole parameters were assigned to servers **round-robin**: the first to the first server, the second to
+# The server's time grows with every worker. Several servers share the load: each holds a part of the model. In
+# TensorFlow, whole parameters were assigned to servers **round-robin**: the first to the first server, the second to
 # the second, and so on.
+#
+# **Predict first.** The parameters of an MLP are weight, bias, weight, bias. Are two servers twice as fast as one?
 
 # %%
 SERVERS = [1, 2, 3, 4, 5]
@@ -359,25 +368,24 @@ None
 
 
 # %% [markdown]
-# **An even number of servers was slower**, the talk said, and gave no reason. Here is one that fits. A model's
-# parameters come as weight, bias, weight, bias. Of two servers, one gets all weights and the other all biases. Three do
-# better than two, and four or five no better than three: one of them holds the first layer's 235,200 elements, and all
-# wait for it. So this explains two servers, not four.
+# An even number of servers was slower, the talk said, and gave no reason. Here is one that fits. Of two servers, one
+# gets all weights and the other all biases. Three are faster than two, and four or five no faster than three: one of
+# them holds the first layer's 235,200 elements, and all wait for it. So this explains two servers, but not four.
 #
-# It goes away with equal cuts. (TensorFlow later assigned by size.) With equal cuts more than three servers get in each
-# other's way: a worker's link, too, carries one message at a time.
+# With equal cuts the effect disappears. (TensorFlow later assigned by size.) With more than three servers equal cuts
+# gain nothing more: a worker's link, too, carries one message at a time.
 
 # %% [markdown]
 # ## Fewer messages, or later ones
 #
-# There is no server here, only ranks and all-reduces as in lesson 06. **Local SGD** averages parameters after every H
+# Here there is no server, only ranks and all-reduces as in lesson 06. Local SGD averages parameters after every H
 # steps, and so sends less. **Post-local SGD** (Lin et al., 2020) averages gradients in the beginning, when the model
-# changes fast, and is local afterwards. **Double buffering**, ChainerMN's, sends as much, but later: while the
-# all-reduce of this step's gradients is under way, the next ones are computed. So each step applies the mean of the
-# step before, and all gradients have a staleness of 1.
+# changes fast, and is local afterwards. ChainerMN's **double buffering** sends as much, but later: while the all-reduce
+# of this step's gradients runs, the next ones are computed. So each step applies the mean gradient of the step before,
+# and all gradients have a staleness of 1.
 #
-# Four ranks, a link of 1 Gbit/s, gradients of 0.88 MB, and 20 ms of computing, most of it in backward. How long does a
-# step take if the all-reduce comes after backward, and how long at best?
+# **Predict first.** Four ranks, a link of 1 Gbit/s, gradients of 0.88 MB, and 20 ms of computing, most of it in the
+# backward pass. How long does a step take if the all-reduce comes after it, and how long at best?
 
 # %%
 def locally(name, make, steps=48, rate=0.2):
@@ -412,12 +420,13 @@ assert told["double buffering"] < 1.1 * 0.02 < 0.8 * told["each step"]
 assert told["local, H = 16"] < told["local, H = 4"] < told["post-local"] < told["each step"]
 
 # %% [markdown]
-# An all-reduce takes 12 ms here. Double buffering hides it behind the next step's computing. Local SGD hides nothing,
-# and has fewer all-reduces.
+# An all-reduce takes 12 ms here. With double buffering it overlaps with the computation of the next step. Local SGD has
+# no overlap, but fewer all-reduces.
 #
-# Both have a price in accuracy. Local SGD's is in the tables above. With double buffering all gradients have a
-# staleness of 1. Eight ranks learned the digits with and without it, 40 seeds each, at three learning rates. 0.8 is the
-# rate of the synchronous way above. How many points does a delay of one step cost there: one, ten or forty?
+# Both cost accuracy. For local SGD the cost is in the table above. For double buffering, eight ranks learned the digits
+# with and without it, 40 seeds each, at three learning rates. 0.8 is the rate of the synchronous way above.
+#
+# **Predict first.** How many points does a delay of one step cost at that rate: one, ten or forty?
 
 # %%
 print("rate of the mean     no delay             double buffering     no delay minus double buffering")
@@ -430,13 +439,13 @@ assert late[0.8].low > late[0.2].high
 
 # %% [markdown]
 # At 0.2 it costs a point, and at 0.8 nearly forty: this training hardly learns. The mean of eight gradients allows a
-# rate eight times as large, and with it a delay of one step weighs eight times as much. Whoever turns double buffering
-# on has to look for the learning rate again.
+# rate eight times as large, and at that rate a delay of one step does eight times as much. With double buffering the
+# learning rate has to be tuned again.
 
 # %% [markdown]
 # ## Real processes
 #
-# The same under mpirun: one server, two workers. Rank 1 sleeps for 20 ms in each step, rank 2 for 5 ms.
+# The same under mpirun, with one server and two workers. Rank 1 sleeps for 20 ms in each step, rank 2 for 5 ms.
 
 # %%
 Path("scratch").mkdir(exist_ok=True)
@@ -488,8 +497,8 @@ together, apart = json.loads(Path("scratch/servers.json").read_text()).values()
 assert together == {"1": 40, "2": 40} and sum(apart.values()) == 80 and apart["2"] > apart["1"]
 
 # %% [markdown]
-# On real processes the order of arrival is never the same twice, and neither are the last bits. That is the other
-# price of asynchrony: no two runs agree, and a bug in it cannot be run again. On virtual ranks it can.
+# With real processes the order of arrival changes from run to run, and so do the results. That is the other cost of
+# asynchronous training: no two runs are equal, and an error cannot be reproduced. On virtual ranks it can.
 
 # %%
 again = train(8, Asynchronous(), slow=0.04)
@@ -509,10 +518,10 @@ print("by worker:", dict(sorted(Counter(push.worker for push in again[0].pushes[
 # | `LocalOptimizer` | torch's PostLocalSGDOptimizer; DiLoCo and federated averaging, with an outer optimizer |
 # | `double_buffering=True` | ChainerMN; the one-step delay of pipelines such as PipeDream-2BW |
 #
-# An outer optimizer takes the ranks' mean change since they last met for a gradient.
+# An outer optimizer treats the ranks' mean change since the last average as a gradient.
 #
-# Today most training waits: networks became faster, machines more alike, and nobody likes runs that cannot be
-# repeated. Asynchrony came back where links are slow (training over continents) and in reinforcement learning, where
-# what workers bring is stale anyway.
+# Today most training is synchronous: networks became faster, machines more equal, and results have to be reproducible.
+# Asynchronous updates are used again where links are slow (training over continents) and in reinforcement learning,
+# where the workers' data are stale anyway.
 #
 # Next comes lesson 08: when do more machines make it slower?

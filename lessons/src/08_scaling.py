@@ -6,9 +6,9 @@
 # A tutorial on ChainerMN of 2018 trained a small network on MNIST, on machines with two GPUs each, in an office. One
 # GPU: 80.6 s. Two GPUs of one machine: 45.1 s. Two GPUs of two machines: 418.2 s.
 #
-# With the second machine the training took nine times as long. The tutorial names reasons: nodes that wait for each
-# other, work that each epoch adds, few GPUs. We give them numbers. First we predict the table, row by row, and then
-# larger ones: 128, 512 and 1024 GPUs.
+# With the second machine the training took nine times as long. The tutorial names reasons: synchronisation between
+# nodes, work that each epoch adds, few GPUs. We put figures to them. First we predict the table, row by row, and then
+# larger clusters: 128, 512 and 1024 GPUs.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -32,9 +32,9 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 # %% [markdown]
 # ## From seconds to one step
 #
-# 60 000 images, 20 epochs, batches of 100 on each GPU. With p GPUs an epoch has 60 000 / (100 p) steps. So the whole
-# table is about a few milliseconds. (The article says 1000 images. Its seconds fit MNIST's 60 000; 1000 is how many
-# units a layer has.)
+# 60 000 images, 20 epochs, batches of 100 on each GPU. With p GPUs an epoch has 60 000 / (100 p) steps. So each row
+# gives the time of one step, a few milliseconds. (The article says 1000 images. Its seconds fit MNIST's 60 000; 1000 is
+# the number of units in a layer.)
 
 # %%
 for row in CHAINERMN_TUTORIAL.gpu:
@@ -45,9 +45,9 @@ for row in CHAINERMN_TUTORIAL.gpu:
 assert round(1e3 * step_of(CHAINERMN_TUTORIAL.gpu[2])) == 70
 
 # %% [markdown]
-# 6.7 ms alone. 7.5 ms with a neighbour in the same machine. 69.7 ms with one in another.
+# 6.7 ms with one GPU, 7.5 ms with two in one machine, 69.7 ms with two in two machines.
 #
-# What has to travel? The gradients of 1 796 010 parameters, 7.18 MB. A ring of two sends all of it once (lesson 05).
+# Which bytes are sent? The gradients of 1 796 010 parameters, 7.18 MB. A ring of two sends all of it once (lesson 05).
 # An office's Ethernet of 1 Gbit/s carries 118 MB a second.
 
 # %%
@@ -60,15 +60,15 @@ print(f"and {6000 * (ethernet + 7.5e-3):.0f} s in all. Published: 418")
 assert abs(6000 * (ethernet + 7.5e-3) / 418.23 - 1) < 0.03
 
 # %% [markdown]
-# There is no mystery. The all-reduce takes nine times as long as the computing. A step that computes for 7 ms does not
-# pay on a link that needs 61.
+# So that is the reason: the all-reduce takes nine times as long as the computation. A step that computes for 7 ms gains
+# nothing from a second machine over a link on which its all-reduce takes 61.
 #
 # ## A predictor
 #
-# The same arithmetic for any number of ranks, of machines, and any communicator of lesson 06. A step is what a rank
-# computes, and the all-reduce of its gradients. That is not a formula: the communicator's own code runs on virtual
-# ranks, whose messages take latency + bytes / bandwidth of the link they use. All ranks of one machine share its
-# network.
+# The same for any number of ranks and machines, and any communicator of lesson 06. A step takes the time that a rank
+# computes, and that of the all-reduce of its gradients. The latter is no formula: the communicator's own code runs on
+# virtual ranks, whose messages take latency + bytes / bandwidth of the link that they use. All ranks of one machine
+# share its network link.
 
 # %%
 machines = Machines(4, nodes=2, inside="PCIe 3.0 x16", between="1 GbE")
@@ -80,7 +80,7 @@ assert predicted.sum > 0.85 * predicted.seconds
 # %% [markdown]
 # ## The GPU rows
 #
-# Two numbers are not known: how long a GPU computes, and how fast gradients move inside a machine. Both are fitted, to
+# Two values are not known: how long a GPU computes in a step, and the bandwidth inside a machine. Both are fitted to
 # the two rows of one machine, which are then right by construction. The other two rows are predictions.
 
 # %%
@@ -97,10 +97,10 @@ assert abs(rows[2].off) < 0.05 and abs(rows[3].off) < 0.20
 
 
 # %% [markdown]
-# 18.5 GB/s cannot be: PCIe 3.0 x16 has 15.75, and these GPUs have nothing faster. What is wrong is the model of the
-# inside, which reduces and then broadcasts, one direction after the other. A ring uses both directions at once, and
-# needs half of it for the same row: a bandwidth that such a link has. For what crosses the network it makes no
-# difference.
+# 18.5 GB/s is not possible: PCIe 3.0 x16 has 15.75, and these GPUs have no faster link. The model of the all-reduce
+# inside a machine is wrong, which reduces and then broadcasts, one direction after the other. A ring uses both
+# directions at once, and needs half of that bandwidth for the same row, which such a link has. For the bytes on the
+# network it makes no difference.
 
 # %%
 def in_parts(row):
@@ -127,10 +127,12 @@ None
 # ## Which all-reduce was it?
 #
 # The article does not name its communicator. Hierarchical was ChainerMN's usual one, and it is what was predicted. A
-# flat one leaves the choice to MPI. What did MPI choose in 2018, for 7.18 MB? The sources are public. MPICH took
-# Rabenseifner's algorithm, nearest partners first. Open MPI took a ring, in segments of 1 MiB. So there are three
+# flat one leaves the choice to MPI. What did MPI choose in 2018, for 7.18 MB? The sources are public. MPICH chose
+# Rabenseifner's algorithm, nearest partners first. Open MPI chose a ring, in segments of 1 MiB. So there are three
 # candidates, and a fourth: Rabenseifner with the farthest partners first, which is what the near order becomes if a
-# launcher places ranks on machines in turn. Which of them comes out at 252 s? Guess before you run it.
+# launcher places ranks on machines in turn.
+#
+# **Predict first.** Which of the four takes 252 s?
 
 # %%
 four = CHAINERMN_TUTORIAL.gpu[3]
@@ -158,14 +160,14 @@ plot.parts(
 None
 
 # %% [markdown]
-# None. Each machine has to send the sum of its gradients once, at the least, and that takes 61 ms. Hierarchical and
-# MPICH's do no more, and are 17 % too fast. Open MPI's ring crosses the network with 3/2 of the bytes, and is 19 % too
-# slow. The published row lies between, and 15 ms a step are not explained: two processes of a machine that wait for
-# each other, their two copies to the host's memory at the same time, or the Ethernet, which "office" describes better
-# than "1 Gbit/s".
+# None. Each machine has to send the sum of its gradients at least once, and that takes 61 ms. Hierarchical and MPICH's
+# algorithm send no more, and are 17 % too fast. Open MPI's ring sends 3/2 of these bytes over the network, and is 19 %
+# too slow. The published row lies between, and 15 ms a step are not explained. Possible reasons: two processes of a
+# machine that wait for each other, their simultaneous copies to the host's memory, or an office network that does not
+# reach 1 Gbit/s.
 #
-# One can do better, and should not. Cut MPICH's messages into pieces, and pieces of two ranks queue for the same
-# virtual wire:
+# A closer fit is possible, but it explains nothing. If MPICH's messages are cut into pieces, the pieces of two ranks
+# queue for the same virtual link:
 
 # %%
 for kib in (256, 512, 1024):
@@ -173,13 +175,13 @@ for kib in (256, 512, 1024):
     print(f"pieces of {kib:4} KiB: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %")
 
 # %% [markdown]
-# With the right pieces the row would come out. A prediction that moves by a tenth with a detail that nobody published
-# explains nothing, even where it hits. What is worth keeping is the bracket: any all-reduce over this wire needs 208 s,
-# and a ring 300.
+# With some size of pieces the published value would be reached. But a prediction that changes by a tenth with a detail
+# that is not published explains nothing, even where it agrees. What holds is the bracket: any all-reduce over this link
+# needs 208 s at least, and a ring 300.
 #
 # ## The CPU rows
 #
-# The same training without GPUs, on machines of ten cores (the article counts 20: each shows itself as two):
+# The same training without GPUs, on machines of ten cores (the article counts 20, with two hardware threads a core):
 
 # %%
 for row in CHAINERMN_TUTORIAL.cpu:
@@ -188,15 +190,16 @@ one, two, four_on_one = (step_of(row) for row in CHAINERMN_TUTORIAL.cpu[:3])
 assert two > 1.5 * one and four_on_one < 1.05 * one
 
 # %% [markdown]
-# Look at one machine. One process: 223 ms a step. Two: 353 ms, each much slower than one alone, though eight cores have
-# nothing to do. Four: 229 ms, as if nothing had happened.
+# On one machine, one process takes 223 ms a step. Two take 353 ms, each much slower than one alone, though eight cores
+# are idle. Four take 229 ms.
 #
-# One reading fits. numpy's products use all cores that a process may use. A launcher may bind processes to cores: Open
-# MPI binds each to **one core** where there are one or two, and to a whole socket where there are more. Then each of
-# two processes has one core, however many threads it starts. Four share all ten. And the article's MPI is Open MPI.
+# One explanation fits. numpy's matrix products use all cores that a process may use. A launcher may bind processes to
+# cores: Open MPI binds each to one core where there are one or two processes, and to a whole socket where there are
+# more. Then each of two processes has one core, however many threads it starts, and four share all ten. The article's
+# MPI is Open MPI.
 #
-# There is a check. If two processes on one machine lost their time that way, then so did two on two machines, and the
-# Ethernet comes on top: 353 + 61 ms.
+# This can be checked. If two processes on one machine are slow for that reason, then so are two on two machines, and
+# the Ethernet adds to that: 353 + 61 ms.
 
 # %%
 rows = cpu_rows(communicator=OPEN_MPI_2018)
@@ -216,14 +219,16 @@ plot.parts(
 None
 
 # %% [markdown]
-# Two on two machines: 0.8 % off, with nothing fitted to it. So the two-process rows belong together.
+# Two on two machines: 0.8 % off, with nothing fitted to it. So the two rows with two processes have the same
+# explanation.
 #
-# For four processes and more on one machine a straight line fits: 54 ms and 43 ms for each process on the machine. Ten
-# cores that are shared alone give 35 of the 43; memory's bandwidth, which they share too, may be the rest.
+# For four processes and more on one machine a straight line fits: 54 ms, and 43 ms for each process on the machine. Ten
+# shared cores alone give 35 of the 43; the shared memory bandwidth may be the rest.
 #
-# Which all-reduce, this time? Not the hierarchical one: it adds up inside a machine by NCCL, which needs GPUs. Without
-# them ChainerMN had `naive`, which leaves each parameter to MPI. If the binding is Open MPI's, then so is the ring. It
-# predicts four on two machines 23 % too slow, six 3 %, and ten 11 % too fast. Any other does worse somewhere:
+# Which all-reduce was it here? Not the hierarchical one: it adds inside a machine by NCCL, which needs GPUs. Without
+# GPUs ChainerMN had `naive`, which calls MPI for each parameter. If the binding is Open MPI's, then so is the ring.
+# With it the prediction is 23 % too slow for four on two machines, 3 % for six, and 11 % too fast for ten. Every other
+# choice is worse in some row:
 
 # %%
 for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical": "hierarchical"}.items():
@@ -231,9 +236,9 @@ for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical"
     print(f"{name:>13}:", ", ".join(f"{what} {100 * off:+3.0f} %" for what, off in offs.items()))
 
 # %% [markdown]
-# No rule fits all rows. MPICH's folds two of six ranks, which sends their gradients over the network twice. The more
-# ranks, the more is missing in the ring's prediction: processes that wait in MPI do not sleep, they ask again and
-# again, on cores that others need.
+# No rule fits all rows. MPICH's first reduces six ranks to four, which sends the gradients of two over the network
+# twice. The more ranks, the more time the ring's prediction lacks: processes that wait in MPI do not sleep but poll, on
+# cores that others need.
 #
 # ## Your turn
 #
@@ -245,20 +250,21 @@ for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical"
 # %% [markdown]
 # ## Speedup and efficiency
 #
-# What does "scales" mean? **Speedup** is the time of one GPU divided by the time of p, for the same work, and
-# **efficiency** is speedup / p: how much of p GPUs is used. The same work can be meant in two ways.
+# A speedup is the time of one GPU divided by that of p, for the same work, and the **efficiency** is speedup / p: the
+# share of p GPUs that is of use. The same work can mean two things.
 #
-# - **Strong scaling**: the whole batch stays, and each GPU gets 1/p of it.
-# - **Weak scaling**: each GPU keeps its batch, and the whole one grows with p. Speedup is then counted in examples a
-#   second.
+# - **Strong scaling**: the whole batch is constant, and each GPU has 1/p of it.
+# - **Weak scaling**: the batch of each GPU is constant, and the whole one grows with p. The speedup is then that of the
+#   throughput.
 #
-# Two laws go with them. **Amdahl** (1967): if a share s of one GPU's time cannot be divided, p GPUs have a speedup of
-# 1 / (s + (1 - s) / p), and never more than 1 / s. **Gustafson** (1988): if the work grows with p, and a share s of the
-# time on p GPUs is not divided work, the speedup is s + (1 - s) p.
+# Two laws go with them. **Amdahl's law** (1967): if a share s of one GPU's time cannot be divided, p GPUs have a
+# speedup of 1 / (s + (1 - s) / p), and never more than 1 / s. **Gustafson's law** (1988): if the work grows with p, and
+# a share s of the time on p GPUs is not divided work, the speedup is s + (1 - s) p.
 #
 # ResNet-50 on P100 GPUs, four a machine, InfiniBand FDR between machines. Strong: a whole batch of 64. Weak: 64 each.
-# The all-reduce is what is not divided. With two GPUs it takes 17 ms of a step either way. What do you expect of 64
-# GPUs: a speedup of 4, of 16, of 50? Write down two numbers before you run it.
+# The all-reduce is the part that is not divided. With two GPUs it takes 17 ms of a step in both cases.
+#
+# **Predict first.** What are the two speedups of 64 GPUs: 4, 16, 50?
 
 # %%
 COUNTS = [1, 2, 4, 8, 16, 32, 64]
@@ -301,20 +307,21 @@ assert abs(not_divided + (1 - not_divided) * 64 - weak[-1]) < 0.5
 None
 
 # %% [markdown]
-# With a fixed batch, 64 GPUs are hardly better than eight: computing shrinks from 252 ms to 6, and the all-reduce does
-# not. The column "share not divided" turns Amdahl's law around (Karp & Flatt, 1990): which s gives this speedup? Were
-# the all-reduce a fixed amount of work, it would be one number. It grows from 14 to 26 %, which tells that what is in
-# the way grows with p. It ends there, for a machine's leader never sends more than twice the gradients.
+# With a fixed batch, 64 GPUs are hardly faster than eight: the computation shrinks from 252 ms to 6, and the all-reduce
+# does not. The column "share not divided" is the **Karp-Flatt metric** (1990): the s for which Amdahl's law gives the
+# measured speedup. If the all-reduce took the same time for every p, s would be constant. It grows from 14 to 26 %, so
+# the part that is not divided grows with p. It ends there, for a machine's leader never sends more than twice the
+# gradients.
 #
-# With a growing batch the efficiency stays at 80 %, and Gustafson's law meets it with the all-reduce's share of a step.
-# So large machines train with large batches. Whether learning bears them is lesson 09's question.
+# With a growing batch the efficiency stays at 80 %, as Gustafson's law predicts from the all-reduce's share of a step.
+# So large clusters train with large batches. What that does to learning is the question of lesson 09.
 #
 # ## When does it pay?
 #
-# More machines pay where a step computes for long and its all-reduce is short. There are four ways to get there: a
-# network that computes more for each byte of gradients, a larger batch, a faster link, and overlap: an all-reduce that
-# runs while backward still computes (lesson 06). Backward takes about two thirds of the computing, so that is what can
-# be hidden at best; what is left is **exposed communication**. Try them. Two GPUs a machine, gradients of 7.18 MB:
+# More machines pay where a step computes for a long time compared with its all-reduce. Four things help: a network with
+# more FLOPs for each byte of gradients, a larger batch, a faster link, and overlap of the all-reduce with the backward
+# pass (lesson 06). The backward pass is about two thirds of the computation, so at best that much of the all-reduce is
+# hidden; the rest is **exposed communication**. Move the sliders. Two GPUs a machine, gradients of 7.18 MB:
 
 # %% tags=["nbval-ignore-output"]
 LINES = ["1 GbE", "10 GbE", "InfiniBand FDR", "InfiniBand HDR"]
@@ -351,9 +358,9 @@ assert slow < 3.5 and fast > 20
 # %% [markdown]
 # ## 128 GPUs
 #
-# ChainerMN's announcement of 2017: ResNet-50 on 128 GPUs, a speedup of about 100. 32 machines of four GTX
-# TITAN X, InfiniBand between. Nothing is fitted here. What a GPU computes comes from a dry run of lesson 01's virtual
-# GPU, links from their data sheets.
+# ChainerMN's announcement of 2017: ResNet-50 on 128 GPUs, a speedup of about 100. 32 machines of four GTX TITAN X, with
+# InfiniBand between them. Nothing is fitted here. The time of a GPU's computation comes from a virtual GPU, bandwidths
+# from data sheets.
 
 # %%
 titan = backward_of(ResNet50(), (32, 3, 224, 224), "GTX TITAN X (Maxwell)")
@@ -384,7 +391,7 @@ None
 # %% [markdown]
 # Over InfiniBand hardly anything is lost from eight to 128 GPUs; over slower links more is, for a machine's leader
 # sends more: the whole gradient once between two machines, and nearly twice among 32. But no more than twice, however
-# many there are. That is why data parallelism scales at all.
+# many there are. That is why data parallelism scales.
 #
 # ## 1024 GPUs
 #
@@ -402,16 +409,16 @@ assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 
 # %% [markdown]
 # 11.2 minutes, a quarter below 15. Not in the prediction: reading and cropping 128 000 images a second, batch norm's
-# statistics, the evaluation, and 1024 GPUs of which one is always the slowest. In the other direction: their gradients
-# had 16 bits, ours 32.
+# statistics, the evaluation, and the variation among 1024 GPUs, of which all wait for the slowest. In the other
+# direction: their gradients had 16 bits, ours 32.
 #
-# That the training still reached the accuracy is another question. It is lesson 09's.
+# How such a training reaches the accuracy is the subject of lesson 09.
 #
-# ## 512 GPUs, and what overlap hides
+# ## 512 GPUs, with overlap
 #
-# Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod's all-reduces run
-# while backward still computes (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. From virtual
-# backward passes we know when each gradient is there.
+# Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod's all-reduces
+# overlap with the backward pass (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. Virtual backward
+# passes say when each gradient has been computed.
 
 # %%
 GIGABIT_25 = Cost(10e-6, 8 / 25e9)
@@ -442,12 +449,13 @@ plot.parts(
 None
 
 # %% [markdown]
-# ResNet-101 is where overlap puts it, 92 % against 90. VGG-16 is where it would be without: 66 % against 68. Why?
+# For ResNet-101 the prediction with overlap agrees, 92 % against 90. For VGG-16 the one without overlap does: 66 %
+# against 68. Why?
 #
-# 494 of its 553 MB belong to three linear layers, whose gradients come first. So their all-reduce has all of backward's
-# time, and on paper it is hidden. But a ring is not free for a GPU: it adds up, and reads and writes memory, while
-# backward does the same. Our model lets both go on at full speed. The larger the gradients against the work, the less
-# true that is.
+# 494 of its 553 MB belong to three linear layers, whose gradients are computed first. So their all-reduce has the time
+# of nearly the whole backward pass, and in our model it is hidden. But a ring costs a GPU time, too: it adds, and reads
+# and writes memory, while the backward pass does the same. In our model both run at full speed. The more bytes of
+# gradients there are for each FLOP, the larger that error.
 
 # %%
 for name, rate in rates.items():
@@ -457,10 +465,10 @@ assert rates["VGG-16"] > 1.8 * rates["ResNet-101"]
 # %% [markdown]
 # ## On this machine
 #
-# No GPU, one machine, two cores. What is there to scale? `mpcourse bench scaling` trains the tutorial's network on 1 to
-# 4 ranks of one thread each. **Weak scaling**: 100 images for each rank. **Strong scaling**: 400 for all together.
-# Beside each is its ceiling: as many processes that never talk. Here is what the authors' machine did. Yours is one
-# command away: `mpcourse bench scaling --save scaling.csv`.
+# Scaling can be measured without a GPU, on one machine with two cores. `mpcourse bench scaling` trains the tutorial's
+# network on 1 to 4 ranks of one thread each. Weak scaling: 100 images for each rank. Strong scaling: 400 for all
+# together. Beside each is an upper limit: as many processes that do not communicate. These are the authors'
+# measurements. For yours run `mpcourse bench scaling --save scaling.csv`.
 
 # %%
 measured = {
@@ -487,10 +495,11 @@ assert measured["weak", 4, 1, True, "alone"] < 1.05 * measured["weak", 2, 1, Tru
 None
 
 # %% [markdown]
-# More ranks than cores take turns. Three do worse than two or four: one core has two ranks, and all wait for these.
-# Without the ceiling one would blame communication for that. Those who never talk show the same.
+# With more ranks than cores (**oversubscription**) ranks share cores. Three are slower than two or four: one core has
+# two ranks, and all wait for these. Without the upper limit one would think that communication is the cause. But
+# processes that do not communicate show the same.
 #
-# Now threads. What if each rank starts as many as there are cores, as numpy and torch do unless told otherwise?
+# Now threads. What if each rank starts as many as there are cores, as numpy and torch do by default?
 
 # %%
 for told, case in (
@@ -510,20 +519,20 @@ bound, unbound = measured["weak", 1, 2, True, "ours"], measured["weak", 1, 2, Fa
 assert free > 3 * crowded and unbound > 1.5 * bound
 
 # %% [markdown]
-# Four threads on two cores: three times slower than two. A thread that has its part of a product done spins until the
-# others have theirs, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its ranks. (Bound
-# to a core from the start, OpenMP sees one core, and its threads sleep instead.)
+# Four threads on two cores take three times as long as two. A thread that has computed its part of a product polls
+# until the others have theirs, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its
+# ranks. (Bound to a core from the start, OpenMP sees one core, and its threads sleep instead.)
 #
-# And a rank bound to one of two cores needs 1.7 times as long as one that may use both. The tutorial's two processes
-# needed 1.6 times as long as one: 353 ms against 223. That is not a proof. It is the same size.
+# A rank bound to one of two cores needs 1.7 times as long as one that may use both. The tutorial's two processes needed
+# 1.6 times as long as one: 353 ms against 223. That agrees with the explanation above, but does not prove it.
 
 # %% [markdown]
 # ## Two machines, emulated
 #
-# The tutorial's effect needs no GPUs and no office. Two hosts are emulated on one machine by network namespaces, each
-# with its own address and sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the network
-# is the same, 7.18 MB a step. `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with
-# one on each.
+# The tutorial's effect can be reproduced without GPUs. Two hosts are emulated on one machine by network namespaces,
+# each with its own address and sshd, and a link of 1 Gbit/s between them. mpirun starts a rank on each by ssh; the
+# neural network is the same, 7.18 MB a step. `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host,
+# and then with one on each.
 
 # %%
 hosts = {record["what"]: record["median"] for record in as_measured()["records"]}
