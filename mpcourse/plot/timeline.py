@@ -164,7 +164,7 @@ def _write_names(
 @functools.cache
 def _printed(text: str) -> float:
     """Width of a bar's label in points."""
-    return float(TextPath((0, 0), text, size=FONT).get_extents().width)
+    return float(TextPath((0, 0), text, size=FONT).get_extents().width) if text else 0.0
 
 
 def _unit(seconds: float) -> tuple[float, str]:
