@@ -4,11 +4,11 @@
 # **Is my machine ready, and how does this course work?** About 20 minutes, and 10 for its exercise.
 #
 # You will train networks on several GPUs and several machines, by hand, on the laptop in front of you. This lesson
-# makes sure that two processes on it can exchange messages, and shows how an exercise is checked.
+# makes sure that two processes on it can exchange **messages**, and shows how an exercise is checked.
 #
-# Run the cells from top to bottom with Shift+Enter. Where a paragraph begins with **Predict first**, decide on an answer
-# before you run the cell below it: what you expected wrongly is what you have learned. Terms of the field are set in
-# bold where they are first used; [GLOSSARY.md](../GLOSSARY.md) has them all in a line each.
+# Run the cells from top to bottom with Shift+Enter. Where a paragraph begins with **Predict first**, decide on an
+# answer before you run the cell below it: what you expected wrongly is what you have learned. Terms of the field are
+# set in bold where they are first used; [GLOSSARY.md](../GLOSSARY.md) has them all in a line each.
 
 # %% [markdown]
 # ## Is the machine ready?
@@ -81,7 +81,7 @@ assert sorted(lines) == ["rank 0: x = 42", "rank 1: x = 0"]
 sorted(lines)
 
 # %% [markdown]
-# What one rank has computed and another needs must be sent as a **message**. `send` and `recv` are a pair, which is
+# What one rank has computed and another needs must be sent as a message. `send` and `recv` are a pair, which is
 # called **point-to-point communication**: each send needs exactly one receive.
 
 # %% tags=["nbval-ignore-output"]
@@ -183,9 +183,9 @@ plot.sliders(try_it, link=["1 GbE", "10 GbE", "100 GbE", "InfiniBand FDR", "NVLi
 # %% [markdown]
 # ## GPUs that are not there
 #
-# A rank is one way to have many devices. The other is one process that launches work on several GPUs. This laptop need
-# not have any: `virtual_gpus` simulates some. A **virtual GPU** computes with real tensors, refuses what a real GPU
-# refuses, and has a clock that says how long the real one would have taken.
+# A rank is one way to use several **devices** (GPUs, or cores in their place). The other is one process that launches
+# work on several GPUs. This laptop need not have any: `virtual_gpus` simulates some. A **virtual GPU** computes with
+# real tensors, refuses what a real GPU refuses, and has a clock that says how long the real one would have taken.
 #
 # Here a tensor of a million elements is copied from one to the other, over the link of two Tesla P100.
 

@@ -4,7 +4,7 @@
 # **What if one layer's work is split over two GPUs?** About 45 minutes, and 70 for its exercises.
 #
 # To divide one network among devices is **model parallelism**. It has two kinds: whole layers on different devices
-# (*inter-layer*, lesson 03), or each layer cut in pieces (*intra-layer*, this lesson).
+# (**inter-layer**, lesson 03), or each layer cut in pieces (**intra-layer**, this lesson).
 #
 # In November 2015 a blog post tried Chainer's new `F.copy`: put half of each layer on a second GPU, and copy what the
 # halves need of each other. Its MNIST network ran on two GPUs, and after six epochs it was no faster than on one.
@@ -357,9 +357,9 @@ assert halved[1] == [nin[1][0] / 2, nin[1][0] / 2] and nin[0] / halved[0] > 1.75
 # Two networks that started from different weights, their probabilities averaged, make an *ensemble*, which is mostly
 # better than either. But the post read the accuracy from the first network alone.
 #
-# `HalvedNIN` is the fair version: **one** network, of which each GPU has a replica and half of the batch. Half the
-# work on each GPU, a speedup of 1.8, and the gradient of the whole batch. That is data parallelism, and lessons 05
-# to 09 are about it.
+# `HalvedNIN` is the fair version: **one** network, of which each GPU has a copy, a **replica**, and half of the batch.
+# Half the work on each GPU, a speedup of 1.8, and the gradient of the whole batch. That is **data parallelism**, and
+# lessons 05 to 09 are about it.
 
 # %%
 with virtual_gpus(2):

@@ -7,8 +7,8 @@
 # seconds. Twice the hardware, and slower. Then the batch is cut too, into splits of 12 images: 2.43 seconds. That is
 # **pipeline parallelism**.
 #
-# This lesson reproduces the three numbers, and says where ours differ. On the way it introduces the schedules that are
-# in use.
+# This lesson reproduces the three numbers, and says where ours differ. On the way it introduces the **schedules** that
+# are in use.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -483,6 +483,6 @@ print(f"the whole batch at once, by one process: {at_once:.0f} ms")
 # | `PipelineRank`, which the command runs | DeepSpeed's `PipelineEngine`, Megatron's `forward_backward_...` |
 #
 # What is missing here: pipelines combined with other kinds of parallelism, and pipelines without a flush (PipeDream),
-# in which stages train with weights of different age. Lesson 07 studies what such staleness costs.
+# in which stages train with weights of different age. Lesson 07 studies what that costs.
 #
 # Next comes lesson 05: how ranks compute a sum together.

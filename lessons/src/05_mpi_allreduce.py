@@ -457,7 +457,7 @@ assert took["rabenseifner, far first"] > 2.5 * took["rabenseifner"]
 # It does. The longest messages are half the array. Near first, they stay inside a machine, and only eighths and
 # sixteenths leave it. Far first, halves and quarters leave it, of four ranks at once, over one link: four times the
 # bytes. The order of the rounds has to suit the topology. Near first is the published order, and MPICH's. It is of use
-# only if ranks are numbered machine by machine; a launcher that places ranks on machines in turn (round-robin) makes
+# only if ranks are numbered machine by machine; a launcher that places ranks on machines in turn makes
 # far first of it.
 #
 # A **hierarchical all-reduce** does not depend on that: first a sum inside each machine, then one rank of each machine
@@ -593,7 +593,7 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
 # ring.
 #
 # What is missing here: sums in the network's switches (SHARP), and collectives that GPUs run without their host.
-# All-reduces that overlap with the backward pass, and the effect of one slow rank, are the subjects of lessons 06 and
+# All-reduces that run during the backward pass, and the effect of one slow rank, are the subjects of lessons 06 and
 # 07.
 #
 # Next comes lesson 06, data parallelism: what ChainerMN built on an all-reduce.

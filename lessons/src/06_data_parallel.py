@@ -266,8 +266,8 @@ for when in ("after", "before"):
 assert lengths["before"] > 1.2 * of_one and abs(lengths["after"] - of_one) < 1e-9
 
 # %% [markdown]
-# With buckets the mean begins during the backward pass (below). Clipping after it is then too late, and raises an error
-# on every rank.
+# With the communicator `bucketed` (below) the mean begins during the backward pass. Clipping after it is then too late,
+# and raises an error on every rank.
 
 # %%
 try:

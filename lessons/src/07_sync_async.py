@@ -6,10 +6,10 @@
 # Eight workers. Seven need 10 ms for a step, one needs 40 ms: a **straggler**. In data parallelism as in lesson 06 all
 # eight need 40 ms, and seven of them wait three quarters of their time. So why wait?
 #
-# The ChainerMN talk of 2017 had an answer. Asynchronous updates, for which no worker waits, raise throughput. But they
-# use stale gradients, computed with older weights, and that costs accuracy. The talk also said that a parameter server,
-# the one process that holds the weights, is a bottleneck, and that an even number of servers was slower. We test all
-# three.
+# The ChainerMN talk of 2017 had an answer. **Asynchronous** updates, for which no worker waits, raise throughput. But
+# they use stale gradients, computed with older weights, and that costs accuracy. The talk also said that a **parameter
+# server**, the one process that holds the weights, is a bottleneck, and that an even number of servers was slower. We
+# test all three.
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}

@@ -132,7 +132,7 @@ None
 # Up to 256, 16 times the batch, the linear rule is as good as the best rate of the grid. At 1024 it asks for 2.56, and
 # nothing is learned. With the square-root rule training never diverges here.
 #
-# Goyal's curve, with warm-up, has the same shape: no loss up to 8192, and 27.6 % of error in place of 23.6 at 32 768.
+# Goyal's curve has the same shape: no loss up to 8192, and 27.6 % of error in place of 23.6 at 32 768.
 # (These two are recalled, not read again for this lesson.)
 #
 # ## Warm-up
