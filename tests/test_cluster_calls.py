@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from mpcourse.virtual import MPI, run
+from mpcourse.virtual import MPI, compute, run
 from mpcourse.virtual.cluster.errors import ClusterError
 
 
@@ -376,3 +376,25 @@ def test_some_and_any_of_several_requests():
         return found
 
     assert both(program)[1] == [(2, 20), ([0, 1], [0, 10]), (None, None), (MPI.UNDEFINED, True, None)]
+
+
+def test_non_blocking_collectives_take_the_link_one_after_the_other_while_ranks_compute():
+    """All at once they take as long as blocking ones; beside a longer computation only the last one is seen."""
+
+    def program(comm, computing, call):
+        rows, begin = [np.ones(250_000) for _ in range(4)], MPI.Wtime()
+        requests = []
+        for row in rows:
+            compute(comm, computing / 4)
+            requests.append(getattr(comm, call)(MPI.IN_PLACE, row))
+        for request in filter(None, requests):
+            request.Wait()
+        return MPI.Wtime() - begin
+
+    def seconds(*asked):
+        return max(run(lambda comm: program(comm, *asked), 4).results)
+
+    whole = seconds(0.0, "Allreduce")
+    assert seconds(0.0, "Iallreduce") == pytest.approx(whole)
+    assert seconds(0.1, "Allreduce") == pytest.approx(0.1 + whole)
+    assert seconds(0.1, "Iallreduce") == pytest.approx(0.1 + whole / 4)

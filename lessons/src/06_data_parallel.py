@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 Data parallelism
 #
-# **What is ChainerMN?** About 60 minutes, and 95 for its exercises.
+# **What is ChainerMN?** About 60 minutes, and 170 for its exercises.
 #
 # In 2017 ChainerMN, the part of the framework Chainer for many GPUs, turned a program for one GPU into one for many by
 # a few changes: a communicator, an optimizer wrapped in another one, a device for each process, a distributed dataset,
@@ -582,6 +582,12 @@ assert max(speedups, key=speedups.get) == "10 GbE" and speedups["1 GbE"] < 1.01
 # %% [markdown]
 # Overlap gains most where the all-reduce takes about as long as the backward pass. Over 1 Gbit/s it takes nine times as
 # long, so that most of it is exposed anyway; over InfiniBand it is short.
+#
+# Exercise `e06_bucket_overlap`: write it, with hooks and non-blocking all-reduces. The checker looks at the gradients, at
+# the number of collective calls, and at the time of a step.
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e06_bucket_overlap
 
 # %% [markdown]
 # ## The same on this machine

@@ -166,8 +166,11 @@ def begin(
         except ClusterError as error:
             world.fail(error.kind, error.text, error.number)
         link = world.topology.slowest(comm.ranks)
-        start = max(r.posted for r in meeting.arrived.values())
+        # Those of one communicator run one after the other, as in NCCL's stream: they would share the links anyway.
+        free = world.collectives_until.get(comm.context, 0.0)
+        start = max(free, *(r.posted for r in meeting.arrived.values()))
         end = start + seconds(name, comm.size, nbytes, link.latency, 1 / link.bandwidth)
+        world.collectives_until[comm.context] = end
         for r, other in meeting.arrived.items():
             other.data = results[r]
             world.settle(other, end)

@@ -57,6 +57,7 @@ class World(Waiting, Asking):
         self.waiters = [Waiter() for _ in range(size)]
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
         self.meetings: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
+        self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
         self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
         self.mail = Mail(self)
