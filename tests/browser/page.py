@@ -88,6 +88,14 @@ class Page:
         slider.send_keys(back)
         self.until(30, "the first figure", lambda: self.picture_of(slider) == first)
 
+    def buttons(self):
+        """The buttons that cells show, in their order."""
+        return self.browser.find_elements("css selector", ".jp-OutputArea .jupyter-button")
+
+    def said(self):
+        """What the last line beside the buttons says."""
+        return self.browser.find_elements("css selector", ".jp-OutputArea .widget-html-content")[-1].text
+
     def show_all(self):
         """Make the window as tall as the lesson, or as a window can be, so that all of it is drawn."""
         for _ in range(5):  # what comes into view may grow
