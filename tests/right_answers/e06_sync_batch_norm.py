@@ -257,3 +257,268 @@ def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
             return dx.to(dy.dtype), own[1].to(dy.dtype), own[0].to(dy.dtype)
 
     return Norm.apply(x, weight, bias)
+
+
+# %% allreduce_with_own_operation_on_a_dataclass
+# thinks: Objects are summed by an operation of one's own.
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+
+@dataclass
+class Moments:
+    count: int
+    mean: np.ndarray
+    m2: np.ndarray
+
+    @classmethod
+    def of(cls, a):
+        if len(a) == 0:
+            return cls(0, np.zeros(a.shape[1]), np.zeros(a.shape[1]))
+        return cls(len(a), a.mean(0), a.var(0) * len(a))
+
+    def __add__(self, other):
+        if self.count == 0:
+            return other
+        if other.count == 0:
+            return self
+        count = self.count + other.count
+        delta = other.mean - self.mean
+        mean = (self.count * self.mean + other.count * other.mean) / count
+        return Moments(count, mean, self.m2 + other.m2 + delta**2 * self.count * other.count / count)
+
+
+@dataclass
+class Pair:
+    a: np.ndarray
+    b: np.ndarray
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        a = x.detach().numpy().astype(np.float64)
+        moments = comm.allreduce(Moments.of(a), op=lambda one, other: one + other)
+        std = np.sqrt(moments.m2 / moments.count + eps)
+        z = (a - moments.mean) / std
+        ctx.z, ctx.std, ctx.n, ctx.comm = z, std, moments.count, comm
+        ctx.save_for_backward(weight)
+        y = z * weight.detach().numpy() + bias.detach().numpy()
+        return torch.from_numpy(y).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        (weight,) = ctx.saved_tensors
+        d = dy.detach().numpy().astype(np.float64)
+        dz = d * weight.detach().numpy()
+        sums = ctx.comm.allreduce(Pair(dz.sum(0), (dz * ctx.z).sum(0)), op=lambda p, q: Pair(p.a + q.a, p.b + q.b))
+        dx = (dz - sums.a / ctx.n - ctx.z * (sums.b / ctx.n)) / ctx.std
+        return (
+            torch.from_numpy(dx).to(dy.dtype),
+            torch.from_numpy((d * ctx.z).sum(0)).to(weight.dtype),
+            torch.from_numpy(d.sum(0)).to(weight.dtype),
+            None,
+            None,
+        )
+
+
+# %% one_affine_map_each_way
+# thinks: Normalising is one multiplication and one addition for each feature.
+import torch
+from mpi4py import MPI
+
+
+def add_up(comm, rows):
+    """The sum over ranks of a float64 tensor, in one Allreduce into another buffer."""
+    send = rows.contiguous().numpy()
+    result = torch.empty(rows.shape, dtype=torch.float64)
+    comm.Allreduce([send, MPI.DOUBLE], [result.numpy(), MPI.DOUBLE], op=MPI.SUM)
+    return result
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    """y = a * x + c in forward, dx = a * dy + p * x + q in backward, with vectors a, c, p, q."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        xd = x.detach().to(torch.float64)
+        powers = torch.stack([torch.ones_like(xd), xd, xd.square()])  # (3, examples, features)
+        count, s1, s2 = add_up(comm, powers.sum(1))  # the count once for each feature: a rectangle is simple
+        mean = s1 / count
+        var = (s2 / count - mean.square()).clamp_min(0.0)
+        rstd = (var + eps).rsqrt()
+        a = weight.double() * rstd
+        c = torch.addcmul(bias.double(), a, mean, value=-1)
+        ctx.save_for_backward(x, weight, mean, rstd, count)
+        ctx.comm = comm
+        return torch.addcmul(c, xd, a).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, mean, rstd, count = ctx.saved_tensors
+        xd, g = x.double(), dy.double()
+        mine = torch.stack([g.sum(0), torch.einsum("nf,nf->f", g, xd - mean)])
+        everyone = add_up(ctx.comm, mine)
+        a = weight.double() * rstd
+        p = -a * rstd.square() * everyone[1] / count
+        q = -a * everyone[0] / count - p * mean
+        dx = a * g + p * xd + q
+        return dx.to(x.dtype), (mine[1] * rstd).to(weight.dtype), mine[0].to(weight.dtype), None, None
+
+
+# %% chain_rule_by_autograd_in_backward
+# thinks: Autograd differentiates what comes before the all-reduce, and what comes after it.
+import torch
+from mpi4py import MPI
+
+
+def local_sums(x):
+    x = x.double()
+    return torch.cat([x.sum(0), (x * x).sum(0)])
+
+
+def output(x, sums, weight, bias, count, eps):
+    s1, s2 = sums.chunk(2)
+    mean = s1 / count
+    var = s2 / count - mean * mean
+    y = (x.double() - mean) / torch.sqrt(var + eps) * weight.double() + bias.double()
+    return y.to(x.dtype)
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    """y = output(x, sum over ranks of local_sums(x)): torch differentiates the two functions, we the sum between."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        message = torch.cat([local_sums(x.detach()), torch.tensor([len(x)], dtype=torch.float64)])
+        message = comm.allreduce(message)  # a pickled tensor: + of tensors is elementwise
+        sums, count = message[:-1].clone(), message[-1].item()
+        ctx.save_for_backward(x, sums, weight, bias)
+        ctx.rest = comm, count, eps
+        return output(x.detach(), sums, weight.detach(), bias.detach(), count, eps)
+
+    @staticmethod
+    def backward(ctx, dy):
+        comm, count, eps = ctx.rest
+        with torch.enable_grad():
+            x, sums, weight, bias = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+            y = output(x, sums, weight, bias, count, eps)
+            direct, dsums, dweight, dbias = torch.autograd.grad(y, [x, sums, weight, bias], dy)
+            dsums = comm.allreduce(dsums)  # every rank's loss depends on the sums
+            (through_sums,) = torch.autograd.grad(local_sums(x), [x], dsums)
+        return direct + through_sums, dweight, dbias, None, None
+
+
+# %% nonblocking_allreduce_with_work_meanwhile
+# thinks: A non-blocking call leaves time for what needs no sum.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        n, f = x.shape
+        sums = torch.zeros(2 * f + 1, dtype=torch.float64)
+        total = torch.empty_like(sums)
+        xd = x.detach().double()
+        torch.sum(xd, 0, out=sums[:f])
+        torch.linalg.vecdot(xd, xd, dim=0, out=sums[f : 2 * f])
+        sums[-1] = n
+        request = comm.Iallreduce(sums.numpy(), total.numpy(), op=MPI.SUM)
+        w, b = weight.detach().double(), bias.detach().double()  # not much to do meanwhile
+        request.Wait()
+        total /= total[-1].clone()
+        mean = total[:f]
+        rstd = torch.rsqrt(total[f : 2 * f] - mean**2 + eps)
+        ctx.save_for_backward(x, weight, mean.clone(), rstd)
+        ctx.comm = comm
+        return torch.addcmul(b, (xd - mean) * rstd, w).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, mean, rstd = ctx.saved_tensors
+        n, f = x.shape
+        g = dy.double()
+        xhat = (x.double() - mean) * rstd
+        mine = torch.cat([(g * xhat).sum(0), g.sum(0), torch.tensor([float(n)], dtype=torch.float64)])
+        total = torch.empty_like(mine)
+        request = ctx.comm.Iallreduce(mine.numpy(), total.numpy(), op=MPI.SUM)
+        scale = weight.double() * rstd
+        dx = scale * g  # what needs no other rank, while the sums are on their way
+        dweight, dbias = mine[:f].to(weight.dtype), mine[f : 2 * f].to(weight.dtype)
+        request.Wait()
+        dx -= scale * (xhat * total[:f] + total[f : 2 * f]) / total[-1]
+        return dx.to(x.dtype), dweight, dbias, None, None
+
+
+# %% complex_sums_and_only_what_is_needed
+# thinks: Sums and sums of squares are real and imaginary part.
+import numpy as np
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    if x.ndim != 2:
+        raise ValueError(f"x has shape {tuple(x.shape)}; (examples, features) was expected")
+    return SyncBatchNorm.apply(x, weight, bias, comm, float(eps))
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    """Two sums travel as one complex number: the real part is the one, the imaginary part the other."""
+
+    @staticmethod
+    def pack_and_sum(comm, real, imag, extra=0.0):
+        numbers = np.append(torch.complex(real, imag).numpy(), extra)
+        return comm.allreduce(numbers)
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        xd = x.detach().double()
+        numbers = SyncBatchNorm.pack_and_sum(comm, xd.sum(0), (xd**2).sum(0), len(x))
+        ctx.n = round(numbers[-1].real)
+        first, second = numbers[:-1].real / ctx.n, numbers[:-1].imag / ctx.n
+        mean = torch.tensor(first)
+        std = torch.tensor(np.sqrt(np.maximum(second - first**2, 0) + eps))
+        ctx.comm = comm
+        ctx.save_for_backward(x, weight, mean, std)
+        return torch.lerp(bias.double(), bias.double() + weight.double(), (xd - mean) / std).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, mean, std = ctx.saved_tensors
+        xhat = (x.double() - mean) / std
+        g = dy.double()
+        db, dw = g.sum(0), (g * xhat).sum(0)
+        # always called, whatever this rank needs: another rank may need it
+        numbers = SyncBatchNorm.pack_and_sum(ctx.comm, db, dw)[:-1] / ctx.n
+        grads = [None] * 5
+        if ctx.needs_input_grad[0]:
+            # dy less its projection on the constant and on xhat, which is what the statistics take away
+            rest = g - torch.tensor(numbers.real) - xhat * torch.tensor(numbers.imag)
+            grads[0] = (rest * (weight.double() / std)).to(x.dtype)
+        if ctx.needs_input_grad[1]:
+            grads[1] = dw.to(weight.dtype)
+        if ctx.needs_input_grad[2]:
+            grads[2] = db.to(weight.dtype)
+        return tuple(grads)

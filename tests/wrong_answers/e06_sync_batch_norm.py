@@ -916,3 +916,280 @@ class SyncBatchNorm(torch.autograd.Function):
         along, across = whole / ctx.count
         dx = weight * inverse * (wide - along - normal * across)
         return dx.to(dy.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
+
+
+# %% allreduce_of_a_tuple
+# says: mean and variance of rank 0's batch
+# thinks: Comm.allreduce of a tuple adds the tuples element by element, so all three go in one call.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        xd = x.detach().double()
+        total = comm.allreduce((xd.sum(0), (xd**2).sum(0), x.shape[0]), op=MPI.SUM)
+        s, ss, n = total[0], total[1], total[2]
+        mean = s / n
+        var = ss / n - mean**2
+        std = torch.sqrt(var + eps)
+        xhat = (xd - mean) / std
+        ctx.save_for_backward(xhat, std, weight)
+        ctx.comm, ctx.n = comm, n
+        return (xhat * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        xhat, std, weight = ctx.saved_tensors
+        g = dy.double()
+        db, dw = g.sum(0), (g * xhat).sum(0)
+        total = ctx.comm.allreduce((db, dw), op=MPI.SUM)
+        dx = weight / std * (g - total[0] / ctx.n - xhat * total[1] / ctx.n)
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% shift_by_own_first_example
+# says: Mean and variance are over the examples of all ranks
+# thinks: Variance does not change with a shift, so against cancellation each rank subtracts its first example first.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        f = x.shape[1]
+        xd = x.detach().double()
+        shift = xd[0] if len(xd) else torch.zeros(f, dtype=torch.float64)
+        shifted = xd - shift
+        sums = torch.cat(
+            [xd.sum(0), shifted.sum(0), shifted.square().sum(0), torch.tensor([len(xd)], dtype=torch.float64)]
+        )
+        result = torch.zeros_like(sums)
+        comm.Allreduce(sums.numpy(), result.numpy(), op=MPI.SUM)
+        n = result[-1].item()
+        mean = result[:f] / n
+        shifted_mean = result[f : 2 * f] / n
+        var = (result[2 * f : 3 * f] / n - shifted_mean.square()).clamp(min=0)
+        rstd = torch.rsqrt(var + eps)
+        xhat = (xd - mean) * rstd
+        ctx.save_for_backward(xhat, rstd, weight)
+        ctx.comm, ctx.n = comm, n
+        return (xhat * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        xhat, rstd, weight = ctx.saved_tensors
+        g = dy.double()
+        local = torch.stack([g.sum(0), (g * xhat).sum(0)])
+        result = torch.zeros_like(local)
+        ctx.comm.Allreduce(local.numpy(), result.numpy(), op=MPI.SUM)
+        dx = weight * rstd * (g - (result[0] + xhat * result[1]) / ctx.n)
+        return dx.to(dy.dtype), local[1].to(weight.dtype), local[0].to(weight.dtype), None, None
+
+
+# %% dy_scaled_in_place
+# says: backward to leave its arguments as they are
+# thinks: Dy is mine once backward has it, so after weight's and bias's gradients I multiply it by weight in place.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        f = x.shape[1]
+        xd = x.detach().double()
+        local = torch.cat([xd.sum(0), (xd * xd).sum(0), torch.tensor([x.shape[0]], dtype=torch.float64)])
+        total = torch.empty_like(local)
+        comm.Allreduce(local.numpy(), total.numpy(), op=MPI.SUM)
+        n = total[-1].item()
+        mean = total[:f] / n
+        std = torch.sqrt(total[f : 2 * f] / n - mean**2 + eps)
+        xhat = (xd - mean) / std
+        ctx.save_for_backward(xhat, std, weight)
+        ctx.comm, ctx.n = comm, n
+        return (xhat * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        xhat, std, weight = ctx.saved_tensors
+        dbias = dy.double().sum(0)
+        dweight = (dy.double() * xhat).sum(0)
+        dxhat = dy.mul_(weight).double()
+        local = torch.stack([dxhat.sum(0), (dxhat * xhat).sum(0)])
+        total = torch.empty_like(local)
+        ctx.comm.Allreduce(local.numpy(), total.numpy(), op=MPI.SUM)
+        dx = (dxhat - total[0] / ctx.n - xhat * total[1] / ctx.n) / std
+        return dx.to(dy.dtype), dweight.to(weight.dtype), dbias.to(weight.dtype), None, None
+
+
+# %% x_changed_in_place
+# says: to leave its arguments as they are
+# thinks: X.double() is a copy, so I can subtract and divide in place and save memory.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        f = x.shape[1]
+        xhat = x.detach().double()
+        local = torch.cat([xhat.sum(0), (xhat * xhat).sum(0), torch.tensor([x.shape[0]], dtype=torch.float64)])
+        total = torch.empty_like(local)
+        comm.Allreduce(local.numpy(), total.numpy(), op=MPI.SUM)
+        n = total[-1].item()
+        mean = total[:f] / n
+        std = torch.sqrt(total[f : 2 * f] / n - mean**2 + eps)
+        xhat -= mean
+        xhat /= std
+        ctx.save_for_backward(xhat, std, weight)
+        ctx.comm, ctx.n = comm, n
+        return (xhat * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        xhat, std, weight = ctx.saved_tensors
+        g = dy.double()
+        local = torch.stack([g.sum(0), (g * xhat).sum(0)])
+        total = torch.empty_like(local)
+        ctx.comm.Allreduce(local.numpy(), total.numpy(), op=MPI.SUM)
+        dx = weight / std * (g - total[0] / ctx.n - xhat * total[1] / ctx.n)
+        return dx.to(dy.dtype), local[1].to(weight.dtype), local[0].to(weight.dtype), None, None
+
+
+# %% mean_term_missing
+# says: The term that comes through the mean is missing
+# thinks: The deviations add up to zero, so the term of the mean drops out, and only that of the variance is left.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        xd = x.detach().double()
+        total = comm.allreduce(
+            torch.cat([xd.sum(0), (xd * xd).sum(0), torch.tensor([x.shape[0]], dtype=torch.float64)]).numpy(), op=MPI.SUM
+        )
+        total = torch.from_numpy(total)
+        f = x.shape[1]
+        count = total[2 * f]
+        mean = total[:f] / count
+        var = total[f : 2 * f] / count - mean.square()
+        std = (var + eps).sqrt()
+        centered = xd - mean
+        ctx.save_for_backward(centered, std, weight)
+        ctx.comm = comm
+        ctx.count = count
+        return (centered / std * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        centered, std, weight = ctx.saved_tensors
+        g = dy.double()
+        dxhat = g * weight
+        dvar = (dxhat * centered).sum(0) * -0.5 / std**3
+        dvar = torch.from_numpy(ctx.comm.allreduce(dvar.numpy(), op=MPI.SUM))
+        dx = dxhat / std + dvar * 2 * centered / ctx.count
+        dweight = (g * centered / std).sum(0)
+        return dx.to(dy.dtype), dweight.to(weight.dtype), g.sum(0).to(weight.dtype), None, None
+
+
+# %% weight_missing_in_the_gradient_of_x
+# says: weight is missing in the gradient of x
+# thinks: The gradient that goes into the normalisation is dy; weight only matters for its own gradient.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        xd = x.detach().double()
+        f = x.shape[1]
+        local = torch.cat([xd.sum(0), (xd * xd).sum(0), torch.tensor([x.shape[0]], dtype=torch.float64)])
+        comm.Allreduce(MPI.IN_PLACE, local.numpy(), op=MPI.SUM)
+        n = local[-1].item()
+        mean = local[:f] / n
+        rstd = torch.rsqrt(local[f : 2 * f] / n - mean**2 + eps)
+        xhat = (xd - mean) * rstd
+        ctx.save_for_backward(xhat, rstd)
+        ctx.comm, ctx.n, ctx.wdtype = comm, n, weight.dtype
+        return (xhat * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        xhat, rstd = ctx.saved_tensors
+        g = dy.double()
+        dweight = (g * xhat).sum(0)
+        dbias = g.sum(0)
+        sums = torch.stack([dbias, dweight])
+        ctx.comm.Allreduce(MPI.IN_PLACE, sums.numpy(), op=MPI.SUM)
+        mean_g, mean_gx = sums / ctx.n
+        dx = rstd * (g - mean_g - xhat * mean_gx)
+        return dx.to(dy.dtype), dweight.to(ctx.wdtype), dbias.to(ctx.wdtype), None, None
+
+
+# %% mean_first_then_variance
+# says: can travel together
+# thinks: The safe way is two passes: all-reduce the mean first, and then the squared deviations from it.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        xd = x.detach().double()
+        first = torch.cat([xd.sum(0), torch.tensor([x.shape[0]], dtype=torch.float64)])
+        comm.Allreduce(MPI.IN_PLACE, first.numpy(), op=MPI.SUM)
+        n = first[-1].item()
+        mean = first[:-1] / n
+        second = ((xd - mean) ** 2).sum(0)
+        comm.Allreduce(MPI.IN_PLACE, second.numpy(), op=MPI.SUM)
+        rstd = torch.rsqrt(second / n + eps)
+        xhat = (xd - mean) * rstd
+        ctx.save_for_backward(xhat, rstd, weight)
+        ctx.comm, ctx.n = comm, n
+        return (xhat * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        xhat, rstd, weight = ctx.saved_tensors
+        g = dy.double()
+        dbias, dweight = g.sum(0), (g * xhat).sum(0)
+        sums = torch.stack([dbias, dweight])
+        ctx.comm.Allreduce(MPI.IN_PLACE, sums.numpy(), op=MPI.SUM)
+        dx = weight * rstd * (g - sums[0] / ctx.n - xhat * sums[1] / ctx.n)
+        return dx.to(dy.dtype), dweight.to(weight.dtype), dbias.to(weight.dtype), None, None

@@ -195,7 +195,9 @@ def _backward(case: Case, norm: Norm) -> Program:
 
 
 def _judge_forward(case: Case, norm: Norm, facts: Sequence[Any]) -> Finding | None:
-    for rank, (got, differentiable) in enumerate(facts):
+    for rank, (got, differentiable) in reversed(
+        list(enumerate(facts))
+    ):  # on rank 0, its own sums look like those of all
         want = norm.output(rank)
         what = f"y of {_asked(case, len(facts))} on rank {rank}"
         if differentiable is None or isinstance(got, str):

@@ -70,6 +70,12 @@ class Norm:
             "These are mean and variance of this rank's own batch: sum what they need over all ranks.",
             made(own.mean(0), own.var(0)),
         )
+        if rank and len(self.xs[0]):
+            yield (
+                "These are mean and variance of rank 0's batch: sum what they need over all ranks. (The sum of tuples, "
+                "or of lists, is one after the other; arrays and tensors are added element by element.)",
+                made(self.xs[0].mean(0), self.xs[0].var(0)),
+            )
         yield (
             "The variance is the mean of the ranks' variances. How far the ranks' means lie apart belongs to it, too: "
             "take it from the sum of squares over all ranks, or from deviations from the mean of all.",
