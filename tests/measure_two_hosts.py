@@ -7,12 +7,14 @@ on one host have, and a link of 1 Gbit/s between them.
 import json
 import sys
 
+from mpcourse.bench.quiet import refuse_if_busy
 from mpcourse.bench.two_hosts import MEASURED
 from tests.hosts import LINK, hosts
 
 SETTING = f"two hosts made of network namespaces on one machine, an sshd each, joined by a bridge; tc tbf {LINK}"
 
 if __name__ == "__main__":
+    refuse_if_busy()
     with hosts(2) as (a, _):
         command = ["-m", "mpcourse.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "7", "--json"]
         done = a.run(sys.executable, "-P", *command, timeout=600)

@@ -3,12 +3,16 @@
 import importlib
 import json
 import os
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from mpcourse.bench.scaling import KINDS, SIDES, Case, Row, batches, cases, load, medians
+from mpcourse.bench.quiet import Noise, noise, refuse_if_busy
+from mpcourse.bench.scaling import BUSY, KINDS, SIDES, Case, Row, batches, cases, load, medians
 from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
 from mpcourse.bound import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
@@ -25,6 +29,8 @@ class Killed(BaseException):
 @pytest.fixture
 def stand_in(monkeypatch):
     """Ranks that measure nothing and tell 10 ms a step, twice that with a sum; a machine of two cores that binds."""
+
+    monkeypatch.setenv(BUSY, "yes")
 
     class Ranks:
         def __init__(self):
@@ -282,7 +288,7 @@ def test_the_course_brings_a_measurement_along():
 def test_a_real_run_has_every_case_once_and_is_not_repeated(cli, mpirun, tmp_path):
     file = tmp_path / "out.csv"
     command = ("bench", "scaling", "--np", 2, "--runs", 1, "--save", file, "--json")
-    done = cli(*command, timeout=240)
+    done = cli(*command, timeout=240, env={BUSY: "yes"})
     assert done.returncode == 0, done.stderr
     rows = load(file)
     now = here()
@@ -296,3 +302,38 @@ def test_a_real_run_has_every_case_once_and_is_not_repeated(cli, mpirun, tmp_pat
     fake.chmod(0o755)
     again = cli(*command, env={"MPCOURSE_MPIRUN": str(fake)})
     assert json.loads(again.stdout)["records"] == json.loads(done.stdout)["records"], again.stderr
+
+
+@pytest.mark.parametrize(
+    "found, told",
+    [
+        (Noise(0.4, 0.02), "other programs take 40 % of its cores' time"),
+        (Noise(None, 0.5), "the same computation takes 50 % longer on average than at best"),
+        (Noise(0.4, 0.5), "40 % of its cores' time, and the same computation takes 50 % longer"),
+    ],
+)
+def test_a_file_of_a_busy_machine_is_refused(found, told):
+    with pytest.raises(UserError, match=re.escape(told)):
+        refuse_if_busy(found)
+
+
+def test_a_quiet_machine_is_not():
+    refuse_if_busy(Noise(0.01, 0.05))
+    refuse_if_busy(Noise(None, 0.05))
+
+
+def test_a_process_that_computes_is_seen(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            found = noise()
+        finally:
+            busy.kill()
+    assert found.spread >= 0 and (found.others is None or found.others > 0.8 / os.cpu_count())
+
+
+def test_nothing_is_measured_for_a_file_on_a_busy_machine(monkeypatch, tmp_path):
+    monkeypatch.delenv(BUSY, raising=False)
+    monkeypatch.setattr("mpcourse.bench.quiet.noise", lambda: Noise(0.9, 0.0))
+    with pytest.raises(UserError, match="the machine is busy: other programs take 90 %"):
+        list(scaling.scaling(runs=1, np=2, save=tmp_path / "out.csv"))
+    assert not (tmp_path / "out.csv").exists()

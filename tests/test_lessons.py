@@ -246,3 +246,10 @@ def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_pat
         assert path.read_text() == BUILD.judged(path.stem)[1]
     makefile = (ROOT / "Makefile").read_text()
     assert makefile.count("lessons/build.py --judged build\n") == 2 and makefile.count("build/*.ipynb") == 2
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "lessons/src").glob("[0-9]*.py")), ids=lambda path: path.stem)
+def test_a_lesson_asks_two_questions_before_it_answers_them_and_has_a_widget(path):
+    text = path.read_text()
+    assert text.count("**Predict first.**") >= 2
+    assert re.search(r"^plot\.(sliders|place_schedule)\(", text, re.MULTILINE)

@@ -446,7 +446,7 @@ assert one + 2**-7 > one
 
 # %%
 def costs(batch, dtype=torch.float32, pieces=1, tf32=False):
-    """Seconds and peak bytes of a step of Adam on a virtual A100, its batch there already, in `pieces` micro-batches."""
+    """Seconds and peak bytes of Adam's step on a virtual A100, in `pieces` micro-batches, its batch there already."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     with virtual_gpus(1, "A100-SXM4", dry=True) as box:
         model = mlp([784, 1000, 1000, 10]).to("vgpu:0")

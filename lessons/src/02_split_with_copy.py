@@ -428,9 +428,8 @@ alone = {width: block_seconds(1, width) for width in hidden}
 blocks = {f"{n} GPUs": [alone[width] / block_seconds(n, width) for width in hidden] for n in (2, 4, 8)}
 assert all(row == sorted(row) for row in blocks.values())
 assert blocks["2 GPUs"][-1] > 1.95 and blocks["8 GPUs"][0] < 0.6 and blocks["8 GPUs"][-1] < 6.5
-plot.lines(
-    hidden, blocks, "width h", "speedup", "An MLP block over NVLink 2: the wider, the better it can be cut", {"no gain": 1.0}
-)
+title = "An MLP block over NVLink 2: the wider, the better it can be cut"
+plot.lines(hidden, blocks, "width h", "speedup", title, {"no gain": 1.0})
 None
 
 # %% [markdown]
@@ -539,7 +538,7 @@ with virtual_gpus(2) as box:
 # |---|---|
 # | `copy(x, device)` | `Tensor.to`, through which autograd differentiates |
 # | column and row parallel linear | `ColwiseParallel`, `RowwiseParallel` in `torch.distributed.tensor.parallel` |
-# | `Shared`, `Summed` | Megatron-LM's f and g; an all-reduce after attention and one after the MLP, forward and backward |
+# | `Shared`, `Summed` | Megatron-LM's f and g: in a transformer layer two all-reduces forward and two backward |
 # | a host too slow for its GPUs | launch-bound; CUDA graphs, `torch.compile`, fused optimizers |
 # | ParallelNIN | an ensemble |
 # | HalvedNIN | data parallelism; in one process `nn.DataParallel`; lesson 06 |

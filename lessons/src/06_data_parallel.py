@@ -583,8 +583,8 @@ assert max(speedups, key=speedups.get) == "10 GbE" and speedups["1 GbE"] < 1.01
 # Overlap gains most where the all-reduce takes about as long as the backward pass. Over 1 Gbit/s it takes nine times as
 # long, so that most of it is exposed anyway; over InfiniBand it is short.
 #
-# Exercise `e06_bucket_overlap`: write it, with hooks and non-blocking all-reduces. The checker looks at the gradients, at
-# the number of collective calls, and at the time of a step.
+# Exercise `e06_bucket_overlap`: write it, with hooks and non-blocking all-reduces. The checker looks at the gradients,
+# at the number of collective calls, and at the time of a step.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_bucket_overlap

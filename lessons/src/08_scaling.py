@@ -7,7 +7,7 @@
 # GPU: 80.6 s. Two GPUs of one machine: 45.1 s. Two GPUs of two machines: 418.2 s.
 #
 # With the second machine the training took nine times as long. The tutorial names reasons: synchronisation between
-# nodes, work that each epoch adds, few GPUs. We put figures to them. First we predict the table, row by row, and then
+# nodes, work done once per epoch, few GPUs. We put figures to them. First we predict the table, row by row, and then
 # larger clusters: 128, 512 and 1024 GPUs.
 
 # %% tags=["nbval-ignore-output"]
@@ -48,7 +48,7 @@ assert round(1e3 * step_of(CHAINERMN_TUTORIAL.gpu[2])) == 70
 # 6.7 ms with one GPU, 7.5 ms with two in one machine, 69.7 ms with two in two machines.
 #
 # Which bytes are sent? The gradients of 1 796 010 parameters, 7.18 MB. A ring of two sends all of it once (lesson 05).
-# An office's Ethernet of 1 Gbit/s carries 118 MB a second.
+# The article does not give the speed of its Ethernet. We assume 1 Gbit/s, which carries 118 MB of data a second.
 
 # %%
 gradients = 4 * sum(CHAINERMN_TUTORIAL.parameters)
@@ -60,15 +60,16 @@ print(f"and {6000 * (ethernet + 7.5e-3):.0f} s in all. Published: 418")
 assert abs(6000 * (ethernet + 7.5e-3) / 418.23 - 1) < 0.03
 
 # %% [markdown]
-# So that is the reason: the all-reduce takes nine times as long as the computation. A step that computes for 7 ms gains
-# nothing from a second machine over a link on which its all-reduce takes 61.
+# With that assumption the all-reduce explains the row: it takes nine times as long as the computation. A step that
+# computes for 7 ms gains nothing from a second machine over a link on which its all-reduce takes 61.
 #
 # ## A predictor
 #
 # The same for any number of ranks and machines, and any communicator of lesson 06. A step takes the time that a rank
 # computes, and that of the all-reduce of its gradients. The latter is no formula: the communicator's own code runs on
 # virtual ranks, whose messages take latency + bytes / bandwidth of the link that they use. All ranks of one machine
-# share its network link.
+# share its network link. Gradients that leave a machine are first copied to the host's memory, and the sum is copied
+# back (`staging`; "to the host" in the figures).
 
 # %%
 machines = Machines(4, nodes=2, inside="PCIe 3.0 x16", between="1 GbE")
@@ -170,14 +171,14 @@ None
 # queue for the same virtual link:
 
 # %%
-for kib in (256, 512, 1024):
+for kib in (256, 512, 1024, 2048):
     row = gpu_rows(communicator=partial(MPICH_2018, segment=kib << 10))[3]
     print(f"pieces of {kib:4} KiB: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %")
 
 # %% [markdown]
-# With some size of pieces the published value would be reached. But a prediction that changes by a tenth with a detail
-# that is not published explains nothing, even where it agrees. What holds is the bracket: any all-reduce over this link
-# needs 208 s at least, and a ring 300.
+# With pieces of 2 MiB the prediction is within 2 % of the published value. But a prediction that changes by a fifth
+# with a detail that is not published explains nothing, even where it agrees. What holds is the bracket: any all-reduce
+# over this link needs 3000 x (6.7 + 60.9) ms = 203 s at least, and a ring about 300 s.
 #
 # ## The CPU rows
 #
@@ -190,13 +191,14 @@ one, two, four_on_one = (step_of(row) for row in CHAINERMN_TUTORIAL.cpu[:3])
 assert two > 1.5 * one and four_on_one < 1.05 * one
 
 # %% [markdown]
-# On one machine, one process takes 223 ms a step. Two take 353 ms, each much slower than one alone, though eight cores
-# are idle. Four take 229 ms.
+# On one machine, one process takes 223 ms a step. Two take 353 ms, each much slower than one alone, although the
+# machine has ten cores. Four take 229 ms.
 #
 # One explanation fits. numpy's matrix products use all cores that a process may use. A launcher may bind processes to
-# cores: Open MPI binds each to one core where there are one or two processes, and to a whole socket where there are
-# more. Then each of two processes has one core, however many threads it starts, and four share all ten. The article's
-# MPI is Open MPI.
+# cores: Open MPI binds each process to one core if the whole job has at most two, and to a socket (a whole CPU, here
+# all ten cores) if it has more. If the single process was started without mpirun, it was not bound and used all ten
+# cores; each of two had one core, however many threads it started; four shared all ten. The article's MPI is Open MPI,
+# but the article does not say how the single process was started.
 #
 # This can be checked. If two processes on one machine are slow for that reason, then so are two on two machines, and
 # the Ethernet adds to that: 353 + 61 ms.
@@ -222,23 +224,26 @@ None
 # Two on two machines: 0.8 % off, with nothing fitted to it. So the two rows with two processes have the same
 # explanation.
 #
-# For four processes and more on one machine a straight line fits: 54 ms, and 43 ms for each process on the machine. Ten
-# shared cores alone give 35 of the 43; the shared memory bandwidth may be the rest.
+# For four processes and more on one machine a straight line fits: 54 ms, and 43 ms for each process on the machine. On
+# one core a step takes 353 ms; shared by ten cores, each process adds 35 ms of the 43. The shared memory bandwidth may
+# be the rest.
 #
 # Which all-reduce was it here? Not the hierarchical one: it adds inside a machine by NCCL, which needs GPUs. Without
-# GPUs ChainerMN had `naive`, which calls MPI for each parameter. If the binding is Open MPI's, then so is the ring.
-# With it the prediction is 23 % too slow for four on two machines, 3 % for six, and 11 % too fast for ten. Every other
-# choice is worse in some row:
+# GPUs ChainerMN had `naive`, which calls MPI for each parameter. If the binding is Open MPI's, then so is the ring. The
+# cell treats the gradients as one buffer, which changes little. With the ring the prediction is 23 % too slow for four
+# on two machines, 3 % for six, and 11 % too fast for ten. No choice is the best in all rows:
 
 # %%
-for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical": "hierarchical"}.items():
+ways = {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical": "hierarchical", "this course's": "naive"}
+for name, way in ways.items():
     offs = {named(row): row.off for row in cpu_rows(communicator=way) if row.published.nodes == 2}
     print(f"{name:>13}:", ", ".join(f"{what} {100 * off:+3.0f} %" for what, off in offs.items()))
 
 # %% [markdown]
-# No rule fits all rows. MPICH's first reduces six ranks to four, which sends the gradients of two over the network
-# twice. The more ranks, the more time the ring's prediction lacks: processes that wait in MPI do not sleep but poll, on
-# cores that others need.
+# No rule fits all rows. MPICH's algorithm first reduces six ranks to four. One of the two pairs, ranks 2 and 3, lies on
+# different machines, and so do the partners 1 and 3 of the next round, which exchange the longest messages. The more
+# ranks, the more time the ring's prediction lacks: processes that wait in MPI do not sleep but poll, on cores that
+# others need.
 #
 # ## Your turn
 #
@@ -264,7 +269,7 @@ for name, way in {"Open MPI": OPEN_MPI_2018, "MPICH": MPICH_2018, "hierarchical"
 # ResNet-50 on P100 GPUs, four a machine, InfiniBand FDR between machines. Strong: a whole batch of 64. Weak: 64 each.
 # The all-reduce is the part that is not divided. With two GPUs it takes 17 ms of a step in both cases.
 #
-# **Predict first.** What are the two speedups of 64 GPUs: 4, 16, 50?
+# **Predict first.** Which speedup do 64 GPUs reach with strong scaling, and which with weak scaling: about 4, 16 or 50?
 
 # %%
 COUNTS = [1, 2, 4, 8, 16, 32, 64]
@@ -280,7 +285,7 @@ def on(p, batch):
 
 strong = [of_one / on(p, 64 // p).seconds for p in COUNTS]
 weak = [p * of_one / on(p, 64).seconds for p in COUNTS]
-print("GPUs   strong: speedup  efficiency  share not divided   weak: speedup  efficiency")
+print("GPUs   strong: speedup  efficiency  serial fraction   weak: speedup  efficiency")
 for p, fixed, grown in zip(COUNTS[1:], strong[1:], weak[1:]):
     share = (1 / fixed - 1 / p) / (1 - 1 / p)
     print(f"{p:4}{fixed:16.2f}{100 * fixed / p:10.0f} %{100 * share:17.0f} %{grown:16.2f}{100 * grown / p:10.0f} %")
@@ -308,20 +313,23 @@ None
 
 # %% [markdown]
 # With a fixed batch, 64 GPUs are hardly faster than eight: the computation shrinks from 252 ms to 6, and the all-reduce
-# does not. The column "share not divided" is the **Karp-Flatt metric** (1990): the s for which Amdahl's law gives the
+# does not. The column "serial fraction" is the **Karp-Flatt metric** (1990): the s for which Amdahl's law gives the
 # measured speedup. If the all-reduce took the same time for every p, s would be constant. It grows from 14 to 26 %, so
-# the part that is not divided grows with p. It ends there, for a machine's leader never sends more than twice the
-# gradients.
+# the part that is not divided grows with p. It ends there, for the one rank of each machine that exchanges with the
+# others, its leader, never sends more than twice the gradients.
 #
-# With a growing batch the efficiency stays at 80 %, as Gustafson's law predicts from the all-reduce's share of a step.
-# So large clusters train with large batches. What that does to learning is the question of lesson 09.
+# With a growing batch the efficiency falls from 94 % to 80 % and then hardly changes. The all-reduce takes a fifth of a
+# step; as the share s of Gustafson's law it gives the same speedup within half a GPU. (Strictly it is overhead, for one
+# GPU alone has no all-reduce.) So large clusters train with large batches. What that does to learning is the question
+# of lesson 09.
 #
 # ## When does it pay?
 #
-# More machines pay where a step computes for a long time compared with its all-reduce. Four things help: a network with
-# more FLOPs for each byte of gradients, a larger batch, a faster link, and overlap of the all-reduce with the backward
-# pass (lesson 06). The backward pass is about two thirds of the computation, so at best that much of the all-reduce is
-# hidden; the rest is **exposed communication**. Move the sliders. Two GPUs a machine, gradients of 7.18 MB:
+# More machines pay where a step computes for a long time compared with its all-reduce. Four things help: a neural
+# network with more FLOPs for each byte of gradients, a larger batch, a faster link, and overlap of the all-reduce with
+# the backward pass (lesson 06). The backward pass is about two thirds of the computation, and the all-reduce can run
+# during that time and no longer; what it needs beyond that is **exposed communication**. Move the sliders. Two GPUs a
+# machine, gradients of 7.18 MB:
 
 # %% tags=["nbval-ignore-output"]
 LINES = ["1 GbE", "10 GbE", "InfiniBand FDR", "InfiniBand HDR"]
@@ -417,8 +425,8 @@ assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 # ## 512 GPUs, with overlap
 #
 # Horovod's README: with 512 GPUs an efficiency of 90 % for ResNet-101, of 68 % for VGG-16. Horovod's all-reduces
-# overlap with the backward pass (lesson 06), in buffers of up to 128 MiB, by a ring, over 25 Gbit/s. Virtual backward
-# passes say when each gradient has been computed.
+# overlap with the backward pass (lesson 06), in fusion buffers of 64 MiB (its default at that time; a larger gradient
+# is sent alone), by a ring, over 25 Gbit/s. Virtual backward passes say when each gradient has been computed.
 
 # %%
 GIGABIT_25 = Cost(10e-6, 8 / 25e9)
@@ -433,7 +441,7 @@ for name, make in (("ResNet-101", flat_resnet101), ("VGG-16", VGG16)):
     backward = backward_of(make(), (64, 3, 224, 224), "Tesla P100-SXM2")
     numbers = sum(n for _, n in backward.ready)
     behind = Step(backward.seconds, 0.0, ring_of_512(numbers))
-    during = overlapped(backward, 128 << 18, ring_of_512)
+    during = overlapped(backward, 64 << 18, ring_of_512)
     rates[name] = 4 * numbers / backward.seconds
     for what, made in (("after backward", behind), ("overlapped", during)):
         bars[f"{name}, {what}"] = {"compute": made.compute, "exposed all-reduce": made.sum}
@@ -452,10 +460,10 @@ None
 # For ResNet-101 the prediction with overlap agrees, 92 % against 90. For VGG-16 the one without overlap does: 66 %
 # against 68. Why?
 #
-# 494 of its 553 MB belong to three linear layers, whose gradients are computed first. So their all-reduce has the time
-# of nearly the whole backward pass, and in our model it is hidden. But a ring costs a GPU time, too: it adds, and reads
-# and writes memory, while the backward pass does the same. In our model both run at full speed. The more bytes of
-# gradients there are for each FLOP, the larger that error.
+# 495 of its 553 MB belong to three linear layers, whose gradients are computed first. So their all-reduce has the time
+# of nearly the whole backward pass, and in our model it is hidden. One possible reason: a ring also uses the GPU, which
+# adds, and reads and writes memory, while the backward pass does the same. In our model both run at full speed. That
+# error would be the larger, the more bytes of gradients there are for each FLOP.
 
 # %%
 for name, rate in rates.items():
@@ -496,8 +504,8 @@ None
 
 # %% [markdown]
 # With more ranks than cores (**oversubscription**) ranks share cores. Three are slower than two or four: one core has
-# two ranks, and all wait for these. Without the upper limit one would think that communication is the cause. But
-# processes that do not communicate show the same.
+# two of them, which take twice as long, and a step ends when the slowest rank has finished. Processes that do not
+# communicate, timed in the same way, are as slow. So communication is not the cause.
 #
 # Now threads. What if each rank starts as many as there are cores, as numpy and torch do by default?
 
@@ -519,8 +527,8 @@ bound, unbound = measured["weak", 1, 2, True, "ours"], measured["weak", 1, 2, Fa
 assert free > 3 * crowded and unbound > 1.5 * bound
 
 # %% [markdown]
-# Four threads on two cores take three times as long as two. A thread that has computed its part of a product polls
-# until the others have theirs, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its
+# Four threads on two cores take three times as long as two. A thread that has computed its part of a product busy-waits
+# until the others have finished, on a core that these need. This is why the course sets `OMP_NUM_THREADS=1` for its
 # ranks. (Bound to a core from the start, OpenMP sees one core, and its threads sleep instead.)
 #
 # A rank bound to one of two cores needs 1.7 times as long as one that may use both. The tutorial's two processes needed
@@ -559,8 +567,8 @@ assert abs(added / (1e3 * ethernet) - 1) < 0.05
 # much.
 #
 # To do this with machines of your own: [SEVERAL_MACHINES.md](../SEVERAL_MACHINES.md), stage by stage, with a hostfile
-# or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and firewalls, and names the
-# cure of what fails.
+# or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and firewalls, and says how
+# to mend what fails.
 
 # %% [markdown]
 # ## What production systems call it
@@ -569,8 +577,7 @@ assert abs(added / (1e3 * ethernet) - 1) < 0.05
 # |---|---|
 # | ranks on nodes | `torchrun --nnodes 2 --nproc-per-node 2`; `mpirun --hostfile`; SLURM's `srun` |
 # | `hierarchical`, `two_dimensional` | NCCL's trees and rings, which it builds from the topology it finds |
-# | the wrong network card | `NCCL_SOCKET_IFNAME`, `UCX_NET_DEVICES` |
-# | efficiency at fixed batch a rank | weak scaling; at a fixed whole batch, strong scaling |
+# | efficiency at a fixed batch size per rank | weak scaling; at a fixed whole batch, strong scaling |
 # | binding | `mpirun --bind-to`, `OMP_NUM_THREADS`; torchrun sets it to 1 |
 #
 # Next comes lesson 09: what does a bigger batch do to learning?

@@ -1,12 +1,14 @@
 """Strong and weak scaling on this machine, with threads and without, beside processes that never talk."""
 
 import datetime
+import os
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
 from mpcourse import bound
 from mpcourse.bench.over_ranks import measured
+from mpcourse.bench.quiet import refuse_if_busy
 from mpcourse.bench.record import Record
 from mpcourse.bench.scaling_rows import (
     KINDS,
@@ -30,6 +32,7 @@ __all__ = ["MEASURED", "Case", "Row", "batches", "cases", "load", "medians", "sc
 
 BATCH = 100  # examples of each rank
 SHARED = 400  # examples that all ranks share: at 4 ranks strong scaling is weak scaling
+BUSY = "MPCOURSE_BUSY"  # in the environment: a file may be of a busy machine, as a test's is
 THREADED = (1, 2, 4)  # ranks that are also measured with as many threads each as there are cores
 
 
@@ -41,7 +44,7 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
     puts them; and then all on one core a rank, as where a launcher binds ranks and the program does not know. In each
     run all sides take turns, with some steps in a row. Efficiency is of the cores in use, against one rank alone
     with one thread. save: a CSV file, to which each case is added once it is measured; what it has is not measured
-    again.
+    again. Raises UserError on a busy machine if there is a file, unless the environment has MPCOURSE_BUSY.
     """
     if np < 2:
         raise UserError(f"--np {np}: scaling needs 2 ranks or more")
@@ -79,11 +82,13 @@ def _rows(asked: Sequence[Case], runs: int, file: Path | None) -> list[Row]:
     """Of each case, from the file if it has them, else measured now and added to it."""
     rows = resume(file, runs) if file else []
     now = here()
-    for case in asked:
-        if not any(row.case == case for row in rows):
-            rows += _measured(case, runs, now)
-            if file:
-                write(file, rows)
+    missing = [case for case in asked if not any(row.case == case for row in rows)]
+    if file and missing and not os.environ.get(BUSY):
+        refuse_if_busy()
+    for case in missing:
+        rows += _measured(case, runs, now)
+        if file:
+            write(file, rows)
     return rows
 
 
