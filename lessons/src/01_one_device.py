@@ -313,6 +313,7 @@ title = f"Batch 4096 on an A100: left of {reached / bandwidth:.0f} FLOP a byte m
 plot.roofline(many, reached, bandwidth, title)
 None
 
+
 # %% [markdown]
 # Each mark is a kernel, and its area the share of the time that it takes. On the slope a kernel is **memory-bound**: it
 # is as fast as memory, and a GPU with more FLOP/s does not help. Below the slope it is too short for either limit, and
@@ -554,7 +555,6 @@ plot.learning_curves(curves, title, accuracy_from=80)
 for name, accuracies in final.items():
     print(f"test accuracy (%), {name}: mean and standard error {mean_of(accuracies)}")
 print(f"bfloat16 - float32, by seed: {compared}")
-
 
 # %% [markdown]
 # The band shows how far single runs lie apart. It is no measure for a difference of two *means*: a mean of n runs is

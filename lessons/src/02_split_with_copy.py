@@ -49,7 +49,7 @@ print(refusal)
 # ## A copy has a way back
 #
 # `copy(x, device)` puts x on another device. In the backward pass the gradient is copied in the other direction.
-# `x.to(device)` does the same. The second copy is easily forgotten, because no line of the program mentions it.
+# `x.to(device)` does the same. The second copy is often forgotten, because no line of the program mentions it.
 
 # %%
 with virtual_gpus(2) as box:
@@ -377,7 +377,7 @@ with virtual_gpus(2):
 #
 # Splitting a layer came back in 2019 as **tensor parallelism**, for transformers whose layers are wide enough.
 # Megatron-LM cuts two layers that follow each other. The first is **column parallel**: each GPU has some of its
-# outputs. The second is **row parallel**: each GPU has the weights of some of its inputs, and they are just those that
+# outputs. The second is **row parallel**: each GPU has the weights of some of its inputs, and they are those that
 # it has computed. Between the two layers nothing is exchanged. After them, one sum over the GPUs is: an **all-reduce**.
 
 # %%

@@ -240,10 +240,11 @@ for name, way in ways.items():
     print(f"{name:>13}:", ", ".join(f"{what} {100 * off:+3.0f} %" for what, off in offs.items()))
 
 # %% [markdown]
-# No rule fits all rows. MPICH's algorithm first reduces six ranks to four. One of the two pairs, ranks 2 and 3, lies on
-# different machines, and so do the partners 1 and 3 of the next round, which exchange the longest messages. The more
-# ranks, the more time the ring's prediction lacks: processes that wait in MPI do not sleep but poll, on cores that
-# others need.
+# No rule fits all rows. The `naive` communicator of this course, which chooses an algorithm for each parameter by its
+# size, has the smallest error in its worst row, 9 %. MPICH's algorithm first reduces six ranks to four. One of the two
+# pairs, ranks 2 and 3, lies on different machines, and so do the partners 1 and 3 of the next round, which exchange the
+# longest messages. The more ranks, the more time the ring's prediction lacks: processes that wait in MPI do not sleep
+# but poll, on cores that others need.
 #
 # ## Your turn
 #
