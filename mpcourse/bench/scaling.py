@@ -80,11 +80,17 @@ def batches(kind: str, ranks: int) -> list[int]:
 
 def _rows(asked: Sequence[Case], runs: int, file: Path | None) -> list[Row]:
     """Of each case, from the file if it has them, else measured now and added to it."""
+    fresh = file is not None and not file.exists()
     rows = resume(file, runs) if file else []
     now = here()
     missing = [case for case in asked if not any(row.case == case for row in rows)]
     if file and missing and not os.environ.get(BUSY):
-        refuse_if_busy()
+        try:
+            refuse_if_busy()
+        except UserError:
+            if fresh:
+                file.unlink()  # which holds nothing
+            raise
     for case in missing:
         rows += _measured(case, runs, now)
         if file:
