@@ -465,7 +465,7 @@ nbytes = 4 * sum(n * m + m for n, m in zip(LAYERS, LAYERS[1:]))
 for name in COMMUNICATORS:
     done, begin, end = spans[name] = step_by(name)
     ms = 1e3 * (end - begin)
-    more = step_by(name, times=3)[0].traffic - done.traffic  # of one step; the first one broadcasts parameters, too
+    more = done.traffic - step_by(name, times=1)[0].traffic  # of one step; the first one broadcasts parameters, too
     wire[name] = more[:4, 4:].sum() / nbytes  # from the first machine to the second
     print(
         f"{name:16} {ms:6.1f} ms a step, {ms - 1e3 * (FORWARD + BACKWARD):5.1f} of them for the mean; "
