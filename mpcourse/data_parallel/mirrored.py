@@ -51,7 +51,10 @@ def mirrored_seconds(gpus: int, batch: int, gpu: GPU | str, link: str, width: in
     """Virtual seconds of a step of SGD on `mnist_cnn(width)`, with `batch` examples on each of so many GPUs."""
     with virtual_gpus(gpus, gpu, link, dry=True, record=False) as box:
         places = [f"vgpu:{i}" for i in range(gpus)]
-        replicas = [mnist_cnn(width).to(place) for place in places]
+        replicas = []
+        for place in places:
+            with torch.device(place):  # which holds no data: nothing to draw at random
+                replicas.append(mnist_cnn(width))
         optimizers = [torch.optim.SGD(model.parameters(), 0.001) for model in replicas]
         batches = [
             (torch.empty(batch, 1, 28, 28, device=place), torch.zeros(batch, dtype=torch.int64, device=place))
