@@ -22,7 +22,7 @@ def accuracy_against(
     (percent) for each look. The band around a mean is two of its standard errors to each side. log: axes that grow by
     factors.
     """
-    made, panels = figure(title, columns=len(axes), width=2.6 * len(axes) + 1.8)
+    made, panels = figure(title, columns=len(axes), width=7.4, height=3.4)
     for axis, (name, counts) in zip(panels, axes.items(), strict=True):
         for i, (way, seeds) in enumerate(accuracy.items()):
             y = np.array(seeds, float)
@@ -35,5 +35,5 @@ def accuracy_against(
             axis.set_xlim(0)
         label(axis, name, "test accuracy (%)" if axis is panels[0] else "")
         axis.sharey(panels[0])
-    made.legend(*panels[0].get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower center", ncols=5)
+    made.legend(*panels[0].get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower center", ncols=3)
     return made
