@@ -578,20 +578,20 @@ None
 #
 # ## A part of it again, here
 #
-# Would this machine find the same? The batch of 512 again, live: its best rate, all five seeds.
+# Would this machine find the same? The batch of 512 again, live: its best rate, three of its seeds.
 
 # %% tags=["nbval-ignore-output"]
 from mpcourse.data import glyphs
 from mpcourse.large_batch.study import train_task
 
-numbers = [row["run"] for row in reached[512]]
+numbers = [row["run"] for row in reached[512][:3]]
 again = train_task(steps.study, glyphs(), numbers).finish()
-shipped_curves = steps.curves_of(reached[512])
+shipped_curves = steps.curves_of(reached[512][:3])
 plot.learning_curves(
     {"as it was shipped": shipped_curves, "here, now": again}, "Batch 512: as shipped, and trained again", by="step"
 )
 late = [mean(a for curve in curves for a in curve.test_accuracy[-10:]) for curves in (shipped_curves, again)]
-print(f"the last ten records, all seeds: {100 * late[0]:.2f} % as shipped, {100 * late[1]:.2f} % here")
+print(f"the last ten records, three seeds: {100 * late[0]:.2f} % as shipped, {100 * late[1]:.2f} % here")
 assert abs(late[0] - late[1]) < 0.01
 
 # %% [markdown]
