@@ -95,4 +95,4 @@ def test_a_rank_says_which_phase_of_a_step_it_computes():
     assert computed == [("forward", "forward", 1.0), ("backward", "backward", 2.0), ("compute", "", 0.5)]
     figure = plot.timeline(events, lanes=["rank 0", "rank 0 -> rank 1"])
     labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert labels == ["forward", "backward", "no gradient", "copy", "waits"]
+    assert labels == ["forward", "backward", "no gradient", "communication", "waits"]

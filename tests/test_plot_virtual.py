@@ -616,3 +616,23 @@ def test_a_lane_of_copies_is_not_called_idle():
     events = [Event("rank 0", "work", "compute", 0.0, 1.0, 0.0), Event("bucket 0", "sum", "copy", 0.0, 0.5, 0.0)]
     found = [t for t in texts(plot.timeline(events, "title")) if t.endswith("busy")]
     assert found == ["100 % busy"]
+
+
+def test_each_variant_has_a_panel_beside_the_same_reference():
+    curves = {"right": [[1, 2], [3, 4]], "a": [[5, 6], [7, 8]], "b": [[1, 1], [1, 1]]}
+    made = plot.against_reference([0, 1], curves, "right", "x", "y", "title")
+    assert [axis.get_title() for axis in made.axes] == ["a", "b"]
+    assert [[list(line.get_ydata()) for line in axis.lines] for axis in made.axes] == [
+        [[2, 3], [6, 7]],
+        [[2, 3], [1, 1]],
+    ]
+    assert [text.get_text() for text in made.axes[0].get_legend().get_texts()] == ["right"]
+    for names in ({"a": curves["a"]}, {"right": curves["right"]}):
+        with pytest.raises(ValueError, match="beside nothing"):
+            plot.against_reference([0, 1], names, "right", "x", "y", "title")
+
+
+def test_sizes_on_an_axis_are_told_with_binary_units():
+    made = plot.lines([16, 4096, 1 << 21], {"a": [1, 2, 3]}, "bytes", "s", "title")
+    plot.label_bytes(made, [16, 4096, 1 << 21])
+    assert [text.get_text() for text in made.axes[0].get_xticklabels()] == ["16 B", "4 KiB", "2 MiB"]

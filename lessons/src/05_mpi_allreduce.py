@@ -400,7 +400,7 @@ figure = plot.lines(
     SIZES, table, "bytes", "microseconds", "16 ranks. Short arrays: few rounds win. Long ones: few bytes"
 )
 figure.axes[0].set_yscale("log")
-figure.axes[0].set_xticks(SIZES, [f"{s} B" if s < 1024 else f"{s // 1024} kB" for s in SIZES], rotation=40)
+plot.label_bytes(figure, SIZES)
 None
 
 # %%
@@ -540,7 +540,7 @@ labels = [f"{s} B" if s < 1024 else f"{s // 1024} KiB" for s in sizes]
 def drawn(rows, title):
     figure = plot.lines(sizes, rows, "bytes", "microseconds", title)
     figure.axes[0].set_yscale("log")
-    figure.axes[0].set_xticks(sizes, labels, rotation=40)
+    plot.label_bytes(figure, sizes)
     return figure.axes[0]
 
 

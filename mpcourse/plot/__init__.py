@@ -8,7 +8,7 @@ from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import learning_curves
 from mpcourse.plot.images import contact_sheet
-from mpcourse.plot.lines import lines
+from mpcourse.plot.lines import label_bytes, lines
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost, split_message
 from mpcourse.plot.panels import panels, side_by_side
@@ -16,6 +16,7 @@ from mpcourse.plot.parts import parts
 from mpcourse.plot.placing import place_schedule
 from mpcourse.plot.points import points
 from mpcourse.plot.pushes import pushes
+from mpcourse.plot.reference import against_reference
 from mpcourse.plot.roofline import roofline
 from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
@@ -30,6 +31,7 @@ from mpcourse.plot.waits import deadlock
 __all__ = [
     "COLORS",
     "accuracy_against",
+    "against_reference",
     "chunks",
     "collectives",
     "color",
@@ -38,6 +40,7 @@ __all__ = [
     "copies",
     "counts",
     "deadlock",
+    "label_bytes",
     "learning_curves",
     "lines",
     "marked",

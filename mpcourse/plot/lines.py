@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from mpcourse.plot.style import GREY, INK, MARKERS, color, figure, label
+from mpcourse.virtual.memory import size
 
 
 def lines(
@@ -56,3 +57,10 @@ def lines(
     label(axis, x_label, y_label)
     axis.legend(fontsize=8, frameon=False)
     return made
+
+
+def label_bytes(made: Figure, nbytes: Sequence[int]) -> None:
+    """Name the places of a logarithmic x axis in B, KiB and MiB."""
+    names = [size(n).replace(".00", "") for n in nbytes]
+    made.axes[0].set_xticks(list(nbytes), names, rotation=40)
+    made.axes[0].set_xlabel("size of the array")

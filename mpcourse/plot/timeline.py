@@ -183,7 +183,13 @@ def _legend(events: list[Event]) -> list[Patch | Line2D]:
     ]
     kinds = {e.kind for e in events}
     if "copy" in kinds:
-        handles.append(Patch(facecolor=GREY, edgecolor="white", hatch=HATCHES["copy"], label="copy"))
+        handles.append(Patch(facecolor=GREY, edgecolor="white", hatch=HATCHES["copy"], label=_moved(events)))
     if "wait" in kinds:
         handles.append(Line2D([], [], color=WAITS, linewidth=2.5, label="waits"))
     return handles
+
+
+def _moved(events: list[Event]) -> str:
+    """What moves data is called: copies between devices, communication between ranks."""
+    lanes = {e.lane for e in events if e.kind == "copy"}
+    return "copy" if all("gpu" in lane or "cpu" in lane for lane in lanes) else "communication"
