@@ -20,12 +20,14 @@ from mpcourse.collectives import (
     ring_reduce_scatter,
     rounds,
 )
+from mpcourse.collectives.buffers import offsets
 from mpcourse.collectives.cost import FORMULAS, best, crossovers, seconds
-from mpcourse.collectives.numbers import edges
+from mpcourse.collectives.fast.segmented import segmented_rabenseifner_allreduce, segmented_ring_allreduce
 from mpcourse.virtual import ClusterError, Link, Topology, run
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 13]
 ALL = {**ALGORITHMS, "hierarchical": hierarchical_allreduce, "chosen": allreduce}
+SEGMENTED = {"ring": segmented_ring_allreduce, "rabenseifner": segmented_rabenseifner_allreduce}
 
 
 def two_a_node(size):
@@ -88,7 +90,7 @@ def test_another_operation(name):
 
 def ring_bytes(size, length):
     """Each rank's: all chunks but one, twice. Which are left out depends on the rank."""
-    edge = edges(length, size)
+    edge = offsets(length, size)
     chunk = [8 * (b - a) for a, b in zip(edge[:-1], edge[1:], strict=True)]
     return [2 * 8 * length - chunk[(r + 1) % size] - chunk[(r + 2) % size] for r in range(size)]
 
@@ -201,7 +203,7 @@ def test_two_levels_send_one_sum_a_node_over_the_slow_link():
 @pytest.mark.parametrize("size", SIZES)
 def test_the_parts(size):
     data = inputs(size, 20, 3)
-    edge = edges(20, size)
+    edge = offsets(20, size)
 
     def program(comm):
         found = {}
@@ -295,15 +297,15 @@ def test_rounds_show_a_mistake():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("name", ["ring", "rabenseifner"])
-def test_pieces_change_messages_and_neither_bytes_nor_bits(name, size):
+@pytest.mark.parametrize("name", SEGMENTED)
+def test_segments_change_messages_and_neither_bytes_nor_bits(name, size):
     for length in (0, 1, size, 37, 101):
         data = inputs(size, length, 3)
-        whole, pieces = summed(ALGORITHMS[name], data), summed(ALGORITHMS[name], data, segment=40)
+        whole, pieces = summed(ALGORITHMS[name], data), summed(SEGMENTED[name], data, segment=40)
         assert [x.tobytes() for x in whole.results] == [x.tobytes() for x in pieces.results]
         assert (whole.traffic == pieces.traffic).all()
         if name == "ring":
-            cut = max(1, math.ceil(math.ceil(length / size) / 5))  # of the longest chunk, in pieces of five numbers
+            cut = max(1, math.ceil(math.ceil(length / size) / 5))  # of the longest chunk, in segments of five elements
             assert pieces.messages.sum(1).tolist() == [(size - 1) * (cut + 1)] * size
-    with pytest.raises(ValueError, match="7 bytes holds no number of 8"):
-        summed(ALGORITHMS[name], inputs(2, 4, 0), segment=7)
+    with pytest.raises(ValueError, match="7 bytes holds no element of 8"):
+        summed(SEGMENTED[name], inputs(2, 4, 0), segment=7)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.collectives.pending import PendingRing
+from mpcourse.collectives.fast.nonblocking import NonblockingRing
 from mpcourse.data_parallel import LocalOptimizer, MultiNodeOptimizer, create_communicator
 from mpcourse.data_parallel.pending import PendingRows
 from mpcourse.virtual import RankFailed, compute, run
@@ -31,7 +31,7 @@ def test_sums_in_a_copy_come_back(monkeypatch, double_buffering):
 
     def begin(self, comm, rows, tag=0):
         self._rows = [(row, row.clone()) for row in rows]
-        self._sums = [PendingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._rows)]
+        self._sums = [NonblockingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._rows)]
 
     def program(comm):
         weight = nn.Parameter(torch.zeros(6))

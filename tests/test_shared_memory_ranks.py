@@ -1,4 +1,4 @@
-"""Ranks of one machine speak, and add up, in memory that all of them see."""
+"""Ranks of one machine exchange flags, and all-reduce, in memory that all of them see."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ TRUTH = Path(__file__).parent / "programs" / "shared_memory_truth.py"
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_boards_and_sums_in_shared_memory_are_what_ranks_brought_in(mpirun, size):
+def test_flags_and_sums_in_shared_memory_are_what_ranks_brought_in(mpirun, size):
     done = mpirun(size, "-m", "mpi4py", TRUTH)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["equal"] * size

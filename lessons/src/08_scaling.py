@@ -20,6 +20,7 @@ from mpcourse import plot
 from mpcourse.bench.scaling import load, medians
 from mpcourse.bench.two_hosts import as_measured
 from mpcourse.collectives.cost import Cost, seconds
+from mpcourse.collectives.fast.segmented import segmented_rabenseifner_allreduce
 from mpcourse.models import VGG16, ResNet50
 from mpcourse.models.flat import flat_resnet101
 from mpcourse.predict.overlap import backward_of, overlapped
@@ -172,7 +173,7 @@ None
 
 # %%
 for kib in (256, 512, 1024, 2048):
-    row = gpu_rows(communicator=partial(MPICH_2018, segment=kib << 10))[3]
+    row = gpu_rows(communicator=partial(segmented_rabenseifner_allreduce, segment=kib << 10))[3]
     print(f"pieces of {kib:4} KiB: {row.seconds:5.0f} s, {100 * row.off:+5.1f} %")
 
 # %% [markdown]

@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from mpcourse.bench.allreduce import Case
 from mpcourse.bench.over_ranks import rank_main, timed_block
-from mpcourse.collectives import Cost, allreduce, fit, ring_allreduce
-from mpcourse.collectives.segments import SEGMENT
+from mpcourse.collectives import Cost, allreduce, fit
+from mpcourse.collectives.fast.segmented import segmented_ring_allreduce
 
 comm = MPI.COMM_WORLD
 
@@ -36,7 +36,7 @@ def _measure(told: list) -> dict:
     source, target = np.ones(share, np.float32), np.empty(share, np.float32)
     sides: dict[str, Callable[[], object]] = {
         "allreduce": lambda: allreduce(comm, x, cost=cost),
-        "ring": lambda: ring_allreduce(comm, x, segment=SEGMENT),
+        "ring": lambda: segmented_ring_allreduce(comm, x),
         "MPI": lambda: comm.Allreduce(MPI.IN_PLACE, x),
         "gloo": lambda: dist.all_reduce(torch.from_numpy(x)),
         "copying": lambda: np.copyto(target, source),

@@ -1,7 +1,7 @@
 """Collective calls by hand: `f(comm, x)` works on x in place, on real ranks and on virtual ones.
 
 All ranks of `comm` call the same function with arrays (or CPU tensors) of one length and dtype. Every file is one
-algorithm, with its source, and with what it sends by closed form.
+algorithm, with its source, and with what it sends by closed form. What makes them fast is in `fast/`.
 """
 
 from mpcourse.collectives.choose import allreduce

@@ -41,7 +41,7 @@ def _rabenseifner(p: int, n: float, c: Cost) -> float:
 
 
 def _rounds(p: int) -> tuple[int, int]:
-    """floor(lg p), and 1 where p is no power of two: then numbers are folded before and after."""
+    """floor(lg p), and 1 where p is no power of two: then ranks are folded before and after."""
     rounds = p.bit_length() - 1
     return rounds, int(p != 1 << rounds)
 

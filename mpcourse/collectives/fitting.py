@@ -2,13 +2,13 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from mpcourse.collectives.cost import FORMULAS, Cost
 from mpcourse.collectives.doubling import recursive_doubling_allreduce
 from mpcourse.collectives.ring import ring_allreduce
+from mpcourse.comm import Comm
 from mpcourse.virtual import mpi_of
 
 SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
@@ -20,10 +20,10 @@ SUMS = {"doubling": recursive_doubling_allreduce, "ring": ring_allreduce}
 Row = tuple[Sequence[float], float]  # how many alphas, betas and gammas something takes, and how many seconds
 
 
-def fit(comm: Any, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
+def fit(comm: Comm, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
     """Measure alpha, beta and gamma; all ranks call it, and get the same.
 
-    What is measured: a ping-pong of long messages between ranks 0 and 1, adding float64 numbers, and sums over all
+    What is measured: a ping-pong of long messages between ranks 0 and 1, adding float64 elements, and sums over all
     ranks by recursive doubling and by the ring. Short messages of a ping-pong are left out: they know nothing of what
     an algorithm does between its messages, nor of ranks that share a core, and in sums alpha holds all of that. Those
     values count whose relative errors are least in squares. sizes: bytes, 8 at least. runs: of each; the median counts.
@@ -55,7 +55,7 @@ def _solved(rows: list[Row]) -> Cost:
         used = [i for i, value in zip(used, found, strict=True) if value >= 0]
 
 
-def _ping_pong(comm: Any, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
+def _ping_pong(comm: Comm, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
     """Seconds of one message, one way; on rank 0."""
     data, taken = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8), []
     comm.Barrier()
@@ -82,7 +82,7 @@ def _adding(nbytes: int, runs: int, clock: Callable[[], float]) -> float:
     return statistics.median(taken)
 
 
-def _sum(comm: Any, name: str, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
+def _sum(comm: Comm, name: str, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
     """Seconds of a sum over all ranks, until the last has it; on rank 0."""
     given = np.random.default_rng(comm.rank).standard_normal(nbytes // 8)
     x, taken = np.empty_like(given), np.empty(runs + 2)

@@ -1,4 +1,4 @@
-"""Whose numbers are in whose sums, round by round: an all-reduce under the magnifying glass."""
+"""Which ranks' elements are in which sums, round by round."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ MOST = 13  # ranks whose digits float64 holds
 def rounds(function: Callable[[Any, Any], Any], ranks: int, length: int | None = None) -> np.ndarray:
     """Run function(comm, x), which sums x in place, and tell who is in each sum after each round of messages.
 
-    length: of x; as many numbers as ranks where it is None, so that each chunk of a ring is one number.
+    length: elements of x; None: as many as ranks, so that each chunk of a ring is one element.
     Returns counts, int64, (rounds + 1, ranks, length, ranks): [t, r, i, s] tells how often rank s is in rank r's x[i]
     after t rounds, 0 being before the first. A round is what one message takes; adding takes no time. Raises ValueError
     for more than 13 ranks; what the function raises passes.

@@ -4,76 +4,74 @@ In round k of a broadcast the ranks below 2^k, which have the data, send it 2^k 
 the other way round. Ranks count from the root.
 """
 
-from typing import Any
-
 import numpy as np
 
-from mpcourse.collectives.numbers import Array, Op, add, empty_like, row, wire
+from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, flatten, mpi_buffer
+from mpcourse.comm import Comm
 
 
-def broadcast(comm: Any, x: Array, root: int = 0) -> None:
-    """Everybody's x becomes that of rank `root`. p - 1 messages of n bytes, ceil(lg p) of them one after the other."""
-    _broadcast(comm, row(x), _root(comm, root))
+def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
+    """x of all ranks becomes that of rank `root`. All ranks call it, with x of one length and dtype.
 
-
-def reduce(comm: Any, x: Array, op: Op | None = None, root: int = 0) -> None:
-    """The sum of all x, in place, on rank `root`; what the others' x holds then is a part of it.
-
-    p - 1 messages of n bytes. Neighbours are added up first, so the order is not that of ranks: op must be associative
-    and commutative.
+    x: a contiguous numpy array or CPU tensor of any shape. p - 1 messages of n bytes, ceil(lg p) of them one after the
+    other. Raises ValueError for a root that there is not, TypeError or ValueError for what cannot be written in place.
     """
-    _reduce(comm, row(x), op, _root(comm, root))
+    own, p, place, distance = flatten(x), comm.size, _place(comm, root), 1
+    while distance < p:
+        if place < distance and place + distance < p:
+            comm.Send(mpi_buffer(own), (comm.rank + distance) % p)
+        elif distance <= place < 2 * distance:
+            comm.Recv(mpi_buffer(own), (comm.rank - distance) % p)
+        distance *= 2
 
 
-def tree_allreduce(comm: Any, x: Array, op: Op | None = None) -> None:
-    """Sum x over all ranks, in place: reduce to rank 0, then broadcast. All ranks get the same bits.
+def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
+    """x of rank `root` becomes the sum of all ranks' x; what the others' x holds then is a part of it.
 
-    2 ceil(lg p) rounds of n bytes. A rank but the first sends n bytes up, in one message; it sends n bytes down to each
-    of its children.
+    All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
+    an operation on two flat buffers in place of the sum. Neighbours are added up first, so the order is not that of
+    ranks: op must be associative and commutative. p - 1 messages of n bytes. Raises ValueError for a root that there is
+    not, TypeError or ValueError for what cannot be reduced in place.
     """
-    own = row(x)
-    _reduce(comm, own, op, 0)
-    _broadcast(comm, own, 0)
-
-
-def barrier(comm: Any) -> None:
-    """Nobody leaves before everybody has come (Hensgen et al. 1988: dissemination).
-
-    In round k everybody tells the rank 2^k further, and hears of the rank 2^k before: ceil(lg p) messages a rank.
-    """
-    token, step = np.empty(0, np.uint8), 1
-    while step < comm.size:
-        comm.Sendrecv(token, (comm.rank + step) % comm.size, 0, token.copy(), (comm.rank - step) % comm.size, 0)
-        step *= 2
-
-
-def _broadcast(comm: Any, own: Any, root: int) -> None:
-    p, place = comm.size, (comm.rank - root) % comm.size
-    step = 1
-    while step < p:
-        if place < step:
-            if place + step < p:
-                comm.Send(wire(own), (comm.rank + step) % p)
-        elif place < 2 * step:
-            comm.Recv(wire(own), (comm.rank - step) % p)
-        step *= 2
-
-
-def _reduce(comm: Any, own: Any, op: Op | None, root: int) -> None:
-    p, place = comm.size, (comm.rank - root) % comm.size
-    landing = empty_like(own, len(own))
-    step = 1
-    while step < p:
-        if place % (2 * step):
-            comm.Send(wire(own), (comm.rank - step) % p)
+    own, p, place, distance = flatten(x), comm.size, _place(comm, root), 1
+    received = empty_like(own)
+    while distance < p:
+        if place % (2 * distance):
+            comm.Send(mpi_buffer(own), (comm.rank - distance) % p)
             return
-        if place + step < p:
-            comm.Recv(wire(landing), (comm.rank + step) % p)
-            add(own, landing, op)
-        step *= 2
+        if place + distance < p:
+            comm.Recv(mpi_buffer(received), (comm.rank + distance) % p)
+            accumulate(own, received, op)
+        distance *= 2
 
 
-def _root(comm: Any, root: int) -> int:
+def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
+    """Sum x over all ranks, in place: reduce to rank 0, then broadcast. All ranks call it, and get the same bits.
+
+    x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
+    commutative operation on two flat buffers in place of the sum. 2 ceil(lg p) rounds of n bytes. A rank but the first
+    sends n bytes up, in one message; it sends n bytes down to each of its children.
+    Raises TypeError or ValueError for what cannot be reduced in place.
+    """
+    reduce(comm, x, op)
+    broadcast(comm, x)
+
+
+def barrier(comm: Comm) -> None:
+    """No rank returns before all have called it (dissemination: Hensgen et al. 1988).
+
+    In round k each rank sends an empty message to the rank 2^k further, and receives one from the rank 2^k before:
+    ceil(lg p) messages a rank.
+    """
+    token, distance = np.empty(0, np.uint8), 1
+    while distance < comm.size:
+        after, before = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+        comm.Sendrecv(token, after, 0, token.copy(), before, 0)
+        distance *= 2
+
+
+def _place(comm: Comm, root: int) -> int:
+    """How far this rank is from the root, counting upwards."""
     if not 0 <= root < comm.size:
         raise ValueError(f"root is one of the ranks 0 to {comm.size - 1}, not {root}")
-    return root
+    return (comm.rank - root) % comm.size

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.shared import SharedRow
+from mpcourse.collectives.fast.shared_memory import SharedBuffer
 from mpcourse.data_parallel.packing import Packing, fill
 from mpcourse.data_parallel.pending import PendingRows
 from mpcourse.virtual import mpi_of
@@ -22,8 +22,8 @@ class Bucket:
         self.parameters, self.arrived = parameters, set[torch.Tensor]()  # whose gradients of this step are here
         self._placed = set[torch.Tensor]()  # who was given its place in this step
         # Each with the parameters whose gradients lie there.
-        self.shared_rows: list[tuple[SharedRow, list[torch.Tensor]]] = []
-        self.sums: list[SharedRow | PendingRows] = []  # under way
+        self.shared_rows: list[tuple[SharedBuffer, list[torch.Tensor]]] = []
+        self.sums: list[SharedBuffer | PendingRows] = []  # under way
         self._given: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # gradients under way, as they were
         self.span, self._over = (0.0, 0.0), True
 
@@ -31,8 +31,8 @@ class Bucket:
             if shared is None:
                 return torch.zeros(length, dtype=dtype, device=device)
             inside = [p for p in laid if p.dtype == dtype]
-            self.shared_rows.append((SharedRow(shared, [p.numel() for p in inside], dtype), inside))
-            return self.shared_rows[-1][0].row.data  # which has a version of its own: see `begin`
+            self.shared_rows.append((SharedBuffer(shared, [p.numel() for p in inside], dtype), inside))
+            return self.shared_rows[-1][0].buffer.data  # which has a version of its own: see `begin`
 
         # The largest first: then its place begins with a cache line, and it can be written to with whole ones.
         laid = sorted(parameters, key=torch.Tensor.numel, reverse=True)
@@ -62,7 +62,7 @@ class Bucket:
             for p in inside:
                 if p.grad is None:
                     self.views[p].zero_()
-            row.begin([self.views[p] if p.grad is None else p.grad.data for p in inside], scale)
+            row.start([self.views[p] if p.grad is None else p.grad.data for p in inside], scale)
         if self.shared_rows:
             self.sums = [row for row, _ in self.shared_rows]
         else:
@@ -77,7 +77,7 @@ class Bucket:
         return next((p for p, given, version in self._given if p.grad is not given or given._version != version), None)
 
     def poll(self) -> None:
-        if not self._over and all([sum_.poll() for sum_ in self.sums]):
+        if not self._over and all([sum_.test() for sum_ in self.sums]):
             self.span, self._over = (self.span[0], self._clock()), True
 
     def finish(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.shared import on_one_machine
+from mpcourse.collectives.fast.shared_memory import on_one_machine
 from mpcourse.data_parallel.bucket import Bucket
 from mpcourse.data_parallel.communicator import Communicator, Trained, not_finite, same, trained
 from mpcourse.data_parallel.hooks import when_accumulated

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.pending import PendingRing
+from mpcourse.collectives.fast.nonblocking import NonblockingRing
 from mpcourse.data_parallel.memory import reads, to_host
 from mpcourse.data_parallel.packing import Packing
 from mpcourse.virtual import mpi_of
@@ -20,7 +20,7 @@ class PendingByMpi:
         self._request = comm.Iallreduce(mpi_of(comm).IN_PLACE, row)
         _under_way.add(self)
 
-    def poll(self) -> bool:
+    def test(self) -> bool:
         if done := self._request.Test():
             _under_way.discard(self)
         return done
@@ -35,7 +35,7 @@ class PendingRows:
 
     def __init__(self, comm: Any, rows: list[torch.Tensor], tag: int = 0) -> None:
         self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []  # and where each is summed
-        self._sums: list[PendingRing | PendingByMpi] = []
+        self._sums: list[NonblockingRing | PendingByMpi] = []
         for i, row in enumerate(rows):
             if reads(comm, row):
                 self._rows.append((row, row))
@@ -43,11 +43,11 @@ class PendingRows:
             else:
                 host = row if row.device.type == "cpu" else to_host(row)
                 self._rows.append((row, host))
-                self._sums.append(PendingRing(comm, host, tag + i))
+                self._sums.append(NonblockingRing(comm, host, tag + i))
 
-    def poll(self) -> bool:
+    def test(self) -> bool:
         """Go on; whether all is done."""
-        return all([sum_.poll() for sum_ in self._sums])
+        return all([sum_.test() for sum_ in self._sums])
 
     def wait(self) -> None:
         for sum_, (row, host) in zip(self._sums, self._rows, strict=True):
@@ -67,7 +67,7 @@ class PendingMean:
 
     def poll(self) -> None:
         """Let the sums go on."""
-        self._rows.poll()
+        self._rows.test()
 
     def finish(self) -> None:
         """Wait, and give each parameter its mean gradient."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mpcourse.collectives.board import Board
-from mpcourse.collectives.shared import on_one_machine
+from mpcourse.collectives.fast.shared_flags import SharedFlags
+from mpcourse.collectives.fast.shared_memory import on_one_machine
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 
 PATIENCE = 0.2  # seconds, after which it looks whether somebody has ended
@@ -37,11 +37,11 @@ class RollCall:
         self.comm, self._calls = comm.Dup(), [0]
         self._farewell = comm.Dup()  # where only those who end say something
         self._virtual = mpi_of(comm) is MPI
-        self._board: Board | None = None
+        self._board: SharedFlags | None = None
         self._ended: list[tuple[int, int]] = []  # ranks, and after how many calls
         if not self._virtual:
             if on_one_machine(self.comm):
-                self._board = Board(self.comm, ROW.size)
+                self._board = SharedFlags(self.comm, ROW.size)
             weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
 
     def meet(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
@@ -54,7 +54,7 @@ class RollCall:
         own = ROW.pack(doing.encode(), *numbers, *[0] * (LONGEST - len(numbers)))
         if (board := self._board) is not None:
             board.write(own)
-            self._wait(lambda: board.full, doing, meanwhile)
+            self._wait(lambda: board.complete, doing, meanwhile)
             rows = board.read()
         else:
             rows = self._gather(own, doing, meanwhile)

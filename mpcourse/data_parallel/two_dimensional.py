@@ -3,7 +3,7 @@
 import torch
 
 from mpcourse.collectives import allreduce, ring_allgather, ring_reduce_scatter
-from mpcourse.collectives.numbers import edges
+from mpcourse.collectives.buffers import offsets
 from mpcourse.data_parallel.communicator import Communicator
 
 
@@ -18,8 +18,8 @@ class TwoDimensionalCommunicator(Communicator):
 
     def _sum(self, row: torch.Tensor) -> None:
         intra = self.nodes.intra
-        edge = edges(len(row), intra.size)
+        at = offsets(len(row), intra.size)
         own = (intra.rank + 1) % intra.size  # what ring_reduce_scatter leaves here
         ring_reduce_scatter(intra, row)
-        allreduce(self.nodes.inter, row[edge[own] : edge[own + 1]])
+        allreduce(self.nodes.inter, row[at[own] : at[own + 1]])
         ring_allgather(intra, row)

@@ -3,7 +3,8 @@
 from functools import partial
 from typing import NamedTuple
 
-from mpcourse.collectives import rabenseifner_allreduce, ring_allreduce
+from mpcourse.collectives import rabenseifner_allreduce
+from mpcourse.collectives.fast.segmented import segmented_ring_allreduce
 from mpcourse.predict.scaling import Machines, Step, Summing, step, steps_of_epoch
 from mpcourse.published import CHAINERMN_TUTORIAL, Processes, Scaling
 from mpcourse.virtual.specs import Link
@@ -12,7 +13,7 @@ from mpcourse.virtual.specs import Link
 # takes Rabenseifner's algorithm above 2048 bytes; Open MPI (1.2 to 4.0, coll_tuned_decision_fixed.c) a ring from 10 000
 # bytes on, in segments of 1 MiB where there is more than that for each rank.
 MPICH_2018 = rabenseifner_allreduce
-OPEN_MPI_2018 = partial(ring_allreduce, segment=1 << 20)
+OPEN_MPI_2018 = partial(segmented_ring_allreduce, segment=1 << 20)
 LATENCY = 10e-6  # seconds of a copy between two GPUs of a node: the table's single-node rows cannot tell it
 
 

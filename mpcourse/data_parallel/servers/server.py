@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.numbers import wire
+from mpcourse.collectives.buffers import mpi_buffer
 from mpcourse.data_parallel.communicator import Communicator
 from mpcourse.data_parallel.servers.messages import FAILURE, GO_ON, LAST, Reason, receive_reason, send_reason
 from mpcourse.data_parallel.servers.policies import Turn
@@ -65,7 +65,7 @@ class Server:
         """Be ready for all who are computing: gradients come in while answers go out."""
         while len(self.coming) < len(self.computing):
             row = self.free.pop() if self.free else torch.empty_like(self.weights)
-            self.coming.append((self.comm.Irecv(wire(row), self.mpi.ANY_SOURCE), row))
+            self.coming.append((self.comm.Irecv(mpi_buffer(row), self.mpi.ANY_SOURCE), row))
 
     def _take(self, worker: int) -> None:
         """Use what `worker` has brought, or keep it, or drop it; answer who may go on."""
@@ -99,7 +99,7 @@ class Server:
         turn = self.version % len(workers) if workers else 0
         sending = []
         for worker in workers[turn:] + workers[:turn]:
-            sending.append(self.comm.Isend(wire(self.weights.detach()), worker, tag))
+            sending.append(self.comm.Isend(mpi_buffer(self.weights.detach()), worker, tag))
             if self.failure is not None:
                 sending.append(send_reason(self.aside, worker, self.failure))
             self.given[worker] = self.version

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from mpcourse.collectives.numbers import edges
+from mpcourse.collectives.buffers import offsets
 from mpcourse.data_parallel.packing import Packing
 
 HOW = ("even", "round_robin")
@@ -31,7 +31,7 @@ class Shards:
         self.packing = Packing([parameters[i] for i in self.order])
         (self.row,) = self.packing.rows
         if how == "even":
-            self.edges = edges(len(self.row), servers)
+            self.edges = offsets(len(self.row), servers)
         else:
             lengths = [sum(p.numel() for p in parameters[s::servers]) for s in range(servers)]
             self.edges = [sum(lengths[:s]) for s in range(servers + 1)]

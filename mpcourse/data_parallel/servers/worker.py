@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives.numbers import wire
+from mpcourse.collectives.buffers import mpi_buffer
 from mpcourse.data_parallel.communicator import Communicator
 from mpcourse.data_parallel.servers.messages import FAILURE, GRADIENT, LAST, Reason, receive_reason, send_reason
 from mpcourse.data_parallel.servers.shards import Shards
@@ -42,7 +42,7 @@ class Worker:
             self._push(serving)
 
     def _receive(self, servers: list[int]) -> list[tuple[int, Any]]:
-        return [(s, self.comm.Irecv(wire(self.weights.piece(s)), s)) for s in servers]
+        return [(s, self.comm.Irecv(mpi_buffer(self.weights.piece(s)), s)) for s in servers]
 
     def _arrive(self, coming: list[tuple[int, Any]]) -> list[int]:
         """Wait for these weights. The servers that want another gradient."""
@@ -59,7 +59,7 @@ class Worker:
     def _push(self, servers: list[int]) -> None:
         sending = []
         for server in servers:
-            part = wire(self.weights.piece(server, self.gradients))
+            part = mpi_buffer(self.weights.piece(server, self.gradients))
             sending.append(self.comm.Isend(part, server, GRADIENT if self.failure is None else FAILURE))
             if self.failure is not None:
                 sending.append(send_reason(self.aside, server, self.failure))

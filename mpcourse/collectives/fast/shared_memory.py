@@ -1,7 +1,7 @@
-"""Sums in memory that all ranks of one machine share: no message moves the numbers (MPI-3; Hoefler et al. 2013).
+"""All-reduce in memory that all ranks of one machine share: no message moves the elements (MPI-3; Hoefler et al. 2013).
 
 A message between ranks of one machine is copied at least once before it is added up, and its sum is copied back. Here
-each rank adds up its part of all rows where they lie, and writes the sum into all of them.
+each rank adds up its part of all ranks' buffers where they lie, and writes the sum into all of them.
 """
 
 import cmath
@@ -13,45 +13,47 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-BLOCK = 1 << 19  # numbers that are added up at once: few enough to stay in a cache, and to need few calls
+from mpcourse.comm import Comm
+
+BLOCK = 1 << 19  # elements that are added up at once: few enough to stay in a cache, and to need few calls
 LINE = 64  # bytes of a cache line
-# What a rank tells the others: how often it was ready, and done; whether its row is not scaled; whose number is not
+# What a rank tells the others: how often it was ready, and done; whether its buffer is not scaled; whose element is not
 # finite, and its place, for each of two steps in turns.
-READY, DONE, RAW, BAD = 0, 1, 2, 3
+READY, DONE, UNSCALED, BAD = 0, 1, 2, 3
 
 
 class Piece(NamedTuple):
-    """The numbers from `begin` to `end` of one value, and their place in this rank's row. number: which value."""
+    """The elements from `begin` to `end` of tensor number `which`, and their place in this rank's buffer."""
 
-    number: int
+    which: int
     begin: int
     end: int
     place: torch.Tensor
 
 
-class SharedRow:
-    """A row of numbers for each rank of `comm`, of two or more real ranks of one machine, which all make one together.
+class SharedBuffer:
+    """A flat buffer of each rank of `comm`, two or more real ranks of one machine, which all make one together.
 
-    lengths: of the values that lie in it side by side. row: this rank's own, a CPU tensor. `begin` says what the values
-    are; `poll` and `wait` go on with the sum, after which all rows hold it, in the same bits. Nobody waits in begin or
-    poll.
+    lengths: elements of the tensors that lie in it side by side. buffer: this rank's own, a CPU tensor. `start` says
+    what the tensors are; `test` and `wait` go on with the all-reduce, after which all buffers hold the sum, in the same
+    bits. Only `wait` waits.
     """
 
-    def __init__(self, comm: Any, lengths: Sequence[int], dtype: torch.dtype) -> None:
+    def __init__(self, comm: Comm, lengths: Sequence[int], dtype: torch.dtype) -> None:
         self.comm, self._steps, self._summed = comm, 0, 0
         self._values: list[torch.Tensor] = []
         rank, p, length = comm.rank, comm.size, sum(lengths)
         nbytes = length * dtype.itemsize
-        self._numbers, memories = shared_memory(comm, nbytes)
-        rows = [torch.from_numpy(np.frombuffer(memory, np.uint8)[:nbytes]).view(dtype) for memory in memories]
-        self.row, others = rows[rank], rows[:rank] + rows[rank + 1 :]
+        self._window, memories = shared_memory(comm, nbytes)
+        buffers = [torch.from_numpy(np.frombuffer(memory, np.uint8)[:nbytes]).view(dtype) for memory in memories]
+        self.buffer, others = buffers[rank], buffers[:rank] + buffers[rank + 1 :]
         self._told, flags = shared_memory(comm, 8 * (BAD + 2 * 2))
-        self._flags = [memory.cast("q") for memory in flags]  # numpy's numbers take ten times as long to read
+        self._flags = [memory.cast("q") for memory in flags]  # numpy's scalars take ten times as long to read
         for flag in READY, DONE:
             self._flags[rank][flag] = 0
         first, end = length * rank // p, length * (rank + 1) // p  # what this rank adds up
         begins = itertools.accumulate(lengths, initial=0)
-        self._places = [self.row[begin:].data_ptr() for begin, _ in zip(begins, lengths, strict=False)]
+        self._places = [self.buffer[begin:].data_ptr() for begin, _ in zip(begins, lengths, strict=False)]
         self._sent = self._pieces(lengths, 0, first) + self._pieces(lengths, end, length)
         self._blocks = []
         for begin in range(first, end, BLOCK):
@@ -61,44 +63,45 @@ class SharedRow:
             self._blocks.append((list(zip(pieces, theirs, strict=True)), part, [row[part] for row in others]))
         comm.Barrier()
 
-    def begin(self, values: Sequence[torch.Tensor], scale: float = 1.0) -> None:
-        """This rank's values, of any shapes, are what is summed, scaled; not to be touched before `wait` has returned.
+    def start(self, tensors: Sequence[torch.Tensor], scale: float = 1.0) -> None:
+        """Sum these tensors of this rank, of any shapes, times `scale`; not to be touched before `wait` has returned.
 
-        They may lie in their places in `row`. What other ranks add up is copied there; the rest is read where it lies.
+        They may lie in their places in `buffer`. What other ranks add up is copied there; the rest is read where it
+        lies.
         """
-        self._values, self._scale = [value.reshape(-1) for value in values], scale
+        self._values, self._scale = [tensor.reshape(-1) for tensor in tensors], scale
         away = [value.data_ptr() != place for value, place in zip(self._values, self._places, strict=True)]
-        sent = [piece for piece in self._sent if away[piece.number]]
-        raw = len(sent) < len(self._sent)  # who adds up scales it then: copying can do that, and there is no copy
+        sent = [piece for piece in self._sent if away[piece.which]]
+        unscaled = len(sent) < len(self._sent)  # copying can scale, but some is not copied: who adds it up scales it
         for piece in sent:
-            value = self._values[piece.number][piece.begin : piece.end]
-            torch.mul(value, 1 if raw else scale, out=piece.place)
-        self._flags[self.comm.rank][RAW] = raw
+            value = self._values[piece.which][piece.begin : piece.end]
+            torch.mul(value, 1 if unscaled else scale, out=piece.place)
+        self._flags[self.comm.rank][UNSCALED] = unscaled
         self._steps += 1
         self._flags[self.comm.rank][self._bad_at] = -1
-        self._numbers.Sync()  # the numbers before the flag
+        self._window.Sync()  # the elements before the flag
         self._flags[self.comm.rank][READY] = self._steps
         self._told.Sync()
 
-    def poll(self) -> bool:
-        """Add up this rank's part as soon as all rows are filled; whether all is done."""
+    def test(self) -> bool:
+        """Add up this rank's part as soon as all buffers are filled; whether all is done."""
         if self._summed < self._steps:
             if not self._all(READY):
                 return False
             self._sum()
             self._summed, self._values = self._steps, []
-            self._numbers.Sync()
+            self._window.Sync()
             self._flags[self.comm.rank][DONE] = self._steps
         return self._all(DONE)
 
     def wait(self) -> None:
         """Go on until all is done."""
-        while not self.poll():
+        while not self.test():
             os.sched_yield()  # the other ranks may need this core
 
     @property
     def bad(self) -> tuple[int, int] | None:
-        """Of the last sum, which is done: a rank whose row was not finite, and the first such place that was found."""
+        """Of the last sum, once it is done: a rank whose buffer was not finite, and a place where it was not."""
         at = self._bad_at
         return min([(f[at], f[at + 1]) for f in self._flags if f[at] >= 0], default=None)
 
@@ -108,12 +111,12 @@ class SharedRow:
         return BAD + 2 * (self._steps % 2)
 
     def _pieces(self, lengths: Sequence[int], begin: int, end: int) -> list[Piece]:
-        """What lies between two places of the row."""
+        """What lies between two places of the buffer."""
         found, at = [], 0
-        for number, length in enumerate(lengths):
+        for index, length in enumerate(lengths):
             first, last = max(begin, at), min(end, at + length)
             if first < last:
-                found.append(Piece(number, first - at, last - at, self.row[first:last]))
+                found.append(Piece(index, first - at, last - at, self.buffer[first:last]))
             at += length
         return found
 
@@ -121,17 +124,17 @@ class SharedRow:
         self._told.Sync()
         if any([f[what] < self._steps for f in self._flags]):
             return False
-        self._numbers.Sync()
+        self._window.Sync()
         return True
 
     def _sum(self) -> None:
-        """Each number is moved as little as can be: read where it lies, and written into all rows."""
+        """Each element is moved as little as can be: read where it lies, and written into all buffers."""
         flags = self._flags[: self.comm.rank] + self._flags[self.comm.rank + 1 :]
-        scales = [self._scale if f[RAW] else 1 for f in flags]
+        scales = [self._scale if f[UNSCALED] else 1 for f in flags]
         for pieces, part, others in self._blocks:
-            total = self.row[part]
+            total = self.buffer[part]
             for piece, theirs in pieces:
-                own = self._values[piece.number][piece.begin : piece.end]
+                own = self._values[piece.which][piece.begin : piece.end]
                 if scales[0] == 1:
                     torch.add(theirs, own, alpha=self._scale, out=piece.place)
                 else:  # in two passes; a sum that is scaled afterwards could overflow
@@ -145,7 +148,7 @@ class SharedRow:
                 block.copy_(total)
 
     def _look(self, total: torch.Tensor, others: list[torch.Tensor], begin: int) -> None:
-        """Whose number it was that is not finite: afterwards all have the sum, and nobody can tell.
+        """Whose element it was that is not finite: afterwards all have the sum, and nobody can tell.
 
         What no other rank has brought in was this one's.
         """
@@ -157,7 +160,7 @@ class SharedRow:
                 own[at], own[at + 1] = rank, begin + int(places[0])
 
 
-def on_one_machine(comm: Any) -> bool:
+def on_one_machine(comm: Comm) -> bool:
     """Whether all ranks of `comm`, real ones, are on one machine. All of them call it."""
     from mpi4py import MPI
 

@@ -1,0 +1,73 @@
+"""What all algorithms need of an array: one flat buffer, cut into chunks, sent by MPI, and added up."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+Array = TypeVar("Array", np.ndarray, torch.Tensor)
+Op = Callable[[Any, Any], Any]  # of two flat buffers, e.g. np.maximum, or torch.maximum for tensors
+
+
+def flatten(x: Array) -> Array:
+    """All elements of x as a buffer of one dimension, on the same memory.
+
+    Raises TypeError for what is neither a numpy array nor a tensor; ValueError for what is not contiguous, not
+    writeable, or not in the host's memory: it could not be reduced in place.
+    """
+    if type(x) is np.ndarray and x.ndim == 1 and (flags := x.flags).c_contiguous and flags.writeable:  # as most are
+        return x
+    if isinstance(x, torch.Tensor):
+        if x.device.type != "cpu":
+            raise ValueError(f"x is on {x.device}: these functions work in the host's memory")
+        if not x.is_contiguous():
+            raise ValueError(f"x is not contiguous (shape {tuple(x.shape)}, stride {x.stride()})")
+        return x.detach().view(-1)
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"x is a {type(x).__name__}: a numpy array or a CPU tensor is needed")
+    if not x.flags.c_contiguous:
+        raise ValueError(f"x is not contiguous (shape {x.shape}, strides {x.strides})")
+    if not x.flags.writeable:
+        raise ValueError("x is read-only: these functions work in place")
+    return x.reshape(-1)
+
+
+def empty_like(x: Array, length: int | None = None) -> Array:
+    """A flat buffer of x's dtype, of `length` elements; None: as many as x has."""
+    length = len(x) if length is None else length
+    return np.empty(length, x.dtype) if isinstance(x, np.ndarray) else torch.empty(length, dtype=x.dtype)
+
+
+def mpi_buffer(x: Array) -> np.ndarray:
+    """A flat buffer as MPI takes it, on the same memory. Of a dtype that MPI lacks (half precision) the bytes."""
+    if isinstance(x, np.ndarray):
+        return x.view(np.uint8) if x.dtype.char == "e" else x  # "e" is float16
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return x.numpy()
+    if not len(x):  # its stride may be anything, and then torch does not view it as bytes
+        return np.empty(0, np.uint8)
+    return x.view(torch.uint8).numpy()
+
+
+def accumulate(into: Array, other: Array, op: Op | None = None) -> None:
+    """into = op(into, other), in place, of two flat buffers of one length. None: the sum."""
+    if op is None:
+        into += other
+    else:
+        into[:] = op(into, other)
+
+
+def offsets(length: int, parts: int) -> list[int]:
+    """Where `parts` chunks of `length` elements begin and end: chunk i is from offsets[i] to offsets[i + 1].
+
+    Lengths of chunks differ by 1 at most, and the last one is a longest. With fewer elements than parts some are empty.
+    """
+    return [length * i // parts for i in range(parts + 1)]
+
+
+def chunks(x: Array, parts: int) -> list[Array]:
+    """All elements of x, cut into `parts` flat buffers on the same memory, as `offsets` tells. Raises as `flatten`."""
+    flat = flatten(x)
+    at = offsets(len(flat), parts)
+    return [flat[begin:end] for begin, end in zip(at[:-1], at[1:], strict=True)]

@@ -1,0 +1,87 @@
+"""A ring all-reduce that does not wait: it goes on whenever it is asked to, as between parts of a backward pass."""
+
+from typing import Any, Protocol
+
+from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, mpi_buffer
+from mpcourse.comm import Comm
+from mpcourse.virtual import mpi_of
+
+
+class Request(Protocol):
+    """Something that was begun, as MPI's requests are."""
+
+    def test(self) -> bool:
+        """Go on as far as is possible without waiting; whether all is done."""
+        ...
+
+    def wait(self) -> None:
+        """Go on until all is done."""
+        ...
+
+
+_in_flight: set["NonblockingRing"] = set()  # MPI writes into their memory, even if nobody waits for them any more
+
+
+class NonblockingRing:
+    """The sum of x over all ranks, in place, begun. All ranks make one together, with the same tag.
+
+    x: a contiguous numpy array or CPU tensor of any shape, which must not be touched before `wait` returns, or `test`
+    says so. MPI moves what is in flight, but nobody adds it up while this rank computes: `test` does, and starts the
+    next step. tag: all-reduces that are in flight at once need different ones. op: an associative and commutative
+    operation on two flat buffers in place of the sum. Bytes, messages and bits are those of `ring_allreduce`.
+    Raises TypeError or ValueError for what cannot be reduced in place.
+    """
+
+    def __init__(self, comm: Comm, x: Array, tag: int = 0, op: Op | None = None) -> None:
+        self.comm, self.tag, self.op = comm, tag, op
+        requests = mpi_of(comm).Request
+        self._testall, self._waitall = requests.Testall, requests.Waitall
+        self._chunks: list[Any] = chunks(x, comm.size)
+        self._buffers = [mpi_buffer(chunk) for chunk in self._chunks]
+        self._received: Any = empty_like(self._chunks[-1])  # no chunk is longer
+        self._step = 0
+        self._requests: list[Any] = []
+        self._start_step()
+
+    def test(self) -> bool:
+        """Go on as far as messages have come; whether all is done."""
+        while self._requests and self._testall(self._requests):
+            self._finish_step()
+        return not self._requests
+
+    def wait(self) -> None:
+        """Go on until all is done."""
+        while self._requests:
+            self._waitall(self._requests)
+            self._finish_step()
+
+    def _start_step(self) -> None:
+        """Send this step's chunk to the right neighbour, and be ready for that of the left one."""
+        p, rank = self.comm.size, self.comm.rank
+        if self._step == 2 * (p - 1):
+            self._requests = []
+            _in_flight.discard(self)
+            return
+        _in_flight.add(self)
+        first = rank if self._reducing else rank + 1
+        at = self._step % (p - 1)
+        sent, self._arriving = self._buffers[(first - at) % p], (first - at - 1) % p
+        into = self._buffers[self._arriving]
+        if self._reducing:
+            into = mpi_buffer(self._received[: len(self._chunks[self._arriving])])
+        self._requests = [
+            self.comm.Irecv(into, (rank - 1) % p, self.tag),
+            self.comm.Isend(sent, (rank + 1) % p, self.tag),
+        ]
+
+    def _finish_step(self) -> None:
+        if self._reducing:
+            theirs = self._chunks[self._arriving]
+            accumulate(theirs, self._received[: len(theirs)], self.op)
+        self._step += 1
+        self._start_step()
+
+    @property
+    def _reducing(self) -> bool:
+        """Whether this is the reduce-scatter; the all-gather follows it."""
+        return self._step < self.comm.size - 1

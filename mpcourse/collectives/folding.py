@@ -1,0 +1,46 @@
+"""Algorithms for 2^k ranks on any number of them: what the r ranks too many have is folded into their neighbours'.
+
+Of the first 2 r ranks, r = p - 2^k, each even one gives its elements to the odd one after it, and gets the result from
+it in the end (Thakur, Rabenseifner & Gropp 2005). The 2^k others work, under numbers of their own: their places.
+"""
+
+from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, mpi_buffer
+from mpcourse.comm import Comm
+
+
+def power_below(p: int) -> int:
+    """The largest power of two that is not above p."""
+    return 1 << (p.bit_length() - 1)
+
+
+def fold(comm: Comm, x: Array, op: Op | None = None) -> int | None:
+    """Add x, a flat buffer, of the ranks too many to their neighbours'. All ranks call it, before the algorithm.
+
+    Returns this rank's place among the 2^k that go on; None, if another rank has its elements now.
+    """
+    extra = comm.size - power_below(comm.size)
+    if comm.rank >= 2 * extra:
+        return comm.rank - extra
+    if comm.rank % 2 == 0:
+        comm.Send(mpi_buffer(x), comm.rank + 1)
+        return None
+    received = empty_like(x)
+    comm.Recv(mpi_buffer(received), comm.rank - 1)
+    accumulate(x, received, op)
+    return comm.rank // 2
+
+
+def unfold(comm: Comm, x: Array) -> None:
+    """Send x, a flat buffer with the result, to the ranks whose elements were folded. All ranks call it, at the end."""
+    extra = comm.size - power_below(comm.size)
+    if comm.rank < 2 * extra:
+        if comm.rank % 2:
+            comm.Send(mpi_buffer(x), comm.rank - 1)
+        else:
+            comm.Recv(mpi_buffer(x), comm.rank + 1)
+
+
+def rank_at(comm: Comm, place: int) -> int:
+    """The rank that has a place after `fold`."""
+    extra = comm.size - power_below(comm.size)
+    return 2 * place + 1 if place < extra else place + extra
