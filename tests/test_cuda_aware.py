@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mpcourse.data_parallel import batch_norm, communicator, memory, pending
+from mpcourse.data_parallel import batch_norm, communicator, host_staging
+from mpcourse.data_parallel.overlap import requests
 from mpcourse.doctor import start
 
 IN_PLACE = object()
@@ -24,8 +25,8 @@ def said(monkeypatch):
     said = []
     stream = SimpleNamespace(synchronize=lambda: said.append("synchronized"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    monkeypatch.setattr(memory, "cuda_aware", lambda: True)
-    for module in (memory, communicator, pending, batch_norm):
+    monkeypatch.setattr(host_staging, "cuda_aware", lambda: True)
+    for module in (host_staging, communicator, requests, batch_norm):
         monkeypatch.setattr(module, "mpi_of", lambda comm: SimpleNamespace(IN_PLACE=IN_PLACE))
     return said
 
@@ -44,7 +45,7 @@ def test_the_doctor_tells_of_an_mpi_that_is():
 
 def test_mpi_sums_what_is_on_a_gpu_after_the_gpu_is_done(said):
     row = torch.ones(5).as_subclass(OnGpu)
-    communicator.Communicator.sum_row(SimpleNamespace(comm=ranks(said)), row)
+    communicator.Communicator.allreduce(SimpleNamespace(comm=ranks(said)), row)
     assert said[0] == "synchronized" and len(said) == 2
     assert said[1][0] is IN_PLACE and said[1][1] is row
 
@@ -52,11 +53,11 @@ def test_mpi_sums_what_is_on_a_gpu_after_the_gpu_is_done(said):
 def test_mpi_sums_buckets_and_statistics_there_too(said):
     row, asked = torch.ones(5).as_subclass(OnGpu), []
     request = SimpleNamespace(Test=lambda: True, Wait=lambda: asked.append("waited"))
-    rows = pending.PendingRows(SimpleNamespace(Iallreduce=lambda *given: said.append(given) or request), [row])
+    rows = requests.BufferAllreduces(SimpleNamespace(Iallreduce=lambda *given: said.append(given) or request), [row])
     assert rows.test()
     rows.wait()
     assert asked == ["waited"]
-    batch_norm._sum(SimpleNamespace(comm=ranks(said), roll_call=SimpleNamespace(meet=said.append)), row)
+    batch_norm._sum(SimpleNamespace(comm=ranks(said), exchange=said.append), row)
     assert [said[0], *said[2:4]] == ["synchronized", "normalises batches", "synchronized"]
     assert all(given[0] is IN_PLACE and given[1] is row for given in (said[1], said[4])) and len(said) == 5
 
@@ -69,11 +70,11 @@ def test_what_mpi_does_not_read_goes_through_pinned_memory_and_that_is_said_once
         return empty(n, dtype=dtype)
 
     monkeypatch.setattr(torch, "empty", recorded)
-    monkeypatch.setattr(memory, "_said", False)
+    monkeypatch.setattr(host_staging, "_warned", False)
     row = torch.arange(5.0).as_subclass(OnGpu)
     with pytest.warns(UserWarning, match="what is on cuda:0 travels through the host's memory") as told:
         for _ in range(2):
-            with memory.on_host(row) as there:
+            with host_staging.on_host(row) as there:
                 there *= 2
     assert row.tolist() == [0.0, 4.0, 8.0, 12.0, 16.0]
     assert pinned == [True, True] and len(told) == 1
@@ -83,9 +84,9 @@ def test_what_mpi_does_not_read_goes_through_pinned_memory_and_that_is_said_once
     "row", [torch.ones(5), torch.ones(5).bfloat16().as_subclass(OnGpu), torch.ones(4, 4).t()[1:].as_subclass(OnGpu)]
 )
 def test_what_is_on_the_cpu_or_has_no_datatype_or_holes_is_not_read_there(said, row):
-    assert not memory.reads(ranks(said), row) and not said
+    assert not host_staging.readable_by_mpi(ranks(said), row) and not said
 
 
 def test_an_mpi_that_is_not_cuda_aware_reads_no_gpu(said, monkeypatch):
-    monkeypatch.setattr(memory, "cuda_aware", lambda: False)
-    assert not memory.reads(ranks(said), torch.ones(5).as_subclass(OnGpu)) and not said
+    monkeypatch.setattr(host_staging, "cuda_aware", lambda: False)
+    assert not host_staging.readable_by_mpi(ranks(said), torch.ones(5).as_subclass(OnGpu)) and not said

@@ -10,9 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.data_parallel import COMMUNICATORS, MultiNodeOptimizer, create_communicator
-from mpcourse.data_parallel.bucketed import BucketedCommunicator
-from mpcourse.data_parallel.nodes import RANKS_PER_NODE, nodes_of
+from mpcourse.data_parallel import (
+    COMMUNICATORS,
+    DoubleBufferedOptimizer,
+    MultiNodeOptimizer,
+    create_communicator,
+    create_multi_node_optimizer,
+)
+from mpcourse.data_parallel.nodes import RANKS_PER_NODE
 from mpcourse.virtual import RankFailed, Topology, compute, run
 from tests.conftest import load_script
 
@@ -59,7 +64,7 @@ SAID = {
     [
         ("naive", "messages"),
         ("double", "memory"),
-        *itertools.product(("bucketed", "in place"), ("memory", "messages")),
+        *itertools.product(("bucketed", "fused"), ("memory", "messages")),
     ],
 )
 def test_what_is_wrong_on_one_rank_every_rank_says(mpirun, kind, by):
@@ -68,7 +73,7 @@ def test_what_is_wrong_on_one_rank_every_rank_says(mpirun, kind, by):
     said = json.loads(done.stdout)
     assert said.keys() == SAID.keys()
     # Only buckets are summed before `step`.
-    phrases = SAID | ({} if kind in ("bucketed", "in place") else {"clipped": "nothing"})
+    phrases = SAID | ({} if kind in ("bucketed", "fused") else {"clipped": "nothing"})
     for case, phrase in phrases.items():
         assert [rank.startswith(phrase) for rank in said[case]] == [True] * 3, (case, said[case])
 
@@ -86,7 +91,7 @@ GONE = {
     ("kind", "by", "case"),
     [
         *(("bucketed", "memory", case) for case in GONE),
-        ("in place", "memory", "raises_in_backward"),
+        ("fused", "memory", "raises_in_backward"),
         ("bucketed", "messages", "raises_in_backward"),
         ("double", "messages", "too_few_steps"),
         ("double", "messages", "raises"),
@@ -118,7 +123,7 @@ def both(size, kind, train, **options):
     def program(comm):
         model = mlp()
         communicator = create_communicator(kind, comm)
-        optimizer = MultiNodeOptimizer(sgd(model.parameters()), communicator, **options)
+        optimizer = create_multi_node_optimizer(sgd(model.parameters()), communicator, **options)
         train(model, optimizer, lambda x: part(comm, x), communicator)
         return state(model)
 
@@ -129,7 +134,7 @@ def close(found, wanted):
     return all(torch.allclose(each, wanted, rtol=0, atol=1e-12) for each in found)
 
 
-@pytest.mark.parametrize("kind", [*COMMUNICATORS, "in place"])
+@pytest.mark.parametrize("kind", [*COMMUNICATORS, "fused"])
 @pytest.mark.parametrize("feature", FEATURES.FEATURES)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_what_users_do_beside_plain_steps_equals_one_process(size, feature, kind):
@@ -208,14 +213,14 @@ def test_two_sums_under_way_at_once_are_not_mixed_up(size):
     def program(comm):
         weight = nn.Parameter(torch.zeros(7 * size))
         sgd = torch.optim.SGD([weight], 1.0)
-        optimizer = MultiNodeOptimizer(sgd, create_communicator("flat", comm), double_buffering=True)
+        optimizer = DoubleBufferedOptimizer(sgd, create_communicator("flat", comm))
         seen = []
         for step in range(4):
             optimizer.zero_grad()
             (weight * (1 + comm.rank) * 10**step).sum().backward()
             compute(comm, 1.0)
-            while comm.rank == 0 and step and not optimizer._pending._rows._sums[0]._step:
-                optimizer._pending.poll()
+            while comm.rank == 0 and step and not optimizer._request._sums._sums[0]._step:
+                optimizer._request.test()
             optimizer.step()
             seen.append(None if weight.grad is None else set(weight.grad.round(decimals=3).tolist()))
         optimizer.finish()
@@ -229,7 +234,7 @@ def test_double_buffering_checks_numbers_of_examples_and_refuses_new_parameters_
     def program(comm, mistake):
         model = mlp()
         sgd = torch.optim.SGD(model.parameters(), 0.1)
-        optimizer = MultiNodeOptimizer(sgd, create_communicator("flat", comm), double_buffering=True)
+        optimizer = DoubleBufferedOptimizer(sgd, create_communicator("flat", comm))
         model(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
         optimizer.step(examples=comm.rank if mistake == "examples" else 2)
         if mistake == "state":
@@ -252,7 +257,7 @@ def test_double_buffering_hides_the_sum_behind_the_next_step():
     def seconds(double_buffering):
         def program(comm):
             model = nn.Linear(1000, 250)
-            optimizer = MultiNodeOptimizer(
+            optimizer = create_multi_node_optimizer(
                 torch.optim.SGD(model.parameters(), 0.1), create_communicator("flat", comm), double_buffering
             )
             for _ in range(10):
@@ -313,12 +318,12 @@ def test_hierarchical_crosses_between_nodes_once_and_two_dimensional_shares_that
 
 def test_buckets_are_filled_from_the_last_layer_and_the_first_is_short():
     def program(comm):
-        communicator = BucketedCommunicator(comm, nodes_of(comm), bucket_bytes=4000, first_bucket_bytes=1000)
+        communicator = create_communicator("bucketed", comm, bucket_bytes=4000, first_bucket_bytes=1000)
         model = nn.Sequential(*[nn.Linear(20, 20) for _ in range(6)])  # 1680 bytes each
         communicator.attach(model)
         for bucket in communicator.buckets:  # the largest begins with its row, and so with a cache line
             assert next(iter(bucket.views.values())).shape == (20, 20)
-            assert bucket.packing.places[0] == (0, 0)
+            assert bucket.flat.places[0] == (0, 0)
         return [[p.numel() for p in bucket.parameters] for bucket in communicator.buckets]
 
     usual = run(lambda comm: create_communicator("bucketed", comm), 1).results[0]
@@ -345,9 +350,8 @@ def test_sums_begin_while_backward_goes_on():
     def program(comm, kind):
         layers = [nn.Linear(300, 300) for _ in range(4)]
         model = nn.Sequential(*layers)
-        communicator = create_communicator(kind, comm)
-        if kind == "bucketed":
-            communicator.bucket_bytes = communicator.first_bucket_bytes = 300_000
+        short = {"bucket_bytes": 300_000, "first_bucket_bytes": 300_000} if kind == "bucketed" else {}
+        communicator = create_communicator(kind, comm, **short)
         optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
         for _ in range(3):
             optimizer.zero_grad()

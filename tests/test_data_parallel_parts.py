@@ -344,7 +344,7 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
         assert done.stdout.split() == wanted, (seed, chain, done.stderr[-2000:])
 
 
-def test_a_rank_that_waits_in_the_roll_call_goes_on_with_its_sums(mpirun):
+def test_a_rank_that_waits_for_the_others_reports_goes_on_with_its_sums(mpirun):
     done = mpirun(2, KILLED.with_name("data_parallel_meanwhile.py"))
     assert done.stdout.split() == ["{1.5}"] * 2, done.stderr
 
@@ -356,11 +356,11 @@ def test_the_benchmark_compares_parameters_and_measures_all_sides(mpirun):
     case = Case("transformer", 4, 2, 1)
     (found,) = measured("mpcourse.bench.data_parallel_ranks", [case], 2)
     rows = {record.what: record for record in _records(case, found, 2)}
-    assert [f"transformer: {side}" in rows for side in SIDES] == [side != "in place" for side in SIDES]
+    assert [f"transformer: {side}" in rows for side in SIDES] == [side != "fused" for side in SIDES]
     assert rows["transformer: parameters differ by"].kept
     assert rows["transformer: bucketed / DDP"].promise == 1.05
     assert rows["transformer: bucketed / alone"].promise == 0.9
     assert sides_of("mlp") == list(SIDES)  # whose layers are large enough to be written in place
     told = {"seconds": {side: [1.0] for side in SIDES}, "difference": 0.0}
     promised = {r.what: r.promise for r in _records(Case("mlp", 4, 2, 1), told, 2) if r.promise is not None}
-    assert promised == {"mlp: bucketed / DDP": 1.3, "mlp: in place / alone": 0.9, "mlp: parameters differ by": 100}
+    assert promised == {"mlp: bucketed / DDP": 1.3, "mlp: fused / alone": 0.9, "mlp: parameters differ by": 100}

@@ -253,3 +253,10 @@ def test_a_lesson_asks_two_questions_before_it_answers_them_and_has_a_widget(pat
     text = path.read_text()
     assert text.count("**Predict first.**") >= 2
     assert re.search(r"^plot\.(sliders|place_schedule)\(", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [lesson.id for lesson in COURSE.lessons[1:]])
+def test_a_lesson_shows_its_reference_implementation_from_the_source(name):
+    shown = [cell for cell in notebook(name).cells if cell.cell_type == "code" and "\nreference(" in cell.source]
+    text = "".join(output["data"]["text/markdown"] for cell in shown for output in cell.outputs)
+    assert re.search(r"\]\(\.\./mpcourse/\w+", text) and "```python" in text

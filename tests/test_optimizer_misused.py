@@ -8,8 +8,14 @@ import torch
 from torch import nn
 
 from mpcourse.collectives.fast.nonblocking import NonblockingRing
-from mpcourse.data_parallel import LocalOptimizer, MultiNodeOptimizer, create_communicator
-from mpcourse.data_parallel.pending import PendingRows
+from mpcourse.data_parallel import (
+    DoubleBufferedOptimizer,
+    LocalOptimizer,
+    MultiNodeOptimizer,
+    create_communicator,
+    create_multi_node_optimizer,
+)
+from mpcourse.data_parallel.overlap.requests import BufferAllreduces
 from mpcourse.virtual import RankFailed, compute, run
 
 FAREWELL = Path(__file__).parent / "programs" / "farewell_twice.py"
@@ -29,15 +35,15 @@ def sgd(parameters, rate=1.0):
 def test_sums_in_a_copy_come_back(monkeypatch, double_buffering):
     """As for gradients on a GPU, which travel through the host's memory."""
 
-    def begin(self, comm, rows, tag=0):
-        self._rows = [(row, row.clone()) for row in rows]
-        self._sums = [NonblockingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._rows)]
+    def begin(self, comm, buffers, tag=0):
+        self._buffers = [(buffer, buffer.clone()) for buffer in buffers]
+        self._sums = [NonblockingRing(comm, host, tag + i) for i, (_, host) in enumerate(self._buffers)]
 
     def program(comm):
         weight = nn.Parameter(torch.zeros(6))
         kind = "flat" if double_buffering else "bucketed"
         communicator = create_communicator(kind, comm)
-        optimizer = MultiNodeOptimizer(sgd([weight]), communicator, double_buffering)
+        optimizer = create_multi_node_optimizer(sgd([weight]), communicator, double_buffering)
         for _ in range(2):
             optimizer.zero_grad()
             backward(comm, [weight])
@@ -49,7 +55,7 @@ def test_sums_in_a_copy_come_back(monkeypatch, double_buffering):
             optimizer.finish()
         return weight.detach()
 
-    monkeypatch.setattr(PendingRows, "__init__", begin)
+    monkeypatch.setattr(BufferAllreduces, "__init__", begin)
     assert all(torch.equal(weight, torch.full((6,), -3.0)) for weight in run(program, 2).results)
 
 
@@ -59,16 +65,16 @@ def test_two_optimizers_of_one_communicator_are_not_mixed_up():
     def program(comm):
         communicator = create_communicator("flat", comm)
         weights = [nn.Parameter(torch.zeros(4)) for _ in range(2)]
-        optimizers = [MultiNodeOptimizer(sgd([weight]), communicator, double_buffering=True) for weight in weights]
+        optimizers = [DoubleBufferedOptimizer(sgd([weight]), communicator) for weight in weights]
         for _ in range(3):
             for i, (weight, optimizer) in enumerate(zip(weights, optimizers, strict=True)):
                 optimizer.zero_grad()
                 backward(comm, [weight], 10**i)
                 optimizer.step()
             compute(comm, 1.0)
-            moved = optimizers[1 - comm.rank]._pending
-            while not moved._rows._sums[0]._step:
-                moved.poll()
+            moved = optimizers[1 - comm.rank]._request
+            while not moved._sums._sums[0]._step:
+                moved.test()
         for optimizer in optimizers:
             optimizer.finish()
         return [weight.unique().tolist() for weight in weights]
@@ -79,7 +85,7 @@ def test_two_optimizers_of_one_communicator_are_not_mixed_up():
 def test_double_buffering_leaves_a_batch_out_that_is_not_finite():
     def program(comm):
         weight = nn.Parameter(torch.zeros(4))
-        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator("flat", comm), double_buffering=True)
+        optimizer = DoubleBufferedOptimizer(sgd([weight]), create_communicator("flat", comm))
         nan = float("nan") if comm.rank else 1.0
         for factor, bad in (1.0, False), (10.0, False), (nan, True), (100.0, False), (1000.0, False):
             optimizer.zero_grad()
@@ -214,7 +220,7 @@ def test_who_has_ended_is_told_again(mpirun):
 def test_with_double_buffering_who_is_frozen_meanwhile_is_left_alone():
     def program(comm):
         a, b = (nn.Parameter(torch.zeros(2)) for _ in range(2))
-        optimizer = MultiNodeOptimizer(sgd([a, b]), create_communicator("flat", comm), double_buffering=True)
+        optimizer = DoubleBufferedOptimizer(sgd([a, b]), create_communicator("flat", comm))
         seen = []
         for step in range(6):
             b.requires_grad_(step not in (0, 3))
@@ -246,8 +252,7 @@ def test_a_gradient_of_a_parameter_that_was_frozen_since_is_not_applied(kind):
 def test_gradients_are_dropped_where_ranks_have_begun_to_sum_different_ones():
     def program(comm):
         a, b = (nn.Parameter(torch.zeros(2)) for _ in range(2))
-        communicator = create_communicator("bucketed", comm)
-        communicator.bucket_bytes = communicator.first_bucket_bytes = 1
+        communicator = create_communicator("bucketed", comm, bucket_bytes=1, first_bucket_bytes=1)
         optimizer = MultiNodeOptimizer(sgd([a, b]), communicator)
         backward(comm, [b] if comm.rank else [a, b])
         optimizer.zero_grad(set_to_none=False)
@@ -270,8 +275,7 @@ class TwoHeads(nn.Module):
 
 
 def small_buckets(comm):
-    communicator = create_communicator("bucketed", comm)
-    communicator.bucket_bytes = communicator.first_bucket_bytes = 1
+    communicator = create_communicator("bucketed", comm, bucket_bytes=1, first_bucket_bytes=1)
     return communicator
 
 
@@ -444,15 +448,15 @@ def test_who_says_all_it_had_to_say_and_then_leaves_is_not_missed():
     """A farewell may come between the look for a message and the look for farewells."""
 
     def program(comm):
-        roll_call, there = create_communicator("flat", comm).roll_call, []
+        control, there = create_communicator("flat", comm).control, []
 
         def listen(doing):
             there.append(doing)
             raise RankFailed("rank 1 has ended")
 
-        roll_call._listen = listen
-        roll_call._wait(lambda: bool(there), "averages gradients")
+        control._listen = listen
+        control._wait(lambda: bool(there), "averages gradients")
         with pytest.raises(RankFailed):
-            roll_call._wait(lambda: False, "averages gradients")
+            control._wait(lambda: False, "averages gradients")
 
     run(program, 2)

@@ -36,19 +36,18 @@ def test_the_seed_decides_and_nothing_else():
 
 def test_who_is_slow():
     assert [one_slow(worker, 7) for worker in range(3)] == [SLOW, FAST, FAST]
-    for step in range(8):
-        assert sum(now_and_then(worker, step) == SLOW for worker in range(8)) == 2
-    for worker in range(8):
-        assert sum(now_and_then(worker, step) == SLOW for step in range(8)) == 2
+    slow = [[now_and_then(worker, step) == SLOW for step in range(400)] for worker in range(8)]
+    assert all(80 < sum(each) < 120 for each in slow) and 750 < sum(map(sum, slow)) < 850
+    assert slow[0] != slow[1] and slow == [[now_and_then(w, step) == SLOW for step in range(400)] for w in range(8)]
 
 
 @pytest.mark.parametrize(
-    "policy, seconds", [(Synchronous(), 0.16), (BoundedStaleness(2), 0.07), (Asynchronous(), 0.07)], ids=repr
+    "policy, seconds", [(Synchronous(), 0.16), (BoundedStaleness(2), 0.09), (Asynchronous(), 0.06)], ids=repr
 )
 def test_slowness_that_comes_and_goes_is_evened_out_where_nobody_meets_in_each_step(policy, seconds):
     per_update = 8 if isinstance(policy, Synchronous) else 1
     curve = train(Way(0.1 * per_update, policy), now_and_then, 8, 32)
-    assert seconds <= curve.seconds[-1] < 1.3 * seconds
+    assert seconds <= curve.seconds[-1] < 1.1 * seconds
 
 
 def test_double_buffering_applies_gradients_one_step_late():

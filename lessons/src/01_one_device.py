@@ -564,6 +564,17 @@ print(f"bfloat16 - float32, by seed: {compared}")
 # confidence interval of the mean difference excludes zero, and are otherwise *not told apart with n seeds*.
 
 # %% [markdown]
+# ## The reference implementation
+#
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse import training
+from mpcourse.source import reference
+
+reference(training.train)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

@@ -532,6 +532,18 @@ with virtual_gpus(2) as box:
 # !mpcourse check e02_column_row
 
 # %% [markdown]
+# ## The reference implementation
+#
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.source import reference
+from mpcourse.split import ParallelMLP
+from mpcourse.split.copy import Copy
+
+reference(Copy, ParallelMLP.forward)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

@@ -423,6 +423,17 @@ said
 # !mpcourse check e03_split_model
 
 # %% [markdown]
+# ## The reference implementation
+#
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.source import reference
+from mpcourse.split import ModelParallelResNet50
+
+reference(ModelParallelResNet50)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

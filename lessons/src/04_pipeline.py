@@ -471,6 +471,17 @@ print(f"the whole batch at once, by one process: {at_once:.0f} ms")
 # `mpcourse bench pipeline --np 2` measures it beside torch.distributed.pipelining, step by step in the same run.
 
 # %% [markdown]
+# ## The reference implementation
+#
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.pipeline.schedule import alternate, one_f_one_b
+from mpcourse.source import reference
+
+reference(one_f_one_b, alternate)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

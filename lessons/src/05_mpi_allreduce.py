@@ -576,7 +576,19 @@ for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["
 # MPI's.
 #
 # `mpcourse bench allreduce --np 2` goes up to 40 MB, and measures what copying alone takes.
+
+# %% [markdown]
+# ## The reference implementation
 #
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.collectives import ring_allgather, ring_reduce_scatter
+from mpcourse.source import reference
+
+reference(ring_reduce_scatter, ring_allgather)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

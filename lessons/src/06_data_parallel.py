@@ -29,8 +29,8 @@ from mpcourse.data_parallel import (
     convert_batch_norm,
     create_communicator,
     evaluate,
+    fuse_weight_gradients,
     share_of,
-    write_in_place,
 )
 from mpcourse.data_parallel.mirrored import mirrored_seconds
 from mpcourse.models import mlp
@@ -158,7 +158,7 @@ def mistaken(comm, mistake, seed=0):
             for p in model.parameters():
                 p.grad *= comm.size
         optimizer.step()
-        if step % EVERY == EVERY - 1:
+        if comm.rank == 0 and step % EVERY == EVERY - 1:
             curve.append(accuracy(model))
     return curve, flat(model), first
 
@@ -429,8 +429,8 @@ def step_by(name, size=8, link=NODES, times=2, calls=1, bucket_kib=1024):
         torch.manual_seed(0)
         model = mlp(LAYERS)
         numbers = sum(p.numel() for p in model.parameters())
-        communicator = create_communicator(name, comm)
-        communicator.bucket_bytes = bucket_kib << 10  # 1 MiB: a layer a bucket, to be seen
+        size_of = {"bucket_bytes": bucket_kib << 10} if name == "bucketed" else {}  # 1 MiB: a layer a bucket
+        communicator = create_communicator(name, comm, **size_of)
 
         def backward_of(p):
             for _ in range(calls):
@@ -606,8 +606,7 @@ comm = MPI.COMM_WORLD
 told = {}
 for name in ("naive", "flat", "bucketed"):
     model, x = mlp((784, 1000, 1000, 1000, 1000, 10)), torch.randn(100, 784)
-    communicator = create_communicator(name)
-    communicator.bucket_bytes = 1 << 20
+    communicator = create_communicator(name, **({"bucket_bytes": 1 << 20} if name == "bucketed" else {}))
     arrived = []
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(lambda p: arrived.append(MPI.Wtime()))
@@ -665,17 +664,17 @@ assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 #
 # Copies can be saved. Autograd puts each gradient into memory of its own, from which it is copied into its bucket. But
 # the gradient of a linear layer's weight is one product of matrices, whose result can be written to any place.
-# `write_in_place(model)` has large layers write it into their bucket.
+# `fuse_weight_gradients(model)` has large layers write it into their bucket.
 
 # %%
-def copied(in_place):
+def copied(fused):
     """Bytes of gradients that a rank copies into its buckets in each step, and the gradients."""
 
     def rank(comm):
         torch.manual_seed(0)
         model = mlp((784, 1000, 1000, 10))
-        if in_place:
-            write_in_place(model)
+        if fused:
+            fuse_weight_gradients(model)
         communicator = create_communicator("bucketed", comm)
         optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), RATE), communicator)
         with optimizer.no_sync():  # no all-reduce yet
@@ -773,16 +772,28 @@ None
 # %% [markdown]
 # The article also says that two GPUs were slower on a small network and faster on a larger one. So it is here: more
 # channels are more FLOPs for the same number of kernel launches.
+
+# %% [markdown]
+# ## The reference implementation
 #
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.data_parallel import Communicator
+from mpcourse.source import reference
+
+reference(Communicator.mean_gradients, MultiNodeOptimizer.step)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |
 # |---|---|
 # | `create_communicator("naive")`, `"flat"`, `"hierarchical"`, `"two_dimensional"` | the same names in ChainerMN |
 # | `"bucketed"` | PyTorch's DistributedDataParallel: buckets of 25 MiB, the first of 1 MiB; Horovod's fusion buffer |
-# | `write_in_place` | gradient accumulation fusion in Megatron-LM: the product of matrices writes where gradients lie |
+# | `fuse_weight_gradients` | gradient accumulation fusion in Megatron-LM: products are written into the bucket |
 # | `MultiNodeOptimizer` | ChainerMN's `create_multi_node_optimizer`, Horovod's `DistributedOptimizer` |
-# | `double_buffering=True` | ChainerMN's double buffering: gradients one step old |
+# | `DoubleBufferedOptimizer` | ChainerMN's double buffering: gradients one step old |
 # | `no_sync()` | DDP's `no_sync()`: several backward passes before one sum (gradient accumulation) |
 # | `scatter_dataset`, `ShardSampler` | ChainerMN's `scatter_dataset`, torch's `DistributedSampler`, which repeats |
 # | `evaluate`, `weighted_mean` | ChainerMN's multi-node evaluator |

@@ -573,6 +573,17 @@ assert abs(added / (1e3 * ethernet) - 1) < 0.05
 # to mend what fails.
 
 # %% [markdown]
+# ## The reference implementation
+#
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.predict import scaling
+from mpcourse.source import reference
+
+reference(scaling.step, scaling.sum_seconds)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

@@ -767,6 +767,17 @@ None
 # MLPerf's training benchmarks count the time to a given quality, for these reasons.
 
 # %% [markdown]
+# ## The reference implementation
+#
+# What the library does, without its docstrings. The links open the files.
+
+# %%
+from mpcourse.large_batch.lars import LARS, trust_ratio
+from mpcourse.source import reference
+
+reference(trust_ratio, LARS.step)
+
+# %% [markdown]
 # ## What production systems call it
 #
 # | here | there |

@@ -7,11 +7,11 @@ from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
 from mpcourse.errors import UserError
 
-SIDES = ("alone", "in step", "flat", "bucketed", "in place", "double buffering", "DDP")
+SIDES = ("alone", "in step", "flat", "bucketed", "fused", "double buffering", "DDP")
 # Examples of a rank's batch, steps that make one run, how much faster than DDP the course promises to be, and the side
-# that it holds against the ceiling. Only the MLP has layers that are large enough to be written in place.
+# that it holds against the ceiling. Only the MLP has weights that are large enough for gradient fusion.
 MODELS = {
-    "mlp": (100, 20, 1.3, "in place"),
+    "mlp": (100, 20, 1.3, "fused"),
     "conv": (100, 8, 1.05, "bucketed"),
     "transformer": (32, 16, 1.05, "bucketed"),
 }
@@ -32,9 +32,9 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
 
     In each run all sides take turns, with some steps in a row. Ours with buckets is held against DDP on gloo, whose
     gradients are views of its buckets, too; and against the ceiling, ranks that train alone and never talk. The MLP is
-    held against that "in place": its large layers also write their gradients into the buckets (`write_in_place`). Those
-    "in step" only wait for each other in each step: what they lose is lost by every sum over ranks, however fast. After
-    all runs the parameters of ours and of DDP are compared: both have made the same steps.
+    held against that "fused": its large layers also write their gradients into the buckets (`fuse_weight_gradients`).
+    Those "in step" only wait for each other in each step: what they lose is lost by every sum over ranks, however fast.
+    After all runs the parameters of ours and of DDP are compared: both have made the same steps.
     """
     if np < 2:
         raise UserError(f"--np {np}: data parallelism needs 2 ranks or more")
@@ -45,7 +45,7 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
 
 def sides_of(model: str) -> list[str]:
     """Those of SIDES that differ for this model."""
-    return [side for side in SIDES if side != "in place" or MODELS[model][3] == side]
+    return [side for side in SIDES if side != "fused" or MODELS[model][3] == side]
 
 
 def _records(case: Case, found: dict, np: int) -> Iterator[Record]:

@@ -15,7 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mpcourse.bench.data_parallel import Case, sides_of
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, write_in_place
+from mpcourse.data_parallel import (
+    DoubleBufferedOptimizer,
+    MultiNodeOptimizer,
+    create_communicator,
+    fuse_weight_gradients,
+)
 from mpcourse.models import conv_net, mlp, transformer
 
 comm = MPI.COMM_WORLD
@@ -39,12 +44,12 @@ def _measure(told: list) -> dict:
         "in step": sgd("in step"),
         "flat": MultiNodeOptimizer(sgd("flat"), create_communicator("flat")),
         "bucketed": MultiNodeOptimizer(sgd("bucketed"), create_communicator("bucketed")),
-        "double buffering": MultiNodeOptimizer(sgd("double buffering"), create_communicator("flat"), True),
+        "double buffering": DoubleBufferedOptimizer(sgd("double buffering"), create_communicator("flat")),
         "DDP": sgd("DDP"),
     }
-    if "in place" in models:
-        assert write_in_place(models["in place"])
-        optimizers["in place"] = MultiNodeOptimizer(sgd("in place"), create_communicator("bucketed"))
+    if "fused" in models:
+        assert fuse_weight_gradients(models["fused"])
+        optimizers["fused"] = MultiNodeOptimizer(sgd("fused"), create_communicator("bucketed"))
     called = {**models, "DDP": DistributedDataParallel(models["DDP"], gradient_as_bucket_view=True)}
     seconds: dict[str, list[float]] = {side: [] for side in models}
     for run in range(case.runs + 1):  # the first one is not counted
@@ -68,7 +73,7 @@ def _apart(models: dict[str, nn.Module]) -> float:
     """By how much parameters of ours differ at most from DDP's, over the largest of these."""
     rows = {side: torch.cat([p.detach().flatten() for p in model.parameters()]) for side, model in models.items()}
     wanted = rows["DDP"]
-    same = [rows[side] for side in ("flat", "bucketed", "in place") if side in rows]
+    same = [rows[side] for side in ("flat", "bucketed", "fused") if side in rows]
     return max(float((row - wanted).abs().max() / wanted.abs().max()) for row in same)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from mpcourse.check import kept
 from mpcourse.check.fair import Fair
-from mpcourse.check.source import read_source
 from mpcourse.check.wrong import Wrong, short, to_numpy
+from mpcourse.source import load_module, read_source
 
 # Every line of the learner's code is followed by a comparison of the guarded arguments. That finds the very line
 # which changes one, and it is dropped where it would cost more than it tells.
@@ -61,15 +61,7 @@ class Answer:
 
         modules: where several threads load the file, what stands for all in sys.modules; its `mine` is of each.
         """
-        module = ModuleType(f"answer_{path.stem}")
-        module.__file__ = str(path)
-        if str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))  # at the end, lest a file that is named like a library hides it
-        if modules is not None:
-            modules.mine.module = module
-        sys.modules[module.__name__] = modules or module  # dataclasses and pickling look classes up there
-        # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
-        exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
+        module = load_module(path, f"answer_{path.stem}", modules)
         answer = cls(path, module, returned)
         answer.loaded, answer.fair = kept.state(module), fair
         if fair is not None:

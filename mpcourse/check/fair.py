@@ -6,8 +6,8 @@ from pathlib import Path
 from types import FrameType
 
 from mpcourse.check import borrowed, intact
-from mpcourse.check.source import read_source
 from mpcourse.check.wrong import Wrong
+from mpcourse.source import read_source
 
 
 class Fair:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from mpcourse.check.manifest import Exercise
 from mpcourse.check.rank import Job
-from mpcourse.check.source import read_source, shown_path
 from mpcourse.check.verdict import Verdict, clean, judge
 from mpcourse.check.watch import Ending, Watch
 from mpcourse.errors import UserError
@@ -21,6 +20,7 @@ from mpcourse.forkserver import CALL, ForkServer, Plain, Starter, offered, pytho
 from mpcourse.launch import check_ranks, mpirun_command, rank_environment
 from mpcourse.processes import MARK, end_all
 from mpcourse.shared_memory import tidy
+from mpcourse.source import read_source, shown_path
 
 POLL = 0.02  # seconds
 

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mpcourse.collectives import allreduce
 from mpcourse.data_parallel.communicator import Communicator
-from mpcourse.data_parallel.memory import on_host, reads
+from mpcourse.data_parallel.host_staging import on_host, readable_by_mpi
 from mpcourse.virtual import mpi_of
 
 
@@ -98,12 +98,12 @@ def _statistics(communicator: Communicator, x: torch.Tensor) -> tuple[int, torch
 
 
 def _sum(communicator: Communicator, x: torch.Tensor) -> None:
-    communicator.roll_call.meet("normalises batches")
-    if reads(communicator.comm, x):
+    communicator.exchange("normalises batches")
+    if readable_by_mpi(communicator.comm, x):
         communicator.comm.Allreduce(mpi_of(communicator.comm).IN_PLACE, x)
         return
-    with on_host(x) as row:
-        allreduce(communicator.comm, row)
+    with on_host(x) as buffer:
+        allreduce(communicator.comm, buffer)
 
 
 class _Normalise(torch.autograd.Function):

@@ -42,7 +42,7 @@ class Checkpointer:
         """
         if step < 0:
             raise ValueError(f"step={step}: a run has made 0 updates or more")
-        steps = [own for (own,) in self.communicator.roll_call.meet("saves a snapshot", step)]
+        steps = [own for (own,) in self.communicator.exchange("saves a snapshot", step)]
         if len(set(steps)) > 1:
             raise ValueError(f"ranks save different steps: {steps}")
 
@@ -86,7 +86,7 @@ class Checkpointer:
         All ranks call it. Raises ValueError, on every rank, for a snapshot of another number of ranks, or of other
         things than this run's. What else goes wrong on one rank it raises, and the others RankFailed.
         """
-        self.communicator.roll_call.meet("resumes")
+        self.communicator.exchange("resumes")
         told = self._together("look for", lambda: (self._steps(), self._sizes()))
         common = set.intersection(*(set(steps) for steps, _ in told))
         if not common:

@@ -1,16 +1,26 @@
-"""`create_communicator`, by name."""
+"""`create_communicator`, by name, and `create_multi_node_optimizer`: what a program calls, as with ChainerMN."""
 
 from typing import Any
 
-from mpcourse.data_parallel.bucketed import BucketedCommunicator
-from mpcourse.data_parallel.communicator import Communicator
-from mpcourse.data_parallel.flat import FlatCommunicator
-from mpcourse.data_parallel.hierarchical import HierarchicalCommunicator
-from mpcourse.data_parallel.naive import NaiveCommunicator
-from mpcourse.data_parallel.nodes import nodes_of
-from mpcourse.data_parallel.two_dimensional import TwoDimensionalCommunicator
+import torch
+from torch import nn
 
-COMMUNICATORS = {
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
+from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.communicators import (
+    FlatCommunicator,
+    HierarchicalCommunicator,
+    NaiveCommunicator,
+    TwoDimensionalCommunicator,
+)
+from mpcourse.data_parallel.double_buffering import DoubleBufferedOptimizer
+from mpcourse.data_parallel.nodes import nodes_of
+from mpcourse.data_parallel.optimizer import MultiNodeOptimizer
+from mpcourse.data_parallel.overlap.bucketed import BucketedCommunicator
+from mpcourse.data_parallel.overlap.checked import CheckedBuckets
+
+COMMUNICATORS: dict[str, type[Communicator]] = {
     kind.name: kind
     for kind in (
         NaiveCommunicator,
@@ -22,25 +32,51 @@ COMMUNICATORS = {
 }
 
 
-def create_communicator(name: str = "bucketed", comm: Any = None, ranks_per_node: int | None = None) -> Communicator:
-    """The communicator of that name. All ranks of `comm` call it, with the same name.
+def create_communicator(
+    name: str = "bucketed", comm: Comm | None = None, ranks_per_node: int | None = None, **options: int
+) -> CheckedCommunicator:
+    """The communicator of that name, with checks. All ranks of `comm` call it, with the same name and options.
 
     name: one of COMMUNICATORS. comm: mpi4py's, or a virtual rank's; None: MPI.COMM_WORLD. ranks_per_node: pretend that
-    each so many ranks in a row are on a machine of their own ($MPCOURSE_RANKS_PER_NODE); None: go by host names.
+    each so many ranks in a row are on a node of their own ($MPCOURSE_RANKS_PER_NODE); None: go by host names. options:
+    for "bucketed", bucket_bytes and first_bucket_bytes.
     Raises ValueError, on every rank, for an unknown name, for ranks with different ones, or where ranks do not make
-    whole nodes and the communicator needs them.
+    whole nodes and the communicator needs them; TypeError for an option that the communicator does not have.
     """
     if comm is None:
         from mpi4py import MPI  # only now: it makes this process a rank
 
         comm = MPI.COMM_WORLD
-    names = comm.allgather(name)
+    asked = comm.allgather((name, options))
+    names = [each for each, _ in asked]
     if len(set(names)) > 1:
         raise ValueError(f"ranks ask for different communicators: {', '.join(map(str, names))}")
     if name not in COMMUNICATORS:
         raise ValueError(f"no communicator is called {name!r}: there are {', '.join(COMMUNICATORS)}")
+    if any(each != options for _, each in asked):
+        raise ValueError(f"ranks ask for different options: {[each for _, each in asked]}")
+    if unknown := sorted(set(options) - ({"bucket_bytes", "first_bucket_bytes"} if name == "bucketed" else set())):
+        raise TypeError(f"{name} communicators have no option {unknown[0]!r}")
     nodes = nodes_of(comm, ranks_per_node)
     sizes = comm.allgather(nodes.intra.size)
     if name == "two_dimensional" and len(set(sizes)) > 1:
         raise ValueError(f"two_dimensional needs nodes with equally many ranks, and each rank's has {sizes} of them")
-    return COMMUNICATORS[name](comm, nodes)
+    return checked(COMMUNICATORS[name](comm, nodes, **options))
+
+
+def checked(communicator: Communicator) -> CheckedCommunicator:
+    """`communicator` with the checks that fit it. All ranks call it together."""
+    kind: Any = CheckedBuckets if isinstance(communicator, BucketedCommunicator) else CheckedCommunicator
+    return kind(communicator)
+
+
+def create_multi_node_optimizer(
+    optimizer: torch.optim.Optimizer,
+    communicator: CheckedCommunicator,
+    double_buffering: bool = False,
+    *,
+    model: nn.Module | None = None,
+) -> MultiNodeOptimizer:
+    """ChainerMN's function of that name: a MultiNodeOptimizer, or a DoubleBufferedOptimizer. All ranks call it."""
+    kind = DoubleBufferedOptimizer if double_buffering else MultiNodeOptimizer
+    return kind(optimizer, communicator, model=model)

@@ -27,7 +27,7 @@ def weighted_mean(communicator: Communicator, means: Mapping[str, float], count:
 
 
 def _means(communicator: Communicator, sums: Mapping[str, float], count: int) -> dict[str, float]:
-    communicator.roll_call.meet("evaluates")
+    communicator.exchange("evaluates")
     told = communicator.comm.allgather((sorted(sums), count))
     names = told[0][0]
     for rank, (theirs, examples) in enumerate(told):

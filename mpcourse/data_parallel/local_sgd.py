@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.optimizer import Closure, MultiNodeOptimizer
 
 
@@ -24,7 +24,7 @@ class LocalOptimizer(torch.optim.Optimizer):
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        communicator: Communicator,
+        communicator: CheckedCommunicator,
         every: int,
         begin: int = 0,
         model: nn.Module | None = None,
@@ -80,7 +80,7 @@ class LocalOptimizer(torch.optim.Optimizer):
     def finish(self) -> None:
         """Average parameters now, unless they are the same anyway. All ranks call it, after training."""
         if self.alone:
-            self.communicator.mean_parameters(self.together.held())
+            self.communicator.mean_parameters(self.together.named_parameters())
             self.alone = 0
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
+from mpcourse.errors import RankFailed
+
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool, torch.complex64, torch.complex128,
@@ -14,10 +16,6 @@ DTYPES = (
 HEADER_BYTES = 1024
 NOTHING = -1  # in place of a dtype: no gradient
 FAILED = -1  # in place of the number of tensors: none will come, for the reason that follows
-
-
-class RankFailed(RuntimeError):
-    """Another rank has raised, so what this one waits for never arrives."""
 
 
 class Mailbox:

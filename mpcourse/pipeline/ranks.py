@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from mpcourse.errors import RankFailed
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.local import cut, weighed
-from mpcourse.pipeline.messages import Mailbox, RankFailed
+from mpcourse.pipeline.messages import Mailbox
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
 from mpcourse.pipeline.stage import Given, Loss, Stage, keeping_numbers

@@ -65,7 +65,7 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
     _check(stages, microbatches)
     forwards = [Action("F", k) for k in range(microbatches)]
     backwards = [Action("B", k) for k in range(microbatches)]
-    return [_alternate(forwards, backwards, warmup=stages - 1 - s) for s in range(stages)]
+    return [alternate(forwards, backwards, warmup=stages - 1 - s) for s in range(stages)]
 
 
 def interleaved_one_f_one_b(stages: int, microbatches: int, chunks: int) -> Schedule:
@@ -88,7 +88,7 @@ def interleaved_one_f_one_b(stages: int, microbatches: int, chunks: int) -> Sche
     forwards = [Action("F", k, c) for group in groups for c in range(chunks) for k in group]
     backwards = [Action("B", k, c) for group in groups for c in reversed(range(chunks)) for k in group]
     ahead = (chunks - 1) * len(groups[0])  # forwards before the first one in the last chunk
-    return [_alternate(forwards, backwards, warmup=ahead + 2 * (stages - 1 - s)) for s in range(stages)]
+    return [alternate(forwards, backwards, warmup=ahead + 2 * (stages - 1 - s)) for s in range(stages)]
 
 
 def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
@@ -103,7 +103,7 @@ def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
     made = []
     for s in range(stages):
         actions: list[Action] = []
-        for a in _alternate(forwards, [Action("I", k) for k in range(microbatches)], warmup=stages - 1 - s):
+        for a in alternate(forwards, [Action("I", k) for k in range(microbatches)], warmup=stages - 1 - s):
             actions.append(a)
             if a.kind == "I" and a.microbatch >= s:
                 actions.append(Action("W", a.microbatch - s))
@@ -112,7 +112,7 @@ def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
     return made
 
 
-def _alternate(forwards: Sequence[Action], backwards: Sequence[Action], warmup: int) -> list[Action]:
+def alternate(forwards: Sequence[Action], backwards: Sequence[Action], warmup: int) -> list[Action]:
     """`warmup` forwards, then one forward and one backward in turns, then the backwards that are left."""
     actions = list(forwards[:warmup])
     turns = forwards[warmup:]

@@ -10,15 +10,14 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 
-from mpcourse.check.answer import Answer
-from mpcourse.check.source import shown_path
 from mpcourse.errors import UserError
+from mpcourse.source import load_module, shown_path
 
 _LIBRARIES = tuple(
     os.path.dirname(os.path.dirname(os.path.abspath(file))) + os.sep for file in (torch.__file__, contextlib.__file__)
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_INFRASTRUCTURE = tuple(_OURS + name + os.sep for name in ("predict", "virtual", "split", "check"))
+_INFRASTRUCTURE = tuple(_OURS + name for name in ("predict", "virtual", "split", "source.py"))
 
 
 def find_maker(spec: str) -> Callable[[], object]:
@@ -31,7 +30,7 @@ def find_maker(spec: str) -> Callable[[], object]:
         raise UserError(f"{name} is not a file: give the path of the Python file that defines {function}")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the file prints must not mix with --json
-            module = Answer.load(path.resolve()).module
+            module = load_module(path.resolve(), f"model_{path.stem}")
     except (Exception, SystemExit) as error:
         raise UserError(f"{name} cannot be run: {blame(error)}") from None
     found = getattr(module, function, None)

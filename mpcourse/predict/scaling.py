@@ -106,7 +106,7 @@ def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Mach
 
     def program(comm: Any) -> tuple[float, float]:
         if isinstance(communicator, str):
-            add_up = create_communicator(communicator, comm, machines.ranks // machines.nodes).sum_row
+            add_up = create_communicator(communicator, comm, machines.ranks // machines.nodes).allreduce
         else:
             add_up = partial(communicator, comm)
         comm.Barrier()

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 
-class _Copy(torch.autograd.Function):
+class Copy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, device: torch.device) -> torch.Tensor:
         ctx.source = x.device
@@ -22,4 +22,4 @@ def copy(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     x: any shape and dtype. Real, virtual and CPU devices. What `x.to(device)` does; here the way back is written out.
     """
     device = torch.device(device)
-    return x if x.device == device else _Copy.apply(x, device)
+    return x if x.device == device else Copy.apply(x, device)

@@ -1,5 +1,6 @@
 """One training of digits by eight workers, of whom some are slow: accuracy after each stretch of gradients."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.data import digits
-from mpcourse.data_parallel import LocalOptimizer, MultiNodeOptimizer, create_communicator
+from mpcourse.data_parallel import (
+    DoubleBufferedOptimizer,
+    LocalOptimizer,
+    create_communicator,
+)
 from mpcourse.data_parallel.servers import Policy, Served, Synchronous, train_with_servers
 from mpcourse.models import mlp
 from mpcourse.virtual import compute, mpi_of, run
@@ -26,8 +31,8 @@ def one_slow(worker: int, step: int) -> float:
 
 
 def now_and_then(worker: int, step: int) -> float:
-    """Seconds of a step, where each worker is slow in every fourth step, and two of eight always are."""
-    return SLOW if (step + worker) % 4 == 0 else FAST
+    """Seconds of a step, where each worker is slow in one step of four on average, drawn at random: each time alike."""
+    return SLOW if random.Random(f"{worker} {step}").random() < 0.25 else FAST
 
 
 def alike(worker: int, step: int) -> float:
@@ -112,7 +117,7 @@ def _served(way: Way, slowness: Slowness, workers: int, gradients: int, seed: in
         model = _model(seed)
 
         def look(update: int) -> None:
-            if update * each // EVERY > (update - 1) * each // EVERY:
+            if update * each // EVERY > (update - 1) * each // EVERY or update == gradients // each:
                 looked[update] = round(accuracy(model), 3)
 
         return train_with_servers(
@@ -144,7 +149,7 @@ def _locally(way: Way, slowness: Slowness, workers: int, gradients: int, seed: i
         model = _model(seed)
         sgd, communicator = torch.optim.SGD(model.parameters(), way.rate), create_communicator("flat", comm)
         optimizer = (
-            MultiNodeOptimizer(sgd, communicator, double_buffering=True)
+            DoubleBufferedOptimizer(sgd, communicator)
             if way.double_buffering
             else LocalOptimizer(sgd, communicator, way.period)
         )

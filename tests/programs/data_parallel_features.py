@@ -17,14 +17,15 @@ from mpcourse.data_parallel import (
     MultiNodeOptimizer,
     convert_batch_norm,
     create_communicator,
+    create_multi_node_optimizer,
     evaluate,
+    fuse_weight_gradients,
     scatter_indices,
     weighted_mean,
-    write_in_place,
 )
 from mpcourse.virtual import mpi_of
 
-KINDS = ("flat", "bucketed", "in place")  # that real ranks go through: the others differ in how a sum is made
+KINDS = ("flat", "bucketed", "fused")  # that real ranks go through: the others differ in how a sum is made
 
 
 def mlp():
@@ -39,10 +40,10 @@ def data(batch=12, steps=5):
 
 
 def create(kind, comm, model):
-    """ "in place" is bucketed, with layers that write their gradients into the buckets."""
-    if kind == "in place":
-        assert write_in_place(model, 0)
-    return create_communicator("bucketed" if kind == "in place" else kind, comm)
+    """ "fused" is bucketed, with layers that write their gradients into the buckets."""
+    if kind == "fused":
+        assert fuse_weight_gradients(model, 0)
+    return create_communicator("bucketed" if kind == "fused" else kind, comm)
 
 
 def part(comm, x):
@@ -191,12 +192,12 @@ def keeps_gradients_in_their_bucket(comm, kind):
         optimizer.zero_grad()
         with optimizer.no_sync():
             model(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
-        if kind == "in place":  # each layer's weight; biases are copied
+        if kind == "fused":  # each layer's weight; biases are copied
             places = {view.data_ptr() for bucket in communicator.buckets for view in bucket.views.values()}
             assert [p.grad.data_ptr() in places for p in model.parameters()] == [True, False] * 3
         optimizer.step()
-        packings = [b.packing for b in getattr(communicator, "buckets", [])] or [communicator._packed[1]]
-        rows = {row.untyped_storage().data_ptr() for packing in packings for row in packing.rows}
+        flats = [b.flat for b in getattr(communicator, "buckets", [])] or [communicator.inner._kept[1]]
+        rows = {row.untyped_storage().data_ptr() for flat in flats for row in flat.buffers}
         assert {p.grad.untyped_storage().data_ptr() for p in model.parameters()} == rows
     return 0.0
 
@@ -295,7 +296,7 @@ def leaves_nothing_behind(comm, kind):
     def train(double_buffering):
         model = mlp()
         sgd = torch.optim.SGD(model.parameters(), 0.1)
-        optimizer = MultiNodeOptimizer(sgd, create(kind, comm, model), double_buffering)
+        optimizer = create_multi_node_optimizer(sgd, create(kind, comm, model), double_buffering)
         for x, y in data(steps=2):
             optimizer.zero_grad()
             F.cross_entropy(model(part(comm, x)), part(comm, y)).backward()

@@ -1,4 +1,4 @@
-"""Rank 1 comes to the roll call only when rank 0, which waits there, has added up its part of the gradients."""
+"""Rank 1 comes to the check only when rank 0, which waits there, has added up its part of the gradients."""
 
 import time
 
@@ -16,7 +16,7 @@ agree = communicator._agree
 
 
 def watched(*asked, **more):
-    ((row, _),) = communicator.buckets[0].shared_rows
+    ((row, _),) = communicator.buckets[0].shared_buffers
     if comm.rank == 0:
         comm.send(None, 1)  # from here on it only waits
     end = time.monotonic() + 20

@@ -14,15 +14,22 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
-from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator, evaluate, roll_call, write_in_place
+from mpcourse.data_parallel import (
+    create_communicator,
+    create_multi_node_optimizer,
+    evaluate,
+    fuse_weight_gradients,
+)
+from mpcourse.data_parallel.checked import control_channel
 from mpcourse.data_parallel.nodes import RANKS_PER_NODE
 
 comm = MPI.COMM_WORLD
 odd = comm.rank == 1
 NOT_A_NUMBER = float("nan")
 MADE = []  # all optimizers
-# Of communicators: "double" is double buffering; "in place" is with layers that write their gradients into the buckets.
-NAMES = {"double": "flat", "in place": "bucketed"}
+# Of communicators: "double" is double buffering; "fused" is with layers that write their gradients into the buckets.
+NAMES = {"double": "flat", "fused": "bucketed"}
+SHORT = {"bucket_bytes": 1, "first_bucket_bytes": 1}  # a bucket for each parameter
 
 
 def model(width=5):
@@ -39,12 +46,12 @@ def step(optimizer, net, x=None, examples=None):
 def made(kind, net=None):
     """Every parameter has a bucket of its own, if there are buckets."""
     net = net or model()
-    if kind == "in place":
-        write_in_place(net, 0)
-    communicator = create_communicator(NAMES.get(kind, kind))
-    communicator.bucket_bytes = communicator.first_bucket_bytes = 1
+    if kind == "fused":
+        fuse_weight_gradients(net, 0)
+    name = NAMES.get(kind, kind)
+    communicator = create_communicator(name, **({} if name != "bucketed" else SHORT))
     sgd = torch.optim.SGD(net.named_parameters(), 0.1)
-    MADE.append(MultiNodeOptimizer(sgd, communicator, kind == "double"))
+    MADE.append(create_multi_node_optimizer(sgd, communicator, kind == "double"))
     return MADE[-1], net
 
 
@@ -172,7 +179,7 @@ def main():
     kind, what, *by = sys.argv[1:]
     if by == ["messages"]:  # as between machines
         os.environ[RANKS_PER_NODE] = "1"
-        roll_call.on_one_machine = lambda comm: False
+        control_channel.on_one_machine = lambda comm: False
     if what != "all":
         globals()[what](kind)
         return

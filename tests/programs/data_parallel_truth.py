@@ -16,7 +16,7 @@ from mpcourse.data_parallel import (
     MultiNodeOptimizer,
     convert_batch_norm,
     create_communicator,
-    write_in_place,
+    fuse_weight_gradients,
 )
 
 STEPS, BATCH, CLASSES = 5, 12, 5
@@ -79,7 +79,7 @@ def train(model, optimizer, batches):
         optimizer.step()
 
 
-def distance(comm, communicator, name, dtype, make_optimizer, in_place):
+def distance(comm, communicator, name, dtype, make_optimizer, fused):
     """How far this rank's model is from one process's, of which both began with rank 0's values."""
     make, shape = MODELS[name]
     generator = torch.Generator().manual_seed(11)
@@ -101,8 +101,8 @@ def distance(comm, communicator, name, dtype, make_optimizer, in_place):
     train(whole, make_optimizer(whole.parameters()), batches)
 
     convert_batch_norm(model, communicator)
-    if in_place:
-        assert write_in_place(model, 0)
+    if fused:
+        assert fuse_weight_gradients(model, 0)
     optimizer = MultiNodeOptimizer(make_optimizer(model.parameters()), communicator, model=model)
     edge = [BATCH * r // comm.size for r in range(comm.size + 1)]
     mine = slice(edge[comm.rank], edge[comm.rank + 1])
@@ -111,22 +111,22 @@ def distance(comm, communicator, name, dtype, make_optimizer, in_place):
     return max(float((own[key].double() - others[key].double()).abs().max()) for key in others)
 
 
-def check(comm, kinds=(*COMMUNICATORS, "in place")):
+def check(comm, kinds=(*COMMUNICATORS, "fused")):
     """The cases that were compared, with what exceeded its bound.
 
-    "in place" is bucketed, with layers that write their gradients into the buckets.
+    "fused" is bucketed, with layers that write their gradients into the buckets.
     """
     found = {}
     for kind in kinds:
         nodes = 2 if comm.size % 2 == 0 else 1
-        in_place = kind == "in place"
-        communicator = create_communicator("bucketed" if in_place else kind, comm, ranks_per_node=nodes)
+        fused = kind == "fused"
+        communicator = create_communicator("bucketed" if fused else kind, comm, ranks_per_node=nodes)
         for name in MODELS:
             for dtype, bound in BOUNDS.items():
                 for optimizer, make in OPTIMIZERS.items():
-                    if optimizer != "momentum" and kind not in ("flat", "bucketed", "in place"):
+                    if optimizer != "momentum" and kind not in ("flat", "bucketed", "fused"):
                         continue  # they differ in how a sum is made, of which an optimizer knows nothing
-                    off = distance(comm, communicator, name, dtype, make, in_place)
+                    off = distance(comm, communicator, name, dtype, make, fused)
                     found[f"{kind} {name} {dtype} {optimizer}"] = None if off <= bound else off
     return found
 

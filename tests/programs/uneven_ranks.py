@@ -7,13 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.data_parallel import COMMUNICATORS, MultiNodeOptimizer, create_communicator, write_in_place
-from mpcourse.data_parallel.bucketed import BucketedCommunicator
-from mpcourse.data_parallel.nodes import nodes_of
+from mpcourse.data_parallel import (
+    COMMUNICATORS,
+    create_communicator,
+    create_multi_node_optimizer,
+    fuse_weight_gradients,
+)
 from mpcourse.virtual import MPI, compute, mpi_of
 
 BATCH, STEPS, SEEDS = 12, 5, 4
-KINDS = (*COMMUNICATORS, "in place")  # bucketed, with layers that write their gradients into the buckets
+KINDS = (*COMMUNICATORS, "fused")  # bucketed, with layers that write their gradients into the buckets
 DELAYS = (0, 0, 1e-6, 1e-4, 1e-2)  # seconds of a virtual clock; a tenth of them of a real one
 
 
@@ -68,20 +71,20 @@ def uneven(comm, kind, seed, double_buffering):
     # Short buckets, so that several are under way at once; summed in shared memory, or by messages.
     short = {"bucket_bytes": 300, "first_bucket_bytes": 100}
     communicator = (
-        BucketedCommunicator(comm, nodes_of(comm, 1 if seed % 2 else None), **short)
-        if kind in ("bucketed", "in place")
+        create_communicator("bucketed", comm, 1 if seed % 2 else None, **short)
+        if kind in ("bucketed", "fused")
         else create_communicator(kind, comm)
     )
-    if kind == "in place":
-        assert len(write_in_place(net, 0)) == 3
+    if kind == "fused":
+        assert len(fuse_weight_gradients(net, 0)) == 3
     sgd = torch.optim.SGD(net.parameters(), 0.2, momentum=0.9)
-    optimizer = MultiNodeOptimizer(sgd, communicator, double_buffering)
+    optimizer = create_multi_node_optimizer(sgd, communicator, double_buffering)
 
     def late(p=None):
         wait(comm, draw.choice(DELAYS))
         for _ in range(draw.choice((0, 0, 1, 3))):
             communicator.progress()
-            optimizer._go_on(p)
+            optimizer._new_gradient(p)
 
     for p in net.parameters():
         p.register_post_accumulate_grad_hook(late)

@@ -7,9 +7,9 @@ from unittest import mock
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import holds
 from mpcourse.check.cases.on_steps import WIDTH, Case
-from mpcourse.check.source import source_lines
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import one_f_one_b, replay
+from mpcourse.source import source_lines
 from mpcourse.virtual import Box
 from mpcourse.virtual.memory import Allocation
 

@@ -35,10 +35,10 @@ class Synchronous:
     def begin(self, workers: int) -> Turn:
         if not 0 <= self.backup < workers:
             raise ValueError(f"backup={self.backup}: of {workers} workers, 0 to {workers - 1} may come too late")
-        return _Together(workers - self.backup)
+        return SynchronousTurn(workers - self.backup)
 
 
-class _Together:
+class SynchronousTurn:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.here: list[int] = []
@@ -58,10 +58,10 @@ class Asynchronous:
     """Each gradient is an update, as it comes, and its worker goes on at once (Dean et al., 2012)."""
 
     def begin(self, workers: int) -> Turn:
-        return _AtOnce()
+        return AsynchronousTurn()
 
 
-class _AtOnce:
+class AsynchronousTurn:
     def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
         return [worker], [worker]
 
@@ -79,10 +79,10 @@ class BoundedStaleness:
     def begin(self, workers: int) -> Turn:
         if self.bound < 0:
             raise ValueError(f"bound={self.bound}: a worker can be 0 or more steps ahead")
-        return _NotFarAhead(workers, self.bound)
+        return BoundedTurn(workers, self.bound)
 
 
-class _NotFarAhead:
+class BoundedTurn:
     def __init__(self, workers: int, bound: int) -> None:
         self.bound, self.steps = bound, [0] * workers  # that each has done
         self.waiting: list[int] = []

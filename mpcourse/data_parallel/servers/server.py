@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mpcourse.collectives.buffers import mpi_buffer
-from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.servers.messages import FAILURE, GO_ON, LAST, Reason, receive_reason, send_reason
 from mpcourse.data_parallel.servers.policies import Turn
 from mpcourse.data_parallel.servers.record import Push
@@ -25,7 +25,7 @@ class Server:
 
     def __init__(
         self,
-        communicator: Communicator,
+        communicator: CheckedCommunicator,
         weights: torch.Tensor,
         optimizer: torch.optim.Optimizer,
         turn: Turn,
@@ -34,8 +34,8 @@ class Server:
         on_update: Callable[[int], None] | None,
         clock: Callable[[], float],
     ) -> None:
-        self.comm, self.aside = communicator.comm, communicator.under_way
-        self.roll_call, self.mpi = communicator.roll_call, mpi_of(communicator.comm)
+        self.comm, self.aside = communicator.comm, communicator.comm.Dup()
+        self.control, self.mpi = communicator.control, mpi_of(communicator.comm)
         self.weights, self.optimizer, self.turn = weights, optimizer, turn
         self.workers, self.updates, self.on_update, self.clock = workers, updates, on_update, clock
         self.version = 0  # updates made
@@ -53,7 +53,7 @@ class Server:
         while self.coming:
             request, row = self.coming.popleft()
             status = self.mpi.Status()
-            self.roll_call.wait(request, DOING, status)
+            self.control.wait(request, DOING, status)
             worker = status.source
             if status.tag == FAILURE:
                 self.failure = receive_reason(self.aside, worker)
@@ -109,4 +109,4 @@ class Server:
                 self.free.append(row)
         self._receive()
         for request in sending:
-            self.roll_call.wait(request, DOING)
+            self.control.wait(request, DOING)

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import torch
 
 from mpcourse.collectives.buffers import offsets
-from mpcourse.data_parallel.packing import Packing
+from mpcourse.data_parallel.flat_buffers import FlatBuffers
 
 HOW = ("even", "round_robin")
 
 
 class Shards:
-    """All of a model's trained numbers in one row, cut into a piece for each server.
+    """All of a model's trained parameters in one flat buffer, cut into a shard for each server.
 
-    parameters: of one dtype, on the CPU. how: "even", pieces of equal length, wherever that cuts; "round_robin", whole
-    parameters, dealt to the servers in turn as TensorFlow's replica_device_setter did. packing: each parameter's
-    place in the row. order: of the parameters in it. edges: piece i is row[edges[i] : edges[i + 1]].
+    parameters: of one dtype, on the CPU. how: "even", shards of equal length, wherever that cuts; "round_robin", whole
+    parameters, given to the servers in turn as TensorFlow's replica_device_setter did. flat: each parameter's place in
+    the buffer. order: of the parameters in it. offsets: shard i is buffer[offsets[i] : offsets[i + 1]].
     Raises ValueError for no parameters, several dtypes, other devices and an unknown `how`.
     """
 
@@ -28,19 +28,19 @@ class Shards:
         self.order = list(range(len(parameters)))
         if how == "round_robin":
             self.order.sort(key=lambda i: i % servers)  # a sort that keeps the order of equals
-        self.packing = Packing([parameters[i] for i in self.order])
-        (self.row,) = self.packing.rows
+        self.flat = FlatBuffers([parameters[i] for i in self.order])
+        (self.buffer,) = self.flat.buffers
         if how == "even":
-            self.edges = offsets(len(self.row), servers)
+            self.offsets = offsets(len(self.buffer), servers)
         else:
             lengths = [sum(p.numel() for p in parameters[s::servers]) for s in range(servers)]
-            self.edges = [sum(lengths[:s]) for s in range(servers + 1)]
+            self.offsets = [sum(lengths[:s]) for s in range(servers + 1)]
 
-    def piece(self, server: int, row: torch.Tensor | None = None) -> torch.Tensor:
-        """A server's part of the row, or of another row of that length; on the same memory."""
-        return (self.row if row is None else row)[self.edges[server] : self.edges[server + 1]]
+    def piece(self, server: int, buffer: torch.Tensor | None = None) -> torch.Tensor:
+        """A server's part of the buffer, or of another one of that length; on the same memory."""
+        return (self.buffer if buffer is None else buffer)[self.offsets[server] : self.offsets[server + 1]]
 
     @property
     def lengths(self) -> list[int]:
-        """Numbers each server holds."""
-        return [b - a for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)]
+        """Elements that each server holds."""
+        return [b - a for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from mpcourse.collectives import broadcast
-from mpcourse.data_parallel.communicator import not_finite, trained
+from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
 from mpcourse.data_parallel.create import create_communicator
-from mpcourse.data_parallel.packing import Packing, gradients
+from mpcourse.data_parallel.flat_buffers import FlatBuffers
+from mpcourse.data_parallel.parameters import trained_parameters
 from mpcourse.data_parallel.servers.policies import Asynchronous, Policy, Synchronous
 from mpcourse.data_parallel.servers.record import Served
 from mpcourse.data_parallel.servers.server import Server
@@ -44,24 +45,26 @@ def train_with_servers(
     policy = policy or Asynchronous()
     _check(comm, servers, updates, policy, shards, on_update)
     communicator = create_communicator("flat", comm)
-    comm, roll_call, mpi = communicator.comm, communicator.roll_call, mpi_of(comm)
+    comm, mpi = communicator.comm, mpi_of(comm)
     communicator.broadcast_parameters(model)
-    held = trained(model)
+    held = trained_parameters(model)
     weights = Shards(list(held.values()), servers, shards)
     names = [list(held)[i] for i in weights.order]
     held = {name: held[name] for name in names}
     with torch.no_grad():
-        for p, view in zip(held.values(), weights.packing.views, strict=True):
+        for p, view in zip(held.values(), weights.flat.views, strict=True):
             view.copy_(p)
             p.data = view  # what arrives in the row is in the model
-    row = Packing(list(held.values()))
+    flat = FlatBuffers(list(held.values()))
     losses, begun = list[float](), 0.0
 
     def compute() -> int | None:
         for p in held.values():
             p.grad = None
         losses.append(float(backward(len(losses))))
-        bad = row.fill(gradients(held), 1.0)
+        gradients = {name: p.grad for name, p in held.items()}
+        flat.fill(gradients.values())
+        bad = first_not_finite(gradients)
         return None if bad is None else names.index(bad)
 
     side: Server | Worker
@@ -72,11 +75,11 @@ def train_with_servers(
         clock = lambda: mpi.Wtime() - begun  # noqa: E731
         side = Server(communicator, own, optimizer, turn, workers, updates, on_update, clock)
     else:
-        side = Worker(communicator, weights, row.rows[0], compute)
-    roll_call.meet("begins its training")
+        side = Worker(communicator, weights, flat.buffers[0], compute)
+    communicator.exchange("begins its training")
     begun = mpi.Wtime()
     side.run()
-    roll_call.meet("ends its training")  # first: a rank that raises ends, and others would tell of that
+    communicator.exchange("ends its training")  # first: a rank that raises ends, and others would tell of that
     if side.failure is not None:
         rank, parameter = side.failure
         raise not_finite(rank, names[parameter])

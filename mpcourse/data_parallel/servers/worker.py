@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from mpcourse.collectives.buffers import mpi_buffer
-from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.servers.messages import FAILURE, GRADIENT, LAST, Reason, receive_reason, send_reason
 from mpcourse.data_parallel.servers.shards import Shards
 from mpcourse.virtual import mpi_of
@@ -20,13 +20,13 @@ class Worker:
 
     def __init__(
         self,
-        communicator: Communicator,
+        communicator: CheckedCommunicator,
         weights: Shards,
         gradients: torch.Tensor,
         compute: Callable[[], int | None],
     ) -> None:
-        self.comm, self.aside = communicator.comm, communicator.under_way
-        self.roll_call, self.mpi = communicator.roll_call, mpi_of(communicator.comm)
+        self.comm, self.aside = communicator.comm, communicator.comm.Dup()
+        self.control, self.mpi = communicator.control, mpi_of(communicator.comm)
         self.weights, self.gradients, self.compute = weights, gradients, compute
         self.failure: Reason | None = None
 
@@ -49,7 +49,7 @@ class Worker:
         wanted = []
         for server, request in coming:
             status = self.mpi.Status()
-            self.roll_call.wait(request, DOING, status)
+            self.control.wait(request, DOING, status)
             if status.tag == FAILURE:
                 self.failure = receive_reason(self.aside, server)
             elif status.tag != LAST:
@@ -64,4 +64,4 @@ class Worker:
             if self.failure is not None:
                 sending.append(send_reason(self.aside, server, self.failure))
         for request in sending:
-            self.roll_call.wait(request, DOING)
+            self.control.wait(request, DOING)

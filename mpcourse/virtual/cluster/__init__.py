@@ -1,7 +1,8 @@
 """Virtual ranks: a cluster in one process, which runs MPI programs, and explains what goes wrong between ranks."""
 
+from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
-from mpcourse.virtual.cluster.errors import ClusterError, Deadlock, RankFailed, Wait
+from mpcourse.virtual.cluster.errors import ClusterError, Deadlock, Wait
 from mpcourse.virtual.cluster.launch import Run, compute, mpi_of, run
 from mpcourse.virtual.cluster.topology import Topology
 

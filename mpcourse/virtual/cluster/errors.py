@@ -74,7 +74,3 @@ class ClusterError(RuntimeError):
 
 class Deadlock(ClusterError):
     """No rank can go on: what they wait for will never come."""
-
-
-class RankFailed(RuntimeError):
-    """On the other ranks, when one has raised an error of its own."""

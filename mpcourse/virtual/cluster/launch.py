@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.comm import VirtualComm
-from mpcourse.virtual.cluster.errors import ClusterError, RankFailed
+from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.topology import Topology, topology_of
 from mpcourse.virtual.cluster.world import World
 from mpcourse.virtual.specs import Link

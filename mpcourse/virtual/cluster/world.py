@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
-from mpcourse.virtual.cluster.errors import ClusterError, RankFailed
+from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.mail import Mail, Message
 from mpcourse.virtual.cluster.open import Open
 from mpcourse.virtual.cluster.request import Line, Request, told_call

@@ -1,7 +1,7 @@
-"""Before ranks do something together each says what it is about to do: who does not come is told, not waited for.
+"""Before a collective call each rank says what it is about to do: who does something else, or has ended, is named.
 
-A sum over ranks waits for all of them. Where one has ended, or does something else, the others would wait for ever and
-say nothing. A roll call gathers a few bytes of each rank, which takes microseconds, and compares them.
+An all-reduce waits for all ranks. Where one has ended, or does something else, the others would wait without end and
+say nothing. A control channel gathers a few bytes of each rank before, which takes microseconds, and compares them.
 """
 
 import os
@@ -15,50 +15,49 @@ import numpy as np
 
 from mpcourse.collectives.fast.shared_flags import SharedFlags
 from mpcourse.collectives.fast.shared_memory import on_one_machine
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.communicator import nothing
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 
-PATIENCE = 0.2  # seconds, after which it looks whether somebody has ended
-ROW = struct.Struct("32s4q")  # what a rank says: a name, and numbers
-LONGEST = 4  # numbers
+PATIENCE = 0.2  # seconds, after which a rank looks whether another one has ended
+MESSAGE = struct.Struct("32s4q")  # what a rank says: what it is doing, and numbers
+MOST = 4  # numbers
 
 
-def nothing() -> None:
-    """What a rank does meanwhile, unless it is told more."""
+class ControlChannel:
+    """Compares what the ranks of `comm` are about to do. All of them make one, and make the same calls in one order.
 
-
-class RollCall:
-    """All ranks of `comm` make one together, and call the same things in the same order.
-
-    Real ranks of one machine write what they say on a board in its memory, others send messages. A real rank that ends,
-    or lets its roll call go, tells the others so.
+    Real ranks of one machine write into memory that they share, others send messages. A real rank that ends, or whose
+    channel is freed, tells the others so.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         self.comm, self._calls = comm.Dup(), [0]
         self._farewell = comm.Dup()  # where only those who end say something
         self._virtual = mpi_of(comm) is MPI
-        self._board: SharedFlags | None = None
+        self._flags: SharedFlags | None = None
         self._ended: list[tuple[int, int]] = []  # ranks, and after how many calls
         if not self._virtual:
             if on_one_machine(self.comm):
-                self._board = SharedFlags(self.comm, ROW.size)
+                self._flags = SharedFlags(self.comm, MESSAGE.size)
             weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
 
-    def meet(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
-        """What each rank said as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
+    def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
+        """What each rank gave as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
 
-        meanwhile: what a real rank does, again and again, while it waits for the others.
-        Raises RankFailed on every rank where they are about to do different things, or where one has ended.
+        doing: what this rank is about to do, as errors tell it. meanwhile: what a real rank does, again and again,
+        while it waits for the others. Raises RankFailed on every rank where they are about to do different things, or
+        where one has ended.
         """
         self._calls[0] += 1
-        own = ROW.pack(doing.encode(), *numbers, *[0] * (LONGEST - len(numbers)))
-        if (board := self._board) is not None:
-            board.write(own)
-            self._wait(lambda: board.complete, doing, meanwhile)
-            rows = board.read()
+        own = MESSAGE.pack(doing.encode(), *numbers, *[0] * (MOST - len(numbers)))
+        if (flags := self._flags) is not None:
+            flags.write(own)
+            self._wait(lambda: flags.complete, doing, meanwhile)
+            rows = flags.read()
         else:
             rows = self._gather(own, doing, meanwhile)
-        found = [ROW.unpack(row) for row in rows]
+        found = [MESSAGE.unpack(row) for row in rows]
         names = [row[0].rstrip(b"\0").decode() for row in found]
         if len(set(names)) > 1:
             told = ", ".join(f"rank {r} {name}" for r, name in enumerate(names))
@@ -66,9 +65,9 @@ class RollCall:
         return [row[1 : 1 + len(numbers)] for row in found]
 
     def wait(self, request: Any, doing: str, status: Any = None) -> None:
-        """Wait for a request of any communicator with these ranks. Raises RankFailed where one of them has ended.
+        """Wait for a request of mpi4py's, of any communicator with these ranks. doing: what errors call it.
 
-        doing: as what it is told then.
+        Raises RankFailed where a rank has ended.
         """
         if self._virtual:
             request.Wait(status)
@@ -76,14 +75,14 @@ class RollCall:
             self._wait(lambda: request.Test(status), doing)
 
     def _gather(self, own: bytes, doing: str, meanwhile: Callable[[], object]) -> list[bytes]:
-        """Everybody's row by messages, in ceil(lg p) rounds (Bruck et al. 1997).
+        """An all-gather of rows in ceil(lg p) rounds (Bruck et al. 1997).
 
-        By single ones: a receive that will never end can be taken back, and a collective call cannot.
+        By single messages: a receive that never ends can be cancelled, and a collective call cannot.
         """
         comm, p = self.comm, self.comm.size
-        rows, known = np.empty((p, ROW.size), np.uint8), 1  # of this rank, the next one, ...
+        rows, known = np.empty((p, MESSAGE.size), np.uint8), 1  # of this rank, the next one, ...
         rows[0] = np.frombuffer(own, np.uint8)
-        if self._virtual:  # where a rank that does not come is told anyway
+        if self._virtual:  # virtual ranks tell of one that does not come anyway
             every = np.empty_like(rows)
             comm.Allgather(rows[0], every)
             return [row.tobytes() for row in every]
@@ -113,7 +112,7 @@ class RollCall:
             try:
                 self._listen(doing if now - begun > PATIENCE else None)
             except RankFailed:
-                if done():  # it said all it had to say, and left just now
+                if done():  # it had sent all before it ended
                     return
                 raise
             if now - begun > PATIENCE:
@@ -122,9 +121,9 @@ class RollCall:
                 os.sched_yield()  # others may need this core; time.sleep(0) would keep it from this rank for 75 us
 
     def _listen(self, doing: str | None) -> None:
-        """Let MPI go on, which it does only when it is asked something. Raise RankFailed if somebody has said farewell.
+        """Let MPI go on, which it does only when it is called. Raise RankFailed if a rank has ended.
 
-        doing: None: this rank is still patient, for who has ended may have said before what is waited for.
+        doing: None: wait a little, for a rank that has ended may have sent before what is waited for.
         """
         status = mpi_of(self.comm).Status()
         if self._farewell.Iprobe(status=status):
@@ -140,8 +139,8 @@ class RollCall:
 
 
 def _leave(farewell: Any, calls: list[int]) -> None:
-    """Tell the others that this rank will not come again, after so many calls."""
+    """Tell the others that this rank has ended, after so many calls."""
     count = np.array(calls)
     for rank in range(farewell.size):
         if rank != farewell.rank:
-            farewell.Isend(count, rank).Free()  # so short a message waits for nobody, and nobody may ever receive it
+            farewell.Isend(count, rank).Free()  # so short a message is sent at once, and may never be received

@@ -1,18 +1,18 @@
-"""A tensor's numbers where MPI can read them: on the CPU, in one piece; or on a GPU, if MPI is CUDA-aware."""
+"""A tensor where MPI can read it: on the CPU, contiguous; or on a GPU, if MPI is CUDA-aware."""
 
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
+from mpcourse.comm import Comm
 from mpcourse.cuda_aware import cuda_aware
 from mpcourse.virtual import MPI, mpi_of
 
 KNOWN = (torch.float32, torch.float64, torch.int32, torch.int64)  # what MPI has a name for
 
-_said = False
+_warned = False
 
 
 def bytes_of(t: torch.Tensor) -> bytes:
@@ -23,7 +23,7 @@ def bytes_of(t: torch.Tensor) -> bytes:
 
 @contextlib.contextmanager
 def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
-    """All of t as one row in the host's memory; what is done to it is done to t.
+    """All of t as one flat buffer in the host's memory; what is done to it is done to t.
 
     That of a contiguous CPU tensor is itself. Others are copied there and back, a GPU's through pinned memory.
     """
@@ -31,13 +31,13 @@ def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
     if t.device.type == "cpu" and t.is_contiguous():
         yield t.view(-1)
         return
-    row = to_host(t)
-    yield row
-    t.copy_(row.view(t.shape))
+    buffer = to_host(t)
+    yield buffer
+    t.copy_(buffer.view(t.shape))
 
 
-def reads(comm: Any, t: torch.Tensor) -> bool:
-    """Whether `comm` takes t where it lies, on a GPU. What was enqueued for it is done then: MPI does not wait."""
+def readable_by_mpi(comm: Comm, t: torch.Tensor) -> bool:
+    """Whether MPI takes t where it lies, on a GPU. If so, waits for what was enqueued: MPI does not."""
     known = t.device.type == "cuda" and t.dtype in KNOWN and t.is_contiguous()
     if not known or mpi_of(comm) is MPI or not cuda_aware():
         return False
@@ -46,17 +46,17 @@ def reads(comm: Any, t: torch.Tensor) -> bool:
 
 
 def to_host(t: torch.Tensor) -> torch.Tensor:
-    """A copy of all of t as one row in the host's memory: pinned memory, for a GPU's."""
+    """A copy of all of t as one flat buffer in the host's memory: in pinned memory, if t is on a GPU."""
     if t.device.type != "cpu":
-        _say(t.device)
-    row = torch.empty(t.numel(), dtype=t.dtype, pin_memory=t.device.type == "cuda")
-    return row.copy_(t.detach().reshape(-1))
+        _warn_once(t.device)
+    buffer = torch.empty(t.numel(), dtype=t.dtype, pin_memory=t.device.type == "cuda")
+    return buffer.copy_(t.detach().reshape(-1))
 
 
-def _say(device: torch.device) -> None:
-    global _said
-    if not _said:
-        _said = True
+def _warn_once(device: torch.device) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
         warnings.warn(
             f"what is on {device} travels through the host's memory: to the CPU, over MPI, and back", stacklevel=4
         )

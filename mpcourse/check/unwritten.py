@@ -1,37 +1,9 @@
-"""The text of a learner's file: read as Python reads it, and named as the learner knows it."""
+"""Whether a learner has begun to write a function."""
 
 import ast
-import importlib.util
-import os
 from pathlib import Path
 
-
-def read_source(file: Path) -> str:
-    """The text of `file`, decoded as `python FILE` does: by its coding line, else as UTF-8.
-
-    Raises SyntaxError where Python refuses it, and OSError where it cannot be read. `compile` is no judge of that: of
-    bytes it lets invalid ones pass that stand in a comment.
-    """
-    data = file.read_bytes()
-    try:
-        return importlib.util.decode_source(data)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise SyntaxError(f"bytes that are not {error.encoding.upper()}", (str(file), line, None, None)) from None
-
-
-def source_lines(file: Path) -> list[str]:
-    """The lines of `file` for showing, whatever is in it."""
-    try:
-        return read_source(file).splitlines()
-    except SyntaxError:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
-
-
-def shown_path(file: Path) -> str:
-    """The path of `file`: from the current folder if it lies in or beside it, else in full."""
-    relative = os.path.relpath(file)
-    return relative if relative.count(os.pardir + os.sep) <= 1 else str(file)
+from mpcourse.source import read_source
 
 
 def raises_not_implemented(file: Path, line: int | None, stub: str) -> tuple[str, bool] | None:

@@ -1,4 +1,4 @@
-"""Hooks that let go: torch never frees a parameter whose hook leads back to it, for Python cannot see that circle."""
+"""Hooks that keep nothing alive: Python does not see the cycle of a parameter and its hook, and never frees it."""
 
 import weakref
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from torch.utils.hooks import RemovableHandle
 
 
 def when_accumulated(p: torch.Tensor, tell: Callable[[torch.Tensor], None]) -> RemovableHandle:
-    """Call `tell(p)` whenever a backward pass has added to p.grad, as long as the object whose method it is lives."""
+    """Call the method `tell(p)` after each backward pass that adds to p.grad, as long as the method's object lives."""
     method = weakref.WeakMethod(tell)
 
     def hook(p: torch.Tensor) -> None:

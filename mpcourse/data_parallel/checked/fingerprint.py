@@ -1,17 +1,17 @@
-"""Do all ranks hold the same model? What differs is named, on every rank, before it spoils the sums."""
+"""Do all ranks hold the same model? What differs is named, on every rank, before it spoils a mean."""
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from mpcourse.data_parallel.memory import bytes_of
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.host_staging import bytes_of
 
 Named = Mapping[str, torch.Tensor]
 
 
-def check_alike(comm: Any, named: Named, what: str = "parameter") -> None:
+def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
     """Raise ValueError, on every rank, where names, shapes, dtypes or which are trained differ between ranks.
 
     All ranks call it. Values are not looked at.
@@ -31,7 +31,7 @@ def check_alike(comm: Any, named: Named, what: str = "parameter") -> None:
         )
 
 
-def check_equal(comm: Any, named: Named, what: str = "parameter") -> None:
+def check_equal(comm: Comm, named: Named, what: str = "parameter") -> None:
     """Raise ValueError, on every rank, where values differ, and name the first that does. All ranks call it."""
     own = [hashlib.blake2b(bytes_of(t), digest_size=8).digest() for t in named.values()]
     told = comm.allgather(own)
@@ -44,7 +44,7 @@ def check_equal(comm: Any, named: Named, what: str = "parameter") -> None:
                 )
 
 
-def signature(named: Named) -> int:
+def fingerprint(named: Named) -> int:
     """A number that is the same for tensors alike in names, shapes, dtypes and in which are trained: 63 bits."""
     told = repr(_described(named)).encode()
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1

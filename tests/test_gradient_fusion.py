@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from mpcourse.data_parallel import LinearInPlace, MultiNodeOptimizer, create_communicator, write_in_place
-from mpcourse.data_parallel.in_place import offer, withdraw
+from mpcourse.data_parallel import FusedLinear, MultiNodeOptimizer, create_communicator, fuse_weight_gradients
+from mpcourse.data_parallel.overlap.gradient_fusion import offer, withdraw
 from mpcourse.virtual import run
 
 
@@ -37,7 +37,7 @@ def pair(bias=True, dtype=torch.float32):
     torch.manual_seed(1)
     plain = nn.Linear(7, 5, bias, dtype=dtype)
     layer = copy.deepcopy(plain)
-    assert write_in_place(layer, 0) == [""]
+    assert fuse_weight_gradients(layer, 0) == [""]
     return plain, layer
 
 
@@ -147,16 +147,16 @@ def test_which_layers():
     model = nn.Sequential(nn.Linear(8, 8), Own(8, 8), nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(8, 8)))
     model.append(model[0])
     before = dict(model.named_parameters())
-    assert write_in_place(model, 8 * 8 * 4) == ["0", "3.1"]
-    assert [type(model[i]) for i in (0, 1, 2)] == [LinearInPlace, Own, nn.Linear]
+    assert fuse_weight_gradients(model, 8 * 8 * 4) == ["0", "3.1"]
+    assert [type(model[i]) for i in (0, 1, 2)] == [FusedLinear, Own, nn.Linear]
     assert all(p is before[name] for name, p in model.named_parameters())
-    assert write_in_place(model, 8 * 8 * 4) == ["0", "3.1"]  # once more
-    assert write_in_place(nn.Conv2d(2, 2, 2), 0) == []
-    assert write_in_place(nn.Sequential(nn.Linear(511, 512), nn.Linear(512, 512))) == ["1"]  # 1 MiB
+    assert fuse_weight_gradients(model, 8 * 8 * 4) == ["0", "3.1"]  # once more
+    assert fuse_weight_gradients(nn.Conv2d(2, 2, 2), 0) == []
+    assert fuse_weight_gradients(nn.Sequential(nn.Linear(511, 512), nn.Linear(512, 512))) == ["1"]  # 1 MiB
 
 
 def test_complex_layers_stay_torchs():
-    assert write_in_place(nn.Linear(3, 3, dtype=torch.complex64), 0) == []
+    assert fuse_weight_gradients(nn.Linear(3, 3, dtype=torch.complex64), 0) == []
 
 
 def test_a_weight_that_is_computed_is_computed_once():
@@ -191,7 +191,7 @@ def test_copies_have_no_place():
     torch.save(layer, file)
     file.seek(0)
     for other in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
-        assert type(other) is LinearInPlace and torch.equal(other.weight, layer.weight)
+        assert type(other) is FusedLinear and torch.equal(other.weight, layer.weight)
         other(torch.ones(4, 7)).sum().backward()
         assert other.weight.grad not in places
     assert places.given == 0
@@ -234,7 +234,7 @@ def on_ranks(program, make=net, size=2):
 
     def rank(comm):
         model, plain = make(), make()
-        write_in_place(model, 0)
+        fuse_weight_gradients(model, 0)
         communicator = create_communicator("bucketed", comm)
         optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
 

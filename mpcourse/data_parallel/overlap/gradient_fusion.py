@@ -22,7 +22,7 @@ _givers: dict[int, tuple[weakref.ref[torch.Tensor], weakref.WeakMethod[Give]]] =
 _asked = (-1, False)  # the number of a backward pass, and what `_only_adds` found of it
 
 
-class LinearInPlace(nn.Linear):
+class FusedLinear(nn.Linear):
     """`nn.Linear`, whose weight's gradient is written where a communicator will sum it, if one has a place for it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -36,8 +36,8 @@ class LinearInPlace(nn.Linear):
         return y.view(*x.shape[:-1], weight.shape[0])
 
 
-def write_in_place(model: nn.Module, least_bytes: int = LEAST) -> list[str]:
-    """Turn linear layers whose weight has `least_bytes` or more into `LinearInPlace`; their names.
+def fuse_weight_gradients(model: nn.Module, least_bytes: int = LEAST) -> list[str]:
+    """Turn linear layers whose weight has `least_bytes` or more into `FusedLinear`; their names.
 
     Parameters and optimizers stay what they were, and so do each rank's gradients, bit by bit. Only "bucketed"
     communicators have places; with any other these layers are as before. Between backward and step such a gradient may
@@ -48,12 +48,12 @@ def write_in_place(model: nn.Module, least_bytes: int = LEAST) -> list[str]:
     found = {
         name: layer
         for name, layer in model.named_modules()
-        if type(layer) in (nn.Linear, LinearInPlace)
+        if type(layer) in (nn.Linear, FusedLinear)
         and layer.weight.nbytes >= least_bytes
         and layer.weight.is_floating_point()
     }
     for layer in found.values():
-        layer.__class__ = LinearInPlace
+        layer.__class__ = FusedLinear
     return list(found)
 
 

@@ -1,0 +1,217 @@
+"""A communicator that compares what ranks are about to do, and raises on all of them where they disagree."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+
+from mpcourse.data_parallel.checked.control_channel import ControlChannel
+from mpcourse.data_parallel.checked.fingerprint import check_alike, check_equal, fingerprint
+from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
+from mpcourse.data_parallel.communicator import Communicator, nothing
+from mpcourse.data_parallel.parameters import Model, all_tensors, same_tensors, trained_parameters
+
+MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of some gradient of a rank
+
+
+class Report(NamedTuple):
+    """What a rank tells of its gradients before their mean, by names of parameters.
+
+    missing: those without a gradient. not_finite: one whose gradient is not finite. changed: one whose gradient was
+    changed after its all-reduce had begun.
+    """
+
+    missing: set[str]
+    not_finite: str | None = None
+    changed: str | None = None
+
+    @property
+    def flags(self) -> int:
+        return (
+            MISSING * bool(self.missing)
+            | NOT_FINITE * (self.not_finite is not None)
+            | CHANGED * (self.changed is not None)
+        )
+
+
+class CheckedCommunicator(Communicator):
+    """`inner`, any communicator; what ranks disagree about is an error, on all of them, before anything is summed.
+
+    All ranks make one together. Every method that all ranks call raises RankFailed, and names who does what, where they
+    are about to do different things, or where one has ended.
+    """
+
+    def __init__(self, inner: Communicator) -> None:
+        self.inner, self.name = inner, inner.name
+        self.comm, self.nodes, self.in_flight = inner.comm, inner.nodes, inner.in_flight
+        self.rank, self.size = inner.rank, inner.size
+        self.intra_rank, self.intra_size = inner.intra_rank, inner.intra_size
+        self.inter_rank, self.inter_size = inner.inter_rank, inner.inter_size
+        self.control = ControlChannel(inner.comm)
+        self._known: tuple[list[str], list[torch.Tensor], int] = ([], [], fingerprint({}))
+
+    def broadcast_parameters(self, model: Model, root: int = 0) -> None:
+        """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
+
+        Raises ValueError, on every rank, where ranks hold different models, what cannot be written to, or for a root
+        that there is not.
+        """
+        tensors = all_tensors(model)
+        if 0 <= root < self.size:  # else `inner` tells
+            self.exchange("broadcasts parameters")
+            check_alike(self.comm, tensors)
+            self._check_writeable(tensors)
+        self.inner.broadcast_parameters(tensors, root)
+
+    def mean_gradients(self, model: Model, examples: int | None = None) -> None:
+        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+
+        A gradient that only some ranks have counts as zeros on the others; one that none has stays None. examples: of
+        this rank's batch. If it is given it must be the same on all ranks, for the mean of means is the mean then; see
+        `share` for what to do otherwise. Raises, on every rank: ValueError for different models or numbers of examples;
+        FloatingPointError, which names rank and parameter, for a gradient that is not finite; RuntimeError for one that
+        was changed after its all-reduce began, where that is during backward.
+        """
+        parameters = trained_parameters(model)
+        missing = self.agree_on_gradients(parameters, examples)
+        self.inner.mean_gradients(parameters)
+        for name in missing:
+            parameters[name].grad = None
+
+    def mean_parameters(self, model: Model) -> None:
+        """Every trained parameter becomes its mean over all ranks. All ranks call it.
+
+        Raises, on every rank: ValueError for different models; FloatingPointError, which names rank and parameter, for
+        one that is not finite.
+        """
+        parameters = trained_parameters(model)
+        report = Report(set(), first_not_finite({name: p.detach() for name, p in parameters.items()}))
+        self._agree("averages parameters", parameters, None, report, "the parameter")
+        self.inner.mean_parameters(parameters)
+
+    def share(self, examples: int) -> float:
+        """How much this rank's mean counts where batches differ in length: its examples over the mean of all ranks'.
+
+        Multiply the loss by it, and the mean of all ranks' gradients is that of all examples. All ranks call it. Raises
+        ValueError for a negative number, and, on every rank, where all of them are 0.
+        """
+        if examples < 0:
+            raise ValueError(f"a batch has no {examples} examples")
+        counts = [own for (own,) in self.exchange("tells its examples", examples)]
+        if not sum(counts):
+            raise ValueError("no rank has any examples")
+        return examples * self.size / sum(counts)
+
+    def mean(self, value: Any) -> Any:
+        """The mean over all ranks of a number, or of a tensor with one element; of the same type. All ranks call it."""
+        self.exchange("averages a number")
+        return self.inner.mean(value)
+
+    def check_equal(self, model: Model) -> None:
+        """Raise ValueError, on every rank, where ranks' tensors differ in value. All ranks call it."""
+        self.exchange("averages gradients")
+        check_equal(self.comm, all_tensors(model))
+
+    def agree_on_gradients(self, parameters: Mapping[str, torch.Tensor], examples: int | None = None) -> set[str]:
+        """Compare what ranks are about to average; the names of parameters whose gradient no rank has.
+
+        All ranks call it; raises as `mean_gradients`.
+        """
+        gradients = {name: p.grad for name, p in parameters.items()}
+        report = Report({name for name, g in gradients.items() if g is None}, first_not_finite(gradients))
+        return self._agree("averages gradients", parameters, examples, report)
+
+    def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
+        """What each rank gave as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
+
+        doing: what this rank is about to do, as errors tell it. meanwhile: what it does while it waits for the others.
+        """
+        return self.control.exchange(doing, *numbers, meanwhile=meanwhile)
+
+    def sum(self, buffer: torch.Tensor) -> None:
+        self.inner.sum(buffer)
+
+    def allreduce(self, buffer: torch.Tensor) -> None:
+        self.inner.allreduce(buffer)
+
+    def attach(self, model: Model) -> None:
+        self.inner.attach(model)
+
+    def detach(self) -> None:
+        self.inner.detach()
+
+    def check_idle(self) -> None:
+        self.inner.check_idle()
+
+    def drop(self, model: Model) -> None:
+        self.inner.drop(model)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.inner.no_sync()
+
+    def progress(self) -> None:
+        self.inner.progress()
+
+    def _agree(
+        self,
+        doing: str,
+        parameters: Mapping[str, torch.Tensor],
+        examples: int | None,
+        report: Report,
+        what: str = "the gradient of",
+    ) -> set[str]:
+        """Compare reports, and raise on all ranks what one of them tells. what: how errors call what is averaged."""
+        count = -1 if examples is None else examples
+        said = self.exchange(doing, self._fingerprint(parameters), count, report.flags, meanwhile=self.progress)
+        if len({alike for alike, _, _ in said}) > 1:
+            check_alike(self.comm, parameters)
+        _check_examples([count for _, count, _ in said])
+        flags = 0
+        for _, _, own in said:
+            flags |= own
+        if flags & CHANGED:
+            self._raise_changed(report.changed)
+        if flags & NOT_FINITE:
+            self._raise_not_finite(report.not_finite, what)
+        return set.intersection(*self.comm.allgather(report.missing)) if flags & MISSING else set()
+
+    def _fingerprint(self, parameters: Mapping[str, torch.Tensor]) -> int:
+        """That of the last parameters is kept: to make it takes longer than to exchange it."""
+        names, tensors, _ = self._known
+        if list(parameters) != names or not same_tensors(parameters.values(), tensors):
+            self._known = list(parameters), list(parameters.values()), fingerprint(parameters)
+        return self._known[2]
+
+    def _check_writeable(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        own = next((name for name, tensor in tensors.items() if is_expanded(tensor)), None)
+        for rank, name in enumerate(self.comm.allgather(own)):
+            if name is not None:
+                raise ValueError(
+                    f"rank {rank}: {name!r} is expanded, so that elements of it share one place in memory: clone() it"
+                )
+
+    def _raise_changed(self, own: str | None) -> NoReturn:
+        rank, name = next((rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None)
+        raise RuntimeError(
+            f"rank {rank}: the gradient of {name!r} was changed while it was being averaged, which begins during "
+            "backward. To clip or unscale gradients, call the optimizer's mean_gradients() first"
+        )
+
+    def _raise_not_finite(self, own: str | None, what: str) -> NoReturn:
+        found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
+        raise not_finite(*found[0], len(found) - 1, what)
+
+
+def is_expanded(t: torch.Tensor) -> bool:
+    """Whether several elements of t lie in one place, so that none can be written alone."""
+    return any(stride == 0 and n > 1 for n, stride in zip(t.shape, t.stride(), strict=True))
+
+
+def _check_examples(counts: list[int]) -> None:
+    if len(set(counts)) > 1:
+        batches = ", ".join(f"rank {r} {n if n >= 0 else 'does not say'}" for r, n in enumerate(counts))
+        raise ValueError(
+            f"ranks have different numbers of examples ({batches}): the mean of their means is not the mean of "
+            "all. Make shards equal, or multiply each loss by communicator.share(examples)"
+        )

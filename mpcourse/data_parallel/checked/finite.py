@@ -1,0 +1,25 @@
+"""Gradients that are not finite: one of them would spoil the mean, and so the model, on all ranks."""
+
+import cmath
+from collections.abc import Mapping
+
+import torch
+
+
+def looks_finite(t: torch.Tensor) -> bool:
+    """Whether no element is NaN or infinite: one pass over t where its sum is finite, else two."""
+    return cmath.isfinite(t.sum().item()) or bool(t.isfinite().all())
+
+
+def first_not_finite(values: Mapping[str, torch.Tensor | None]) -> str | None:
+    """The name of the first tensor that is not finite; None where all are. None among the values counts as finite."""
+    return next((name for name, value in values.items() if value is not None and not looks_finite(value)), None)
+
+
+def not_finite(rank: int, name: str, more: int = 0, what: str = "the gradient of") -> FloatingPointError:
+    """The error that all ranks raise. more: on how many more ranks something is not finite."""
+    also = f" (and one on {more} more ranks)" if more else ""
+    return FloatingPointError(
+        f"rank {rank}: {what} {name!r} is not finite{also}. Its mean would spoil the model on all ranks: look "
+        "at that rank's loss and examples, or at the learning rate"
+    )

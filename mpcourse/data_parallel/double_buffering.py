@@ -1,0 +1,123 @@
+"""Double buffering: a step applies the mean of the step before, which was all-reduced meanwhile (ChainerMN 1.2)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
+from mpcourse.data_parallel.flat_buffers import FlatBuffers
+from mpcourse.data_parallel.optimizer import Closure, MultiNodeOptimizer
+from mpcourse.data_parallel.overlap.requests import BufferAllreduces
+from mpcourse.data_parallel.parameters import same_tensors, trained_parameters
+
+
+class DoubleBufferedOptimizer(MultiNodeOptimizer):
+    """`optimizer`, whose step applies the mean gradient of the step before, while this step's is summed over all ranks.
+
+    All ranks make one together. The first step applies nothing, and `finish` the last mean. Gradients are copied into
+    one of two sets of flat buffers, in turns, and summed by a ring, whatever the communicator: only messages between
+    neighbours can be left alone meanwhile. Raises what MultiNodeOptimizer does; RuntimeError where a mean that is in
+    flight would be lost.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, communicator: CheckedCommunicator, *, model: nn.Module | None = None
+    ) -> None:
+        self.overlap_comm = communicator.comm.Dup()  # for what is in flight while other messages are sent
+        self._request: MeanRequest | None = None
+        super().__init__(optimizer, communicator, model=model)
+
+    def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
+        """Begin to average this step's gradients, and update by the mean of those before. All ranks call it.
+
+        Raises ValueError for a closure; else what the communicator's `mean_gradients` does.
+        """
+        if closure is not None:
+            raise ValueError(
+                "a closure asks for this step's gradients, and double buffering has those of the step before"
+            )
+        return super().step(examples=examples)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's. Raises RuntimeError where a mean is in flight, which would be lost: call `finish` first."""
+        self._check_idle("its state is taken")
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The optimizer's. Raises RuntimeError where a mean is in flight, which is another state's."""
+        self._check_idle("a state is loaded")
+        super().load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's; the new parameters become rank 0's. All ranks call it.
+
+        Raises RuntimeError where a mean is in flight.
+        """
+        self._check_idle("parameters are added")
+        super().add_param_group(param_group)
+
+    def finish(self) -> None:
+        """Apply the last mean, which is still in flight: after training. All ranks call it."""
+        if self._request is not None:
+            self.communicator.exchange("finishes its training", meanwhile=self.communicator.progress)
+            self._request.wait()
+            self.communicator.in_flight.remove(self._request)
+            self._request = None
+            self.optimizer.step()
+
+    def _mean(self, examples: int | None) -> None:
+        """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
+        self._compare_once()
+        parameters = trained_parameters(self.named_parameters())
+        if not same_tensors(parameters.values(), self._trained):  # some were frozen, or are trained now
+            self._prepare()
+        missing = self.communicator.agree_on_gradients(parameters, examples)
+        before, (flat, tag) = self._request, self._buffers[1]
+        flat.fill([p.grad for p in parameters.values()], 1 / self.communicator.size)
+        self._request = MeanRequest(self.overlap_comm, parameters, missing, flat, tag)
+        self.communicator.in_flight.append(self._request)
+        self._buffers.reverse()  # not before: a batch that is refused leaves everything as it is
+        self.optimizer.zero_grad(set_to_none=True)
+        if before is not None:
+            before.wait()
+            self.communicator.in_flight.remove(before)
+
+    def _prepare(self) -> None:
+        parameters = self._trained = list(trained_parameters(self.named_parameters()).values())
+        self._listen()
+        one, other = FlatBuffers(parameters), FlatBuffers(parameters)
+        # Each with tags of its own: a rank that is late sends of both sums, and of the later one first.
+        self._buffers = [(one, 0), (other, len(one.buffers))]
+
+    def _new_gradient(self, p: torch.Tensor) -> None:
+        """Between parts of backward, let the all-reduce of the step before go on."""
+        super()._new_gradient(p)
+        if self._request is not None:
+            self._request.test()
+
+    def _check_idle(self, what: str) -> None:
+        if self._request is not None:
+            raise RuntimeError(f"a mean of gradients is in flight: call finish() before {what}")
+
+
+class MeanRequest:
+    """The mean of gradients that lie scaled in `flat`, begun. missing: names of those that no rank has."""
+
+    def __init__(
+        self, comm: Comm, parameters: Mapping[str, torch.Tensor], missing: set[str], flat: FlatBuffers, tag: int
+    ) -> None:
+        self._parameters, self._missing, self._flat = parameters, missing, flat
+        self._sums = BufferAllreduces(comm, flat.buffers, tag)
+
+    def test(self) -> bool:
+        """Go on as far as is possible without waiting; whether all is done."""
+        return self._sums.test()
+
+    def wait(self) -> None:
+        """Wait, and give each parameter its mean gradient: but none to one that was frozen meanwhile."""
+        self._sums.wait()
+        for (name, p), view in zip(self._parameters.items(), self._flat.views, strict=True):
+            p.grad = None if name in self._missing or not p.requires_grad else view

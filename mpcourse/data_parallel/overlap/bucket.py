@@ -1,0 +1,102 @@
+"""One bucket: gradients that are summed together, and where they lie."""
+
+import itertools
+
+import torch
+
+from mpcourse.collectives.fast.nonblocking import Request
+from mpcourse.collectives.fast.shared_memory import SharedBuffer
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.flat_buffers import FlatBuffers, write_scaled
+from mpcourse.data_parallel.overlap.requests import BufferAllreduces
+from mpcourse.virtual import mpi_of
+
+
+class Bucket:
+    """Some parameters, and the flat buffers in which their gradients are summed over all ranks.
+
+    shared: a communicator of real ranks of one machine, in whose shared memory the buffers lie; None: in each rank's
+    own. arrived: whose gradients of this step are there. views: each parameter's place. span: when the last all-reduce
+    began, and when this rank saw its end, on MPI's clock (Wtime).
+    """
+
+    def __init__(self, parameters: list[torch.Tensor], shared: Comm | None = None) -> None:
+        self.parameters, self.arrived = parameters, set[torch.Tensor]()
+        self._fused = set[torch.Tensor]()  # whose gradient is computed in its place in this step
+        self.shared_buffers: list[tuple[SharedBuffer, list[torch.Tensor]]] = []  # each with the parameters in it
+        self.requests: list[Request] = []  # in flight
+        self._given: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # gradients in flight, with their versions
+        self.span, self._over = (0.0, 0.0), True
+
+        def make_buffer(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+            if shared is None:
+                return torch.zeros(length, dtype=dtype, device=device)
+            inside = [p for p in laid if p.dtype == dtype]
+            self.shared_buffers.append((SharedBuffer(shared, [p.numel() for p in inside], dtype), inside))
+            return self.shared_buffers[-1][0].buffer.data  # which has a version of its own: see `start`
+
+        # The largest first: then its place begins with a cache line, and it can be written to with whole ones.
+        laid = sorted(parameters, key=torch.Tensor.numel, reverse=True)
+        self.flat = FlatBuffers(laid, make_buffer)
+        self.views = dict(zip(laid, self.flat.views, strict=True))
+
+    @property
+    def full(self) -> bool:
+        """Whether the gradients of all its parameters have arrived."""
+        return len(self.arrived) == len(self.parameters)
+
+    def place(self, p: torch.Tensor) -> torch.Tensor | None:
+        """Where p's gradient may be computed: its view here, once a step; None where what is there is still needed.
+
+        That may be p.grad, or this step's sum; or, where p is used twice, the other use's gradient, which autograd will
+        add to this one.
+        """
+        if p.grad is not None or self.requests or p in self._fused:
+            return None
+        self._fused.add(p)
+        return self.views[p].data  # with a version of its own: see `start`
+
+    def start(self, comm: Comm, tag: int, scale: float) -> None:
+        """Write all gradients, times `scale`, into their places, zeros for None, and begin to sum over all ranks."""
+        self._clock, self._over = mpi_of(comm).Wtime, False
+        self.span = (self._clock(),) * 2
+        for buffer, inside in self.shared_buffers:
+            for p in inside:
+                if p.grad is None:
+                    self.views[p].zero_()
+            buffer.start([self.views[p] if p.grad is None else p.grad.data for p in inside], scale)
+        if self.shared_buffers:
+            self.requests = [buffer for buffer, _ in self.shared_buffers]
+        else:
+            for p, view in self.views.items():
+                write_scaled(view, p.grad, scale)
+            self.requests = [BufferAllreduces(comm, [buffer.data for buffer in self.flat.buffers], tag)]
+        # What is summed are tensors with versions of their own: a gradient's changes only where somebody else writes.
+        self._given = [(p, p.grad, p.grad._version) for p in self.parameters if p.grad is not None]
+
+    def changed(self) -> torch.Tensor | None:
+        """A parameter whose gradient was changed since its all-reduce began; None if there is none."""
+        return next((p for p, given, version in self._given if p.grad is not given or given._version != version), None)
+
+    def test(self) -> None:
+        """Go on as far as is possible without waiting."""
+        if not self._over and all([request.test() for request in self.requests]):
+            self.span, self._over = (self.span[0], self._clock()), True
+
+    def finish(self) -> None:
+        """Wait for the sums; gradients are views of them from now on."""
+        for request in self.requests:
+            request.wait()
+        self.test()
+        for p, view in self.views.items():
+            p.grad = view
+        self.requests, self.arrived, self._given, self._fused = [], set(), [], set()
+
+    def not_finite(self) -> tuple[int, torch.Tensor] | None:
+        """Whose gradient made a sum in shared memory infinite or NaN: a rank, and a parameter; None for none."""
+        for buffer, inside in self.shared_buffers:
+            if (found := buffer.bad) is not None:
+                rank, place = found
+                ends = itertools.accumulate(p.numel() for p in inside)
+                return rank, next(p for p, end in zip(inside, ends, strict=True) if place < end)
+        return None

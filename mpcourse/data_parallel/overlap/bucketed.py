@@ -1,0 +1,226 @@
+"""Buckets of gradients are averaged while other gradients are still being computed, as PyTorch's DDP does it."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+import torch
+
+from mpcourse.collectives.fast.shared_memory import on_one_machine
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.checked.finite import first_not_finite
+from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.nodes import Nodes
+from mpcourse.data_parallel.overlap.bucket import Bucket
+from mpcourse.data_parallel.overlap.gradient_fusion import offer, withdraw
+from mpcourse.data_parallel.overlap.hooks import when_accumulated
+from mpcourse.data_parallel.parameters import Model, same_tensors, trained_parameters
+from mpcourse.virtual import MPI, mpi_of
+
+BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, of Li et al., "PyTorch Distributed", VLDB 2020
+
+
+class BucketedCommunicator(Communicator):
+    """Begins the all-reduce of a bucket of gradients as soon as it is full, the last layers' first, during backward.
+
+    A bucket is closed as soon as it holds `bucket_bytes`, the first one `first_bucket_bytes`: many short all-reduces
+    cost latency, one long one begins too late. Gradients are views of their bucket, and not to be changed between
+    backward and their mean; those of layers of `fuse_weight_gradients` are computed there. Without `attach`, or for
+    gradients that no backward pass announced, nothing overlaps, and the result is the same.
+    """
+
+    name = "bucketed"
+
+    def __init__(
+        self, comm: Comm, nodes: Nodes, bucket_bytes: int = BUCKET, first_bucket_bytes: int = FIRST_BUCKET
+    ) -> None:
+        super().__init__(comm, nodes)
+        if min(bucket_bytes, first_bucket_bytes) < 1:
+            raise ValueError(f"buckets of {bucket_bytes} and {first_bucket_bytes} bytes: 1 byte is the least")
+        self.overlap_comm = comm.Dup()  # for what is in flight while other messages are sent
+        self.bucket_bytes, self.first_bucket_bytes = bucket_bytes, first_bucket_bytes
+        self.buckets: list[Bucket] = []
+        self.begun = 0  # so many buckets of this step are in flight
+        self.not_finite: str | None = None  # the name of a gradient of this step that is not
+        self._tags: list[int] = []  # the first one of each bucket
+        self._bucket_of: dict[torch.Tensor, Bucket] = {}
+        self._names: dict[torch.Tensor, str] = {}
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._syncing = True
+
+    def attach(self, model: Model) -> None:
+        """Average these parameters' gradients during each backward pass from now on. All ranks call it.
+
+        Raises RuntimeError between a backward pass whose gradients are being averaged and their mean.
+        """
+        self.check_idle()
+        self.detach()
+        self._names = {p: name for name, p in trained_parameters(model).items()}
+        shared = self._shared_memory_comm()
+        self.buckets = [Bucket(each, shared) for each in self._divided(list(self._names))]
+        counts = [len(bucket.flat.buffers) for bucket in self.buckets]
+        self._tags = [sum(counts[:i]) for i in range(len(counts))]
+        self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.parameters}
+        self._handles = [when_accumulated(p, self._arrived) for p in self._names]
+        for p in self._names:
+            offer(p, self.place)
+
+    def detach(self) -> None:
+        """No backward pass begins anything from now on."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for p in self._names:
+            withdraw(p, self.place)
+
+    def place(self, p: torch.Tensor) -> torch.Tensor | None:
+        """Where the gradient of p, which was attached, may be computed now; None: in memory of its own."""
+        return self._bucket_of[p].place(p)
+
+    def check_idle(self) -> None:
+        """Raise RuntimeError between a backward pass whose gradients are being averaged and their mean."""
+        if any(bucket.arrived for bucket in self.buckets):
+            raise RuntimeError(
+                "the gradients of a backward pass are being averaged: step first, or make another communicator"
+            )
+
+    def mean_gradients(self, model: Model) -> None:
+        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+
+        What backward has announced is in flight already. Some parameters may have been frozen since they were attached,
+        or be trained only now: nothing overlaps then where a bucket holds a frozen one, nor of new ones.
+        """
+        parameters = trained_parameters(model)
+        if not self.holds(parameters):
+            super().mean_gradients(parameters)
+            return
+        self.add_late()
+        self.finish(keep=self.others(parameters))
+        if new := self.unknown(parameters):
+            super().mean_gradients(new)
+
+    def holds(self, parameters: Mapping[str, torch.Tensor]) -> bool:
+        """Whether some of these were attached."""
+        return same_tensors(parameters.values(), self._names) or not set(parameters.values()).isdisjoint(self._names)
+
+    def unknown(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Those that were not attached, by name."""
+        return {name: p for name, p in parameters.items() if p not in self._bucket_of}
+
+    def others(self, parameters: Mapping[str, torch.Tensor]) -> dict[torch.Tensor, torch.Tensor | None]:
+        """Attached parameters that are not among these, with the gradients that they keep."""
+        asked = set(parameters.values())
+        return {p: p.grad for p in self._names if p not in asked}
+
+    def add_late(self) -> bool:
+        """Count as arrived what no backward pass has announced; whether there is any."""
+        if self.begun == len(self.buckets):  # the usual case
+            return False
+        late = [p for p in self._names if p not in self._bucket_of[p].arrived]
+        for p in late:
+            self._bucket_of[p].arrived.add(p)
+        self._look(late)
+        return bool(late)
+
+    def changed(self) -> str | None:
+        """The name of a parameter whose gradient was changed since its all-reduce began."""
+        found = (bucket.changed() for bucket in islice(self.buckets, self.begun))
+        return next((self._names[p] for p in found if p is not None), None)
+
+    def made_not_finite(self) -> tuple[int, str] | None:
+        """Rank and parameter whose gradient made a sum of the last step infinite or NaN, where that was seen late."""
+        for bucket in self.buckets:
+            if found := bucket.not_finite():
+                rank, p = found
+                return rank, self._names[p]
+        return None
+
+    def drop(self, model: Model) -> None:
+        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards."""
+        if self.has_arrived(model):
+            self.discard(max(begun for (begun,) in self.exchange("drops gradients", self.begun)))
+
+    def has_arrived(self, model: Model) -> bool:
+        """Whether a backward pass has announced gradients of these parameters."""
+        arrived = any(bucket.arrived for bucket in self.buckets)
+        return arrived and not set(trained_parameters(model).values()).isdisjoint(self._names)
+
+    def discard(self, most: int) -> None:
+        """Wait for what is in flight; most: so many buckets have been begun on some rank, and are, then, on all."""
+        for bucket in self.buckets[:most]:
+            bucket.arrived.update(bucket.parameters)
+        for bucket in self.buckets[most:]:
+            bucket.arrived.clear()  # full perhaps, behind one that is not
+        self.finish(keep={p: None for p in self._names if p.grad is None})
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward passes only add to this rank's own gradients; nothing is averaged."""
+        before, self._syncing = self._syncing, False
+        try:
+            yield
+        finally:
+            self._syncing = before
+
+    def progress(self) -> None:
+        """Let all-reduces that are in flight go on, without waiting. A rank may call it at any time."""
+        super().progress()
+        for bucket in islice(self.buckets, self.begun):
+            bucket.test()
+
+    def finish(self, keep: Mapping[torch.Tensor, torch.Tensor | None]) -> None:
+        """Begin what is full, wait for all, and be ready for the next step. keep: who gets another gradient."""
+        self._begin_full()
+        for bucket in self.buckets:
+            bucket.finish()
+        for p, gradient in keep.items():
+            p.grad = gradient
+        self.begun, self.not_finite = 0, None
+
+    def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """Buckets from the last parameter to the first: about the order in which backward reaches them."""
+        found: list[list[torch.Tensor]] = [[]]
+        nbytes, most = 0, self.first_bucket_bytes
+        for p in reversed(parameters):
+            if nbytes >= most:
+                found.append([])
+                nbytes, most = 0, self.bucket_bytes
+            found[-1].append(p)
+            nbytes += p.nbytes
+        return [each for each in found if each]
+
+    def _arrived(self, p: torch.Tensor) -> None:
+        """Backward has added to p.grad for the last time in this pass."""
+        if not self._syncing:
+            return
+        bucket = self._bucket_of[p]
+        if p in bucket.arrived:
+            raise RuntimeError(
+                f"a second backward pass reached {self._names[p]!r}, whose gradient is being averaged: was a step "
+                "left out? Of several passes before one step, run all but the last within no_sync()"
+            )
+        bucket.arrived.add(p)
+        if bucket.full:
+            self._look(bucket.parameters)
+            self._begin_full()
+        elif self.begun:
+            self.progress()
+
+    def _look(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
+        if self.not_finite is None and not (self.buckets and self.buckets[0].shared_buffers):
+            self.not_finite = first_not_finite({self._names[p]: p.grad for p in parameters})
+
+    def _shared_memory_comm(self) -> Comm | None:
+        """The ranks whose memory buckets lie in, if all are on one machine and none uses a GPU. All ranks call it."""
+        if mpi_of(self.comm) is MPI:
+            return None
+        own = self.inter_size == 1 < self.size and all(p.device.type == "cpu" for p in self._names)
+        return self.overlap_comm if all(self.comm.allgather(own)) and on_one_machine(self.comm) else None
+
+    def _begin_full(self) -> None:
+        """Begin the buckets that are full, in the order that is the same on all ranks; move on what is in flight."""
+        while self.begun < len(self.buckets) and self.buckets[self.begun].full:
+            self.buckets[self.begun].start(self.overlap_comm, self._tags[self.begun], 1 / self.size)
+            self.begun += 1
+        self.progress()

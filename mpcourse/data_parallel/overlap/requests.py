@@ -1,0 +1,62 @@
+"""All-reduces of flat buffers that are in flight, wherever the buffers lie."""
+
+from typing import Any
+
+import torch
+
+from mpcourse.collectives.fast.nonblocking import NonblockingRing, Request
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.host_staging import readable_by_mpi, to_host
+from mpcourse.virtual import mpi_of
+
+_in_flight: set["MpiAllreduce"] = set()  # MPI writes into their buffers, even if nobody waits for them any more
+
+
+class MpiAllreduce:
+    """The sum of a flat buffer on a GPU, which MPI reads, and adds up by an algorithm of its own; begun."""
+
+    def __init__(self, comm: Any, buffer: torch.Tensor) -> None:
+        self._request = comm.Iallreduce(mpi_of(comm).IN_PLACE, buffer)
+        _in_flight.add(self)
+
+    def test(self) -> bool:
+        """Whether it is done."""
+        if done := self._request.Test():
+            _in_flight.discard(self)
+        return done
+
+    def wait(self) -> None:
+        """Wait until it is done."""
+        self._request.Wait()
+        _in_flight.discard(self)
+
+
+class BufferAllreduces:
+    """The sums of flat buffers over all ranks, begun on all of them in one order and with the same first tag.
+
+    Buffer number i takes tag `tag` + i. A buffer on a GPU that MPI does not read is summed in the host's memory, and
+    copied back by `wait`.
+    """
+
+    def __init__(self, comm: Comm, buffers: list[torch.Tensor], tag: int = 0) -> None:
+        self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []  # each with where it is summed
+        self._sums: list[Request] = []
+        for i, buffer in enumerate(buffers):
+            if readable_by_mpi(comm, buffer):
+                self._buffers.append((buffer, buffer))
+                self._sums.append(MpiAllreduce(comm, buffer))
+            else:
+                host = buffer if buffer.device.type == "cpu" else to_host(buffer)
+                self._buffers.append((buffer, host))
+                self._sums.append(NonblockingRing(comm, host, tag + i))
+
+    def test(self) -> bool:
+        """Go on as far as is possible without waiting; whether all is done."""
+        return all([each.test() for each in self._sums])
+
+    def wait(self) -> None:
+        """Go on until all is done."""
+        for each, (buffer, host) in zip(self._sums, self._buffers, strict=True):
+            each.wait()
+            if buffer is not host:
+                buffer.copy_(host)

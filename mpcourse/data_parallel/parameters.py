@@ -1,0 +1,33 @@
+"""What a model consists of, by name."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+
+Model = (
+    nn.Module | Mapping[str, torch.Tensor] | Iterable[torch.Tensor]
+)  # what the functions of this package take as one
+
+
+def all_tensors(model: Model) -> dict[str, torch.Tensor]:
+    """All parameters of a model by name, frozen ones too, and a module's buffers."""
+    if isinstance(model, nn.Module):
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    if isinstance(model, Mapping):
+        return dict(model)
+    return {f"parameter {i}": p for i, p in enumerate(model)}
+
+
+def trained_parameters(model: Model) -> dict[str, torch.Tensor]:
+    """The parameters of a model that get gradients, by name, each once. Raises ValueError for a sparse gradient."""
+    parameters = dict(model.named_parameters()) if isinstance(model, nn.Module) else all_tensors(model)
+    for name, p in parameters.items():
+        if p.grad is not None and p.grad.is_sparse:
+            raise ValueError(f"the gradient of {name!r} is sparse, and only dense ones are summed: sparse=False")
+    return {name: p for name, p in parameters.items() if p.requires_grad}
+
+
+def same_tensors(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
+    """Whether these are the same tensors in the same order, not only equal ones."""
+    return list(map(id, some)) == list(map(id, others))

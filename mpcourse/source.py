@@ -1,0 +1,87 @@
+"""The text of Python files: read as Python reads it, named as a user knows it, and shown in a lesson."""
+
+import ast
+import importlib.util
+import inspect
+import os
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def read_source(file: Path) -> str:
+    """The text of `file`, decoded as `python FILE` does: by its coding line, else as UTF-8.
+
+    Raises SyntaxError where Python refuses it, and OSError where it cannot be read. `compile` is no judge of that: of
+    bytes it lets invalid ones pass that stand in a comment.
+    """
+    data = file.read_bytes()
+    try:
+        return importlib.util.decode_source(data)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SyntaxError(f"bytes that are not {error.encoding.upper()}", (str(file), line, None, None)) from None
+
+
+def source_lines(file: Path) -> list[str]:
+    """The lines of `file` for showing, whatever is in it."""
+    try:
+        return read_source(file).splitlines()
+    except SyntaxError:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def shown_path(file: Path) -> str:
+    """The path of `file`: from the current folder if it lies in or beside it, else in full."""
+    relative = os.path.relpath(file)
+    return relative if relative.count(os.pardir + os.sep) <= 1 else str(file)
+
+
+def load_module(path: Path, name: str, stand_in: ModuleType | None = None) -> ModuleType:
+    """Run the Python file at `path` as a module of that name. Whatever its code raises passes through.
+
+    stand_in: what stands in sys.modules in place of the module, where several threads load one file.
+    """
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # at the end, lest a file that is named like a library hides it
+    sys.modules[name] = stand_in or module  # dataclasses and pickling look classes up there
+    if stand_in is not None:
+        stand_in.mine.module = module
+    # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
+    exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def reference(*parts: Any) -> Any:
+    """The source of some functions and classes, without docstrings, to be displayed by a notebook.
+
+    Each stands below a link to its file, which holds the docstrings, too. Raises TypeError for what
+    has no source, ValueError for what is not of this library.
+    """
+    from IPython.display import Markdown  # a notebook has it; the library does without
+
+    return Markdown("\n\n".join(_linked(part) for part in parts))
+
+
+def _linked(part: Any) -> str:
+    part = inspect.unwrap(part)  # torch wraps the step of an optimizer
+    file, root = Path(inspect.getfile(part)), Path(__file__).parents[1]
+    if not file.is_relative_to(root / "mpcourse"):
+        raise ValueError(f"{part.__qualname__} is not of this library: its source is in {file}")
+    shown = file.relative_to(root).as_posix()
+    return f"[`{shown}`](../{shown})\n\n```python\n{without_docstrings(inspect.getsource(part))}\n```"
+
+
+def without_docstrings(text: str) -> str:
+    """Python source with its docstrings left out, and otherwise as it is written, from the left margin on."""
+    lines = textwrap.dedent(text).rstrip().splitlines()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            lines[first.lineno - 1 : first.end_lineno] = [None] * (first.end_lineno - first.lineno + 1)  # type: ignore
+    return "\n".join(line for line in lines if line is not None)
