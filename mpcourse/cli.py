@@ -7,18 +7,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from mpcourse import __version__
+from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with an error of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}: see `{self.prog} --help`")
-
 
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
@@ -55,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="mpcourse", description="Distributed deep-learning training by hand.", allow_abbrev=False)
+    parser = OneLineParser(
+        prog="mpcourse", description="Distributed deep-learning training by hand.", allow_abbrev=False
+    )
     parser.set_defaults(run=None)
     parser.add_argument("--version", action="version", version=f"mpcourse {__version__}")
     commands = parser.add_subparsers(metavar="command")

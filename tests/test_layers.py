@@ -1,0 +1,100 @@
+"""CONTRIBUTING's table of rooms is complete, and imports go downwards only."""
+
+import ast
+import re
+
+import pytest
+
+from tests.conftest import ROOT
+
+LIBRARY = ROOT / "mpcourse"
+FILES = sorted(LIBRARY.rglob("*.py"))
+LONGEST = 300  # lines
+
+
+def floors():
+    """Room -> floor, as CONTRIBUTING's table has them."""
+    rows = re.findall(r"^\| (\d) \| ([^|]*) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return {room: int(floor) for floor, rooms in rows for room in re.findall(r"`(\w+)(?:\.py|/)`", rooms)}
+
+
+def name_of(file):
+    """`mpcourse.split.copy`; of a package its own."""
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room_of(module):
+    """The folder or file below `mpcourse`; of `mpcourse` itself None."""
+    return (module.split(".") + [None])[1]
+
+
+def is_program(node):
+    """Whether this is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def imports(text, at_once=False):
+    """Modules of the library that source text imports, wherever it does. at_once: when it is imported itself."""
+    found, nodes = set(), [node for node in ast.parse(text).body if not is_program(node)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif at_once and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+        elif not at_once or isinstance(node, ast.If | ast.Try | ast.With):
+            nodes += ast.iter_child_nodes(node)
+    return {module for module in found if module.split(".")[0] == "mpcourse"}
+
+
+def upwards(room, text, known):
+    """The rooms that source text of `room` imports although they are not below it."""
+    others = {room_of(module) for module in imports(text)} & set(known)
+    return sorted(other for other in others if other != room and known[other] >= known[room])
+
+
+def test_every_room_stands_in_the_table_once():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [r for row in re.findall(r"^\| \d \| ([^|]*) \|", text, re.MULTILINE) for r in re.findall(r"`(\S+)`", row)]
+    there = {file.name if file.is_file() else f"{file.name}/" for file in LIBRARY.iterdir()}
+    assert sorted(named) == sorted(there - {"__init__.py", "__pycache__/"})
+
+
+@pytest.mark.parametrize("room", sorted(floors()))
+def test_imports_go_downwards(room):
+    known = floors()
+    found = {}
+    for file in FILES:
+        if room_of(name_of(file)) == room and (above := upwards(room, file.read_text(encoding="utf-8"), known)):
+            found[name_of(file)] = above
+    assert not found
+
+
+def test_an_import_upwards_is_seen_wherever_it_stands():
+    known = {"split": 3, "plot": 5, "virtual": 1, "pipeline": 4}
+    assert upwards("split", "def f():\n    from mpcourse.plot import lines", known) == ["plot"]
+    assert upwards("split", "import mpcourse.pipeline.ranks\nfrom mpcourse import plot", known) == ["pipeline", "plot"]
+    assert upwards("split", "from mpcourse.virtual import run\nfrom mpcourse.split import copy", known) == []
+    assert upwards("split", 'if __name__ == "__main__":\n    from mpcourse import plot', known) == []
+
+
+def test_no_module_imports_itself_through_others():
+    """As it is imported; what a function imports when it is called is there by then."""
+    modules = {name_of(file): file for file in FILES}
+    graph = {
+        name: imports(file.read_text(encoding="utf-8"), at_once=True) & set(modules) - {name}
+        for name, file in modules.items()
+        if file.name != "__init__.py"  # which gathers what its folder has
+    }
+    while leaves := [name for name, found in graph.items() if not found & set(graph)]:
+        for name in leaves:
+            del graph[name]
+    assert not graph
+
+
+@pytest.mark.parametrize("room", sorted(floors()))
+def test_files_are_short(room):
+    long = {name_of(f): n for f in FILES if room_of(name_of(f)) == room and (n := len(f.open().readlines())) > LONGEST}
+    assert not long
