@@ -30,7 +30,7 @@ BEGAN = time.time()
 PRELOADED = (
     *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "sklearn.datasets", "rich.console", "tqdm"),
     *("mpcourse.cli", "mpcourse.commands.check", "mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.data"),
-    *("mpcourse.check.virtually", "mpcourse.data_parallel", "mpcourse.pipeline", "mpcourse.plot", "mpcourse.predict"),
+    *("mpcourse.check.virtual_run", "mpcourse.data_parallel", "mpcourse.pipeline", "mpcourse.plot", "mpcourse.predict"),
 )
 
 # What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/test_answers.py

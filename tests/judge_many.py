@@ -11,9 +11,9 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpcourse.check.manifest import load_course
+from mpcourse.check.monitor import Ending
 from mpcourse.check.rank import Job, run
 from mpcourse.check.verdict import judge
-from mpcourse.check.watch import Ending
 
 
 def main() -> None:

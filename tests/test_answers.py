@@ -7,7 +7,7 @@ What an answer is, and where it is written down, is told in answers.py. One exer
 
 import pytest
 
-from mpcourse.check import watch
+from mpcourse.check import monitor
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
@@ -31,7 +31,7 @@ def verdict_on(tmp_path, monkeypatch):
     """The verdict on an answer, whose file is the learner's own. BLOCKED: real ranks need not wait for long here."""
 
     def judged(exercise, answer, sizes=None):
-        monkeypatch.setattr(watch, "BLOCKED", 0.7)
+        monkeypatch.setattr(monitor, "BLOCKED", 0.7)
         file = tmp_path / f"{exercise.name}.py"
         file.write_text(answer.text(HEADS[exercise.name]), encoding="utf-8")
         return check(exercise, file, sizes, forks())

@@ -14,7 +14,7 @@ import pytest
 from mpcourse.bench.quiet import Noise, noise, refuse_if_busy
 from mpcourse.bench.scaling import BUSY, KINDS, SIDES, Case, Row, batches, cases, load, medians
 from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
-from mpcourse.bound import CAN_BIND, own, prefix
+from mpcourse.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
 from tests.conftest import ROOT
 
@@ -48,8 +48,8 @@ def stand_in(monkeypatch):
     ranks = Ranks()
     monkeypatch.setattr(scaling, "measured", ranks)
     monkeypatch.setattr(scaling, "usable_cores", lambda: 2)
-    monkeypatch.setattr(scaling.bound, "CAN_BIND", True)
-    monkeypatch.setattr(scaling.bound, "usable", lambda: [4, 6])
+    monkeypatch.setattr(scaling.cpu_binding, "CAN_BIND", True)
+    monkeypatch.setattr(scaling.cpu_binding, "usable", lambda: [4, 6])
     for module in ("scaling", "scaling_rows"):
         monkeypatch.setattr(importlib.import_module(f"mpcourse.bench.{module}"), "here", lambda: NOW)
     return ranks

@@ -10,12 +10,12 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from mpcourse.check import watch
-from mpcourse.check.logbook import Entry, Logbook
+from mpcourse.check import monitor
 from mpcourse.check.manifest import load_course
+from mpcourse.check.monitor import Ending
+from mpcourse.check.rank_exit import vanished
+from mpcourse.check.status_page import Entry, Logbook
 from mpcourse.check.supervisor import check
-from mpcourse.check.vanished import vanished
-from mpcourse.check.watch import Ending
 from mpcourse.launch import mpirun
 
 SECONDS = 30  # ten are promised, whatever the answer does (`mpcourse bench course`); a busy machine takes longer
@@ -24,8 +24,8 @@ SECONDS = 30  # ten are promised, whatever the answer does (`mpcourse bench cour
 @pytest.fixture
 def impatient(monkeypatch):
     """Call ranks stuck or blocked after less time than usual, where the test is about something else than that time."""
-    monkeypatch.setattr(watch, "STILL", 1.0)
-    monkeypatch.setattr(watch, "BLOCKED", 0.7)
+    monkeypatch.setattr(monitor, "STILL", 1.0)
+    monkeypatch.setattr(monitor, "BLOCKED", 0.7)
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, mon
         book.write("running", 0, (3, "os._exit(3)"))
         return False
 
-    monkeypatch.setattr(watch, "_lives", ends)
-    ending = watch.Watch(tmp_path, 1, "answer.py", 10.0).look()
+    monkeypatch.setattr(monitor, "_lives", ends)
+    ending = monitor.Watch(tmp_path, 1, "answer.py", 10.0).look()
     assert (ending.kind, ending.entries[0].text) == ("died", "os._exit(3)")
 
 

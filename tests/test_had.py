@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mpcourse.check import had, watch
+from mpcourse.check import had, monitor
 from mpcourse.check.cases import e03_balance, on_steps
 from mpcourse.check.had import Had
 
@@ -67,7 +67,7 @@ def test_nobody_waits_for_ever_for_a_core(machine):
 
 def test_what_is_known_to_take_long_is_told_before_an_endless_loop_is():
     """Both are counted in computed seconds, so the better reason comes first on any machine."""
-    assert e03_balance.SECONDS < watch.STILL and on_steps.SECONDS < watch.STILL
+    assert e03_balance.SECONDS < monitor.STILL and on_steps.SECONDS < monitor.STILL
 
 
 def test_of_a_process_that_has_ended_what_passed_counts():

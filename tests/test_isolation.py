@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from mpcourse.check import watch
+from mpcourse.check import monitor
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
 from mpcourse.forkserver import ADDRESS, Forks, offered
@@ -55,7 +55,7 @@ def verdict_on(tmp_path, monkeypatch):
     """The verdict on e03_balance's text, or on e05_exchange's."""
 
     def judged(exercise, text, sizes=None):
-        monkeypatch.setattr(watch, "STILL", 1.0)
+        monkeypatch.setattr(monitor, "STILL", 1.0)
         file = tmp_path / f"{exercise.name}.py"
         file.write_text(text)
         return check(exercise, file, sizes, forks())

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.patience import patience
+from mpcourse.check.time_limit import patience
 from mpcourse.check.wrong import Wrong
 
 

@@ -17,10 +17,10 @@ import torch
 
 from mpcourse.errors import UserError
 from mpcourse.large_batch import study as program
-from mpcourse.large_batch.farm import farm
 from mpcourse.large_batch.grid import make_study, read_study
 from mpcourse.large_batch.results import Folder
 from mpcourse.large_batch.study import run_study, work
+from mpcourse.large_batch.task_pool import farm
 from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.models import mlp
 from mpcourse.training import train

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.monitor import Ending
 from mpcourse.check.rank import told
 from mpcourse.check.verdict import judge
-from mpcourse.check.virtually import OnVirtualRank, virtually
-from mpcourse.check.watch import Ending
+from mpcourse.check.virtual_run import OnVirtualRank, virtually
 
 HEAD = "import sys, time\nimport numpy as np\nfrom mpi4py import MPI\n\n\ndef f(comm, x):\n"
 FIRST = 7  # the line at which a body begins
@@ -118,7 +118,7 @@ def test_what_ranks_print_is_shown_by_rank(verdict_on, capsys):
 
 @pytest.mark.parametrize("body", ["while comm.rank == 1:\n    pass", "while True:\n    comm.Barrier()"])
 def test_an_endless_loop_is_ended(verdict_on, monkeypatch, body):
-    monkeypatch.setattr("mpcourse.check.virtually.LIMIT", 0.3)
+    monkeypatch.setattr("mpcourse.check.virtual_run.LIMIT", 0.3)
     verdict = verdict_on(body)
     assert verdict.kind == "wrong answer" and verdict.line in (FIRST, FIRST + 1)
     assert "endless loop" in verdict.why

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from mpcourse import bound
+from mpcourse import cpu_binding
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.quiet import refuse_if_busy
 from mpcourse.bench.record import Record
@@ -48,7 +48,7 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
     """
     if np < 2:
         raise UserError(f"--np {np}: scaling needs 2 ranks or more")
-    asked = cases(check_ranks(np), usable_cores(), bound.CAN_BIND)
+    asked = cases(check_ranks(np), usable_cores(), cpu_binding.CAN_BIND)
     rows = _rows(asked, runs, save)
     medians_of = medians(rows)
     for kind, case in product(KINDS, asked):
@@ -99,8 +99,8 @@ def _rows(asked: Sequence[Case], runs: int, file: Path | None) -> list[Row]:
 
 
 def _measured(case: Case, runs: int, now: Here) -> list[Row]:
-    cores = bound.usable()
-    before = bound.prefix(cores, 1 if case.bound else len(cores))
+    cores = cpu_binding.usable()
+    before = cpu_binding.prefix(cores, 1 if case.bound else len(cores))
     module, told = "mpcourse.bench.scaling_ranks", [case.threads, runs]
     (seconds,) = measured(module, [told], case.ranks, True, case.threads, before)
     today = datetime.date.today().isoformat()

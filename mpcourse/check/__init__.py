@@ -1,5 +1,5 @@
 """The exercise checker."""
 
-from mpcourse.check.itself import check_this_file
+from mpcourse.check.self_check import check_this_file
 
 __all__ = ["check_this_file"]

@@ -15,8 +15,8 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.drawn import seed_torch
 from mpcourse.check.exits import note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.logbook import Logbook
 from mpcourse.check.rank import Job, Report, taken_key, told
+from mpcourse.check.status_page import Logbook
 
 
 @dataclass(frozen=True)

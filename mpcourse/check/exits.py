@@ -4,7 +4,7 @@ import os
 import sys
 from typing import NoReturn
 
-from mpcourse.check.logbook import Logbook
+from mpcourse.check.status_page import Logbook
 
 _exit = os._exit
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpcourse.check.logbook import WAIT, Entry
-from mpcourse.check.watch import STILL, Ending
+from mpcourse.check.monitor import STILL, Ending
+from mpcourse.check.status_page import WAIT, Entry
 
 RECEIVES = ("recv", "Recv", "probe", "Probe", "mprobe", "Mprobe")
 SENDS = ("send", "Send", "ssend", "Ssend", "Rsend", "bsend", "Bsend")

@@ -25,7 +25,7 @@ from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.logbook import Logbook
+from mpcourse.check.status_page import Logbook
 from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
 
@@ -114,7 +114,7 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.watched import WatchedComm, WatchedRequest
+    from mpcourse.check.traced_mpi import WatchedComm, WatchedRequest
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
@@ -174,7 +174,7 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
     # The first call is given the ranks of COMM_WORLD.
     if answer is not None and answer.calls > 1 and answer.mentions("COMM_WORLD") and size > 1:
         world = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
-    virtual = sys.modules.get("mpcourse.check.virtually")  # where it was not imported, nothing came from it
+    virtual = sys.modules.get("mpcourse.check.virtual_run")  # where it was not imported, nothing came from it
     if virtual is not None and isinstance(error, virtual.OnVirtualRank):
         report = told(error.error, error.answer, file, error.rank or 0, error.size)
         report.virtual, report.printed, report.everywhere = error.size, error.printed, error.rank is None
@@ -199,7 +199,7 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
         return Report("wrong", rank, answer.line, asked, f"{short(result)}, a {type(result).__name__}", world or why)
     trace = traceback.format_exception(error)
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
-    watched = sys.modules.get("mpcourse.check.watched")  # where it was not imported, there is no MPI
+    watched = sys.modules.get("mpcourse.check.traced_mpi")  # where it was not imported, there is no MPI
     report.got = answer.doing if answer else ""
     report.why = world or (watched.meant(error) if watched else "") or _left(answer, size)
     return report

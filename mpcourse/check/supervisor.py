@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mpcourse.check.manifest import Exercise
+from mpcourse.check.monitor import Ending, Watch
 from mpcourse.check.rank import Job
 from mpcourse.check.verdict import Verdict, clean, judge
-from mpcourse.check.watch import Ending, Watch
 from mpcourse.errors import UserError
 from mpcourse.forkserver import CALL, ForkServer, Plain, Starter, offered, python
 from mpcourse.launch import check_ranks, mpirun_command, rank_environment
@@ -25,7 +25,7 @@ from mpcourse.source import read_source, shown_path
 POLL = 0.02  # seconds
 
 # What each process of a check imports.
-CHECKING = ["mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtually"]
+CHECKING = ["mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtual_run"]
 
 
 def check(

@@ -7,11 +7,11 @@ from typing import Any
 
 from mpcourse.check import hangs
 from mpcourse.check.manifest import load_course
+from mpcourse.check.monitor import Ending
 from mpcourse.check.rank import LOADING, Report
+from mpcourse.check.rank_exit import vanished
 from mpcourse.check.stubs import stub_of
 from mpcourse.check.unwritten import raises_not_implemented
-from mpcourse.check.vanished import vanished
-from mpcourse.check.watch import Ending
 from mpcourse.source import shown_path, source_lines
 
 SHOWN_LINES = 12  # of what each rank printed

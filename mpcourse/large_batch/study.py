@@ -28,10 +28,10 @@ from tqdm.auto import tqdm
 
 from mpcourse.data import Dataset
 from mpcourse.errors import UserError
-from mpcourse.large_batch.farm import farm
 from mpcourse.large_batch.grid import Study, read_study
 from mpcourse.large_batch.many_training import ManyRuns
 from mpcourse.large_batch.results import Folder, summary
+from mpcourse.large_batch.task_pool import farm
 from mpcourse.launch import launched_rank
 
 SNAPSHOT_SECONDS = 1.0

@@ -7,14 +7,14 @@ import torch
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import CPU, HOST, Block, block_index
 from mpcourse.virtual.cost import Operation
+from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.dry import stand_in
 from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import holds_pinned
-from mpcourse.virtual.refuse import no_data
+from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import place_beside
 
 if TYPE_CHECKING:

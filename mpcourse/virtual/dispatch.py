@@ -8,10 +8,10 @@ import torch
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mpcourse.virtual.asked import asking_line, inside_function
 from mpcourse.virtual.box import HOST, TAG, Block, Box, block_index
 from mpcourse.virtual.cost import Operation, cost, describe, flops_of, in_parts
 from mpcourse.virtual.crossing import crossing, mixed
+from mpcourse.virtual.device_checks import check_lengths, judged
 from mpcourse.virtual.dropout import VALUES
 from mpcourse.virtual.dry import SHAPES, number, without_data, without_numbers
 from mpcourse.virtual.foreach import apart
@@ -20,7 +20,7 @@ from mpcourse.virtual.line import Line, told
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import without_pinning
-from mpcourse.virtual.refuse import check_lengths, judged
+from mpcourse.virtual.source_line import asking_line, inside_function
 from mpcourse.virtual.storages import check_device, recount
 from mpcourse.virtual.unplaced import UNPLACED, after_host, made_by_torch, mark, mark_number, place_beside
 

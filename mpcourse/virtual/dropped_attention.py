@@ -12,10 +12,10 @@ from torch.utils.flop_counter import sdpa_flop_count
 
 from mpcourse.virtual import autocast
 from mpcourse.virtual.cost import in_parts
+from mpcourse.virtual.device_checks import judged
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.flops import below_diagonal
 from mpcourse.virtual.kernels import Whole, whole
-from mpcourse.virtual.refuse import judged
 
 Tensor = torch.Tensor
 

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.virtual import autocast, dropout
-from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import Box
+from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.layout import channels_last
 from mpcourse.virtual.line import Line, told
-from mpcourse.virtual.refuse import no_data
+from mpcourse.virtual.source_line import asking_line
 
 Tensor = torch.Tensor
 

@@ -11,12 +11,12 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import _get_current_function_mode_stack
 
 from mpcourse.virtual import dropped_attention, encoder, kernels, recurrent
-from mpcourse.virtual.asked import in_backward
 from mpcourse.virtual.box import Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dropout import dropout
 from mpcourse.virtual.handlers import index_of
 from mpcourse.virtual.modes import FunctionMode
+from mpcourse.virtual.source_line import in_backward
 from mpcourse.virtual.unplaced import note_devices, place, place_gradients, unplaced
 
 Tensor = torch.Tensor

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.virtual.as_cuda import CUDA_HANDLERS
-from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import HOST, TAG, block_index
+from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.dry import attention
 from mpcourse.virtual.line import told
 from mpcourse.virtual.offered import OFFERED_HANDLERS
 from mpcourse.virtual.pinned import PIN_HANDLERS
-from mpcourse.virtual.refuse import no_data
+from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import place, unplaced
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from mpcourse.virtual.as_cuda import virtual
-from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import Box, block_index
 from mpcourse.virtual.crossing import transfer
 from mpcourse.virtual.dispatch import DispatchMode
@@ -14,6 +13,7 @@ from mpcourse.virtual.handlers import HANDLERS
 from mpcourse.virtual.line import Line
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.pinned import mark_pinned, without_pinning
+from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import place, unplaced
 
 Tensor = torch.Tensor

@@ -16,9 +16,9 @@ import torch
 from mpcourse.virtual import autocast
 from mpcourse.virtual.box import TAG
 from mpcourse.virtual.cost import in_parts
+from mpcourse.virtual.device_checks import judged
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.kernels import Whole, whole
-from mpcourse.virtual.refuse import judged
 
 Tensor = torch.Tensor
 _KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # numbers in the reserve, for a unit and row of a layer

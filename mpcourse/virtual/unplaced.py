@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import HOST, Block
 from mpcourse.virtual.cost import describe
+from mpcourse.virtual.source_line import asking_line
 
 if TYPE_CHECKING:
     from mpcourse.virtual.dispatch import DispatchMode

@@ -8,7 +8,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.wrong import Wrong, same, short
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 MANY = 12
 EAGER = 4096  # bytes of a message that passes before it is asked for, as a greeting does on real ranks
@@ -72,7 +72,7 @@ def _many(answer: Answer, comm: "WatchedComm") -> None:
     """On 12 virtual ranks, where text has another order than numbers; and where ranks greet with other numbers than
     rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
     """
-    from mpcourse.check.virtually import OnVirtualRank, on_each
+    from mpcourse.check.virtual_run import OnVirtualRank, on_each
     from mpcourse.virtual.cluster.errors import ClusterError
     from mpcourse.virtual.cluster.refused import NotOffered
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
 from mpcourse.memory import Saved, StepMemory
 from mpcourse.models import mlp

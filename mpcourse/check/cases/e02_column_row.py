@@ -10,7 +10,7 @@ from torch import nn
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
 

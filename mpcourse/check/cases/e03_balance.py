@@ -9,8 +9,8 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_cuts import RULES, sums_of
 from mpcourse.check.drawn import drawing
-from mpcourse.check.logbook import HasLogbook
-from mpcourse.check.patience import patience
+from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.time_limit import patience
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.split import balance
 

@@ -6,7 +6,7 @@ from functools import partial
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, fast, legal, told
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Schedule, naive, one_f_one_b
 

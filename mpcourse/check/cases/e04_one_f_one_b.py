@@ -7,7 +7,7 @@ from itertools import pairwise
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, fast, holds, legal, told, warmups
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, naive, replay
 

@@ -17,7 +17,7 @@ from mpcourse.check.cases.on_steps_overlap import one_thread, overlap
 from mpcourse.check.cases.on_steps_raised import explained
 from mpcourse.check.cases.on_steps_watched import Seen
 from mpcourse.check.cases.on_steps_why import ELSEWHERE, NOWHERE, weighted, wrong_input, wrong_order, wrong_tensors
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, Event, virtual_gpus

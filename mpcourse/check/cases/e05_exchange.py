@@ -6,11 +6,11 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import pickles, turned
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import first_difference, same
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 WHERE = "Rank r sends to (r + 1) % p and receives from (r - 1) % p, where p is comm.size."
 COPY = "Nothing was written into recv: a name on the left of = makes a new variable and leaves the array as it is."
@@ -35,7 +35,7 @@ def _really(answer: Answer, comm: "WatchedComm", length: int, seed: int) -> None
 
 def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     """On virtual ranks; one process calls this."""
-    from mpcourse.check.virtually import SIZES
+    from mpcourse.check.virtual_run import SIZES
 
     for size in SIZES:
         for lengths, dtype in (
@@ -47,7 +47,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
 
 
 def _exchange(answer: Answer, comm: HasLogbook, size: int, lengths: list[int], dtype: np.dtype) -> None:
-    from mpcourse.check.virtually import virtually
+    from mpcourse.check.virtual_run import virtually
 
     def send(rank: int) -> np.ndarray:
         return (100 * (rank + 1) + np.arange(lengths[rank])).astype(dtype)

@@ -6,12 +6,12 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
 
 if TYPE_CHECKING:
-    from mpcourse.check.virtually import Ran
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.virtual_run import Ran
 
 NAME = "recursive_doubling_allreduce"
 MISSING = (

@@ -12,10 +12,10 @@ from mpcourse.check.cases.on_gradients import EVERY, Kind, Seen, mean, program
 from mpcourse.check.cases.on_gradients_why import why
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import counts, members, turned
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 
 @dataclass(frozen=True)

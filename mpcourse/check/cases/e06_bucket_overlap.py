@@ -26,14 +26,14 @@ from mpcourse.check.cases.on_buckets import (
 )
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.logbook import HasLogbook
-from mpcourse.check.virtually import LINK
+from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.virtual_run import LINK
 from mpcourse.check.wrong import first_difference
 from mpcourse.virtual import LINKS, compute
-from mpcourse.virtual.cluster.meeting import seconds
+from mpcourse.virtual.cluster.collective_call import seconds
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 NAME = "BucketedMean"
 ORDER = (

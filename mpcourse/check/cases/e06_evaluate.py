@@ -11,11 +11,11 @@ import numpy as np
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 NAME = "evaluate"
 Pairs = Sequence[tuple[int, int]]  # correct and count, by rank

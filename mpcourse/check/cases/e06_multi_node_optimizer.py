@@ -23,12 +23,12 @@ from mpcourse.check.cases.on_optimizers import (
 )
 from mpcourse.check.cases.on_optimizers_why import after_making, why
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.logbook import HasLogbook
-from mpcourse.check.virtually import OnVirtualRank
+from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.virtual_run import OnVirtualRank
 from mpcourse.check.wrong import Wrong
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 _MISSING = (
     "A parameter may have a gradient on one rank and None on another, or on none at all. All ranks must sum the same "

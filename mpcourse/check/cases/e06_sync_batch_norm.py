@@ -12,12 +12,12 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_batch_norm import Norm
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
-    from mpcourse.check.virtually import Ran
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.virtual_run import Ran
 
 NAME = "sync_batch_norm"
 FEATURES = 3

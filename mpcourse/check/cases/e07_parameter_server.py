@@ -10,13 +10,13 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import pickles
 from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong
 
 if TYPE_CHECKING:
-    from mpcourse.check.virtually import Ran
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.virtual_run import Ran
 
 RATE = 0.1
 SLOW = 5.3  # seconds for a gradient of a slow worker; others take 1 and a bit, no two alike
@@ -115,7 +115,7 @@ def _virtually(
     crossed: whether messages of two workers arrive crosswise.
     """
     from mpcourse.check.cases.on_updates_waits import LATE, held_up, retold
-    from mpcourse.check.virtually import LINK, OnVirtualRank, virtually
+    from mpcourse.check.virtual_run import LINK, OnVirtualRank, virtually
     from mpcourse.virtual import LINKS, ClusterError, Topology, mpi
 
     workers = range(1, size)

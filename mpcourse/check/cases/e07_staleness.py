@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong, short
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import as_first
 from mpcourse.check.drawn import drawing
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
 Link = tuple[float, float]

@@ -17,7 +17,7 @@ from mpcourse.check.cases.on_lars import (
 )
 from mpcourse.check.cases.on_lars_why import WAYS
 from mpcourse.check.drawn import drawing
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "LARS"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.logbook import HasLogbook
-from mpcourse.check.virtually import OnVirtualRank, Ran, on_each
+from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError
 
 if TYPE_CHECKING:
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
 
 SIZES = (3, 2, 4, 1)  # two ranks show less than three; alone a rank makes mistakes that tell less
 

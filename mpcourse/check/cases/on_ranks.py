@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference
 
 if TYPE_CHECKING:
-    from mpcourse.check.virtually import Ran
-    from mpcourse.check.watched import WatchedComm
+    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.virtual_run import Ran
 
 COLLECTIVE = "comm.Allreduce and its like do it for you. Here it is done by hand: Send, Recv, Sendrecv, Isend, Irecv."
 BASE = 16  # rank r's numbers are BASE ** r: the digits of a sum tell how often each rank is in it
@@ -54,7 +54,7 @@ def pickles(ran: "Ran") -> bool:
 
 def _who(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
     """Every rank's numbers are a power of BASE."""
-    from mpcourse.check.virtually import virtually
+    from mpcourse.check.virtual_run import virtually
 
     ran = virtually(
         answer, comm, function, size, lambda rank: (np.full(n, float(BASE**rank)),), changes=lambda given: given
@@ -131,7 +131,7 @@ def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
 
 def _values(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
     """Every number its own; the same bits on all ranks."""
-    from mpcourse.check.virtually import virtually
+    from mpcourse.check.virtual_run import virtually
 
     def numbers(rank: int) -> np.ndarray:
         random = np.random.default_rng([rank, size])

@@ -11,7 +11,7 @@ from torch import nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import told
-from mpcourse.check.patience import patience
+from mpcourse.check.time_limit import patience
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
 

@@ -6,11 +6,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mpcourse.virtual.cluster.open import Open
-from mpcourse.virtual.cluster.turns import HUB, Turns
+from mpcourse.virtual.cluster.threads import HUB, Turns
 from mpcourse.virtual.cluster.waiting import Waiter
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.mail import Mail
+    from mpcourse.virtual.cluster.matching import Mail
 
 ASKING = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,

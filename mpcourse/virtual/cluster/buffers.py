@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.turns import loaded_torch
+from mpcourse.virtual.cluster.threads import loaded_torch
 
 NONE = np.empty(0, np.uint8)
 BYTES = (np.dtype(np.uint8), np.dtype(np.int8))  # what any memory may be sent as

@@ -8,10 +8,10 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster import work
-from mpcourse.virtual.cluster.meeting import memory, objects
+from mpcourse.virtual.cluster import collective_data
+from mpcourse.virtual.cluster.collective_call import memory, objects
+from mpcourse.virtual.cluster.collective_data import op_name, operation
 from mpcourse.virtual.cluster.request import Request
-from mpcourse.virtual.cluster.work import op_name, operation
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
@@ -31,104 +31,104 @@ class Collectives:
     # -- memory --
 
     def Barrier(self) -> None:
-        memory(self, "Barrier", [], [], work.nothing)
+        memory(self, "Barrier", [], [], collective_data.nothing)
 
     def Ibarrier(self) -> Request:
-        return memory(self, "Ibarrier", [], [], work.nothing)
+        return memory(self, "Ibarrier", [], [], collective_data.nothing)
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
-        work.bcast(self, "Bcast", buf, root)
+        collective_data.bcast(self, "Bcast", buf, root)
 
     def Ibcast(self, buf: Any, root: int = 0) -> Request:
-        return work.bcast(self, "Ibcast", buf, root)
+        return collective_data.bcast(self, "Ibcast", buf, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        work.gather(self, "Gather", sendbuf, recvbuf, root)
+        collective_data.gather(self, "Gather", sendbuf, recvbuf, root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
-        return work.gather(self, "Igather", sendbuf, recvbuf, root)
+        return collective_data.gather(self, "Igather", sendbuf, recvbuf, root)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        work.gather(self, "Gatherv", sendbuf, recvbuf, root)
+        collective_data.gather(self, "Gatherv", sendbuf, recvbuf, root)
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
-        return work.gather(self, "Igatherv", sendbuf, recvbuf, root)
+        return collective_data.gather(self, "Igatherv", sendbuf, recvbuf, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        work.scatter(self, "Scatter", sendbuf, recvbuf, root)
+        collective_data.scatter(self, "Scatter", sendbuf, recvbuf, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
-        return work.scatter(self, "Iscatter", sendbuf, recvbuf, root)
+        return collective_data.scatter(self, "Iscatter", sendbuf, recvbuf, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        work.scatter(self, "Scatterv", sendbuf, recvbuf, root)
+        collective_data.scatter(self, "Scatterv", sendbuf, recvbuf, root)
 
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
-        return work.scatter(self, "Iscatterv", sendbuf, recvbuf, root)
+        return collective_data.scatter(self, "Iscatterv", sendbuf, recvbuf, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        work.allgather(self, "Allgather", sendbuf, recvbuf)
+        collective_data.allgather(self, "Allgather", sendbuf, recvbuf)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
-        return work.allgather(self, "Iallgather", sendbuf, recvbuf)
+        return collective_data.allgather(self, "Iallgather", sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
-        work.allgather(self, "Allgatherv", sendbuf, recvbuf)
+        collective_data.allgather(self, "Allgatherv", sendbuf, recvbuf)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> Request:
-        return work.allgather(self, "Iallgatherv", sendbuf, recvbuf)
+        return collective_data.allgather(self, "Iallgatherv", sendbuf, recvbuf)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        work.alltoall(self, "Alltoall", sendbuf, recvbuf)
+        collective_data.alltoall(self, "Alltoall", sendbuf, recvbuf)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Request:
-        return work.alltoall(self, "Ialltoall", sendbuf, recvbuf)
+        return collective_data.alltoall(self, "Ialltoall", sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
-        work.alltoall(self, "Alltoallv", sendbuf, recvbuf)
+        collective_data.alltoall(self, "Alltoallv", sendbuf, recvbuf)
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> Request:
-        return work.alltoall(self, "Ialltoallv", sendbuf, recvbuf)
+        return collective_data.alltoall(self, "Ialltoallv", sendbuf, recvbuf)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = None, root: int = 0) -> None:
-        work.reduce(self, "Reduce", sendbuf, recvbuf, op, root)
+        collective_data.reduce(self, "Reduce", sendbuf, recvbuf, op, root)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = None, root: int = 0) -> Request:
-        return work.reduce(self, "Ireduce", sendbuf, recvbuf, op, root)
+        return collective_data.reduce(self, "Ireduce", sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
-        work.reduce(self, "Allreduce", sendbuf, recvbuf, op, None)
+        collective_data.reduce(self, "Allreduce", sendbuf, recvbuf, op, None)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> Request:
-        return work.reduce(self, "Iallreduce", sendbuf, recvbuf, op, None)
+        return collective_data.reduce(self, "Iallreduce", sendbuf, recvbuf, op, None)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
-        work.reduce_scatter(self, "Reduce_scatter_block", sendbuf, recvbuf, None, op)
+        collective_data.reduce_scatter(self, "Reduce_scatter_block", sendbuf, recvbuf, None, op)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> Request:
-        return work.reduce_scatter(self, "Ireduce_scatter_block", sendbuf, recvbuf, None, op)
+        return collective_data.reduce_scatter(self, "Ireduce_scatter_block", sendbuf, recvbuf, None, op)
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = None
     ) -> None:
-        work.reduce_scatter(self, "Reduce_scatter", sendbuf, recvbuf, recvcounts, op)
+        collective_data.reduce_scatter(self, "Reduce_scatter", sendbuf, recvbuf, recvcounts, op)
 
     def Ireduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None, op: Any = None
     ) -> Request:
-        return work.reduce_scatter(self, "Ireduce_scatter", sendbuf, recvbuf, recvcounts, op)
+        return collective_data.reduce_scatter(self, "Ireduce_scatter", sendbuf, recvbuf, recvcounts, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
-        work.scan(self, "Scan", sendbuf, recvbuf, op)
+        collective_data.scan(self, "Scan", sendbuf, recvbuf, op)
 
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> Request:
-        return work.scan(self, "Iscan", sendbuf, recvbuf, op)
+        return collective_data.scan(self, "Iscan", sendbuf, recvbuf, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
-        work.scan(self, "Exscan", sendbuf, recvbuf, op)
+        collective_data.scan(self, "Exscan", sendbuf, recvbuf, op)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> Request:
-        return work.scan(self, "Iexscan", sendbuf, recvbuf, op)
+        return collective_data.scan(self, "Iexscan", sendbuf, recvbuf, op)
 
     # -- objects --
 
@@ -146,14 +146,14 @@ class Collectives:
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         if self.rank == root:
-            sendobj = work.for_each(self, "scatter", sendobj)
+            sendobj = collective_data.for_each(self, "scatter", sendobj)
         return objects(self, "scatter", sendobj, lambda given: list(given[root]), root=root)
 
     def allgather(self, sendobj: Any) -> list[Any]:
         return objects(self, "allgather", sendobj, lambda given: [given] * self.size)
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
-        given = work.for_each(self, "alltoall", sendobj)
+        given = collective_data.for_each(self, "alltoall", sendobj)
         return objects(self, "alltoall", given, lambda rows: [[row[r] for row in rows] for r in range(self.size)])
 
     def reduce(self, sendobj: Any, op: Any = None, root: int = 0) -> Any:

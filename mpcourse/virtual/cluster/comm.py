@@ -6,15 +6,15 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mpcourse.virtual.cluster import speak
+from mpcourse.virtual.cluster import point_to_point
 from mpcourse.virtual.cluster.collective import Collectives
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.fast import sendrecv
+from mpcourse.virtual.cluster.fast_sendrecv import sendrecv
 from mpcourse.virtual.cluster.making import Making
 from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, ERR_COMM
+from mpcourse.virtual.cluster.point_to_point import memory_of, pickled
 from mpcourse.virtual.cluster.refused import NoAttribute, Offered, reduced, refusal
 from mpcourse.virtual.cluster.request import Line, Prequest, Request, Status
-from mpcourse.virtual.cluster.speak import memory_of, pickled
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
@@ -114,34 +114,36 @@ class VirtualComm(Collectives, Making, Offered):
     # -- messages of memory --
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "Send", memory_of(self, buf, False), dest, tag, _line(), True)
+        point_to_point.send(self, "Send", memory_of(self, buf, False), dest, tag, _line(), True)
 
     def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "Ssend", memory_of(self, buf, False), dest, tag, _line(), True, eager=-1)
+        point_to_point.send(self, "Ssend", memory_of(self, buf, False), dest, tag, _line(), True, eager=-1)
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "Bsend", memory_of(self, buf, False), dest, tag, _line(), True, eager=sys.maxsize)
+        point_to_point.send(self, "Bsend", memory_of(self, buf, False), dest, tag, _line(), True, eager=sys.maxsize)
 
     def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "Rsend", memory_of(self, buf, False), dest, tag, _line(), True, ready=True)
+        point_to_point.send(self, "Rsend", memory_of(self, buf, False), dest, tag, _line(), True, ready=True)
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "Isend", memory_of(self, buf, False), dest, tag, _line(), False)
+        return point_to_point.send(self, "Isend", memory_of(self, buf, False), dest, tag, _line(), False)
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "Issend", memory_of(self, buf, False), dest, tag, _line(), False, eager=-1)
+        return point_to_point.send(self, "Issend", memory_of(self, buf, False), dest, tag, _line(), False, eager=-1)
 
     def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "Ibsend", memory_of(self, buf, False), dest, tag, _line(), False, eager=sys.maxsize)
+        return point_to_point.send(
+            self, "Ibsend", memory_of(self, buf, False), dest, tag, _line(), False, eager=sys.maxsize
+        )
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "Irsend", memory_of(self, buf, False), dest, tag, _line(), False, ready=True)
+        return point_to_point.send(self, "Irsend", memory_of(self, buf, False), dest, tag, _line(), False, ready=True)
 
     def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> None:
-        speak.recv(self, "Recv", memory_of(self, buf, True), source, tag, _line(), status)
+        point_to_point.recv(self, "Recv", memory_of(self, buf, True), source, tag, _line(), status)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
-        return speak.irecv(self, "Irecv", memory_of(self, buf, True), source, tag, _line(), False)
+        return point_to_point.irecv(self, "Irecv", memory_of(self, buf, True), source, tag, _line(), False)
 
     def Sendrecv(
         self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, source: int = ANY_SOURCE,
@@ -151,14 +153,16 @@ class VirtualComm(Collectives, Making, Offered):
         line = frame.f_code, frame.f_lasti
         if not sendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, status, line):
             array, into = memory_of(self, sendbuf, False), memory_of(self, recvbuf, True)
-            speak.exchange(self, "Sendrecv", array, dest, sendtag, into, source, recvtag, status, line)
+            point_to_point.exchange(self, "Sendrecv", array, dest, sendtag, into, source, recvtag, status, line)
 
     def Sendrecv_replace(
         self, buf: Any, dest: int, sendtag: int = 0, source: int = ANY_SOURCE, recvtag: int = ANY_TAG,
         status: Status | None = None,
     ) -> None:  # fmt: skip
         line, array = _line(), memory_of(self, buf, True)
-        speak.exchange(self, "Sendrecv_replace", array.copy(), dest, sendtag, array, source, recvtag, status, line)
+        point_to_point.exchange(
+            self, "Sendrecv_replace", array.copy(), dest, sendtag, array, source, recvtag, status, line
+        )
 
     def Isendrecv(
         self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, source: int = ANY_SOURCE,
@@ -170,66 +174,76 @@ class VirtualComm(Collectives, Making, Offered):
 
     def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
         line = _line()
-        return Prequest(lambda: speak.send(self, "Send_init", memory_of(self, buf, False), dest, tag, line, False))
+        return Prequest(
+            lambda: point_to_point.send(self, "Send_init", memory_of(self, buf, False), dest, tag, line, False)
+        )
 
     def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
         line = _line()
         return Prequest(
-            lambda: speak.send(self, "Ssend_init", memory_of(self, buf, False), dest, tag, line, False, eager=-1)
+            lambda: point_to_point.send(
+                self, "Ssend_init", memory_of(self, buf, False), dest, tag, line, False, eager=-1
+            )
         )
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
         line = _line()
-        return Prequest(lambda: speak.irecv(self, "Recv_init", memory_of(self, buf, True), source, tag, line, False))
+        return Prequest(
+            lambda: point_to_point.irecv(self, "Recv_init", memory_of(self, buf, True), source, tag, line, False)
+        )
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        speak.probe(self, "Probe", source, tag, status)
+        point_to_point.probe(self, "Probe", source, tag, status)
         return True
 
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        return speak.iprobe(self, "Iprobe", source, tag, status)
+        return point_to_point.iprobe(self, "Iprobe", source, tag, status)
 
     # -- messages of objects --
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "send", pickled(obj), dest, tag, _line(), True, objects=True)
+        point_to_point.send(self, "send", pickled(obj), dest, tag, _line(), True, objects=True)
 
     def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "ssend", pickled(obj), dest, tag, _line(), True, eager=-1, objects=True)
+        point_to_point.send(self, "ssend", pickled(obj), dest, tag, _line(), True, eager=-1, objects=True)
 
     def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
-        speak.send(self, "bsend", pickled(obj), dest, tag, _line(), True, eager=sys.maxsize, objects=True)
+        point_to_point.send(self, "bsend", pickled(obj), dest, tag, _line(), True, eager=sys.maxsize, objects=True)
 
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "isend", pickled(obj), dest, tag, _line(), False, objects=True)
+        return point_to_point.send(self, "isend", pickled(obj), dest, tag, _line(), False, objects=True)
 
     def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "issend", pickled(obj), dest, tag, _line(), False, eager=-1, objects=True)
+        return point_to_point.send(self, "issend", pickled(obj), dest, tag, _line(), False, eager=-1, objects=True)
 
     def ibsend(self, obj: Any, dest: int, tag: int = 0) -> Request:
-        return speak.send(self, "ibsend", pickled(obj), dest, tag, _line(), False, eager=sys.maxsize, objects=True)
+        return point_to_point.send(
+            self, "ibsend", pickled(obj), dest, tag, _line(), False, eager=sys.maxsize, objects=True
+        )
 
     def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Any:
         _not_needed(buf)
-        return speak.recv(self, "recv", None, source, tag, _line(), status)
+        return point_to_point.recv(self, "recv", None, source, tag, _line(), status)
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         _not_needed(buf)
-        return speak.irecv(self, "irecv", None, source, tag, _line(), False)
+        return point_to_point.irecv(self, "irecv", None, source, tag, _line(), False)
 
     def sendrecv(
         self, sendobj: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, source: int = ANY_SOURCE,
         recvtag: int = ANY_TAG, status: Status | None = None,
     ) -> Any:  # fmt: skip
         line = _line()
-        return speak.exchange(self, "sendrecv", pickled(sendobj), dest, sendtag, None, source, recvtag, status, line)
+        return point_to_point.exchange(
+            self, "sendrecv", pickled(sendobj), dest, sendtag, None, source, recvtag, status, line
+        )
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        speak.probe(self, "probe", source, tag, status)
+        point_to_point.probe(self, "probe", source, tag, status)
         return True
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        return speak.iprobe(self, "iprobe", source, tag, status)
+        return point_to_point.iprobe(self, "iprobe", source, tag, status)
 
 
 class NullComm(VirtualComm):

@@ -5,7 +5,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from mpcourse.virtual.cluster.errors import Deadlock, Wait
-from mpcourse.virtual.cluster.mail import ANY
+from mpcourse.virtual.cluster.matching import ANY
 from mpcourse.virtual.cluster.request import Request
 from mpcourse.virtual.line import told
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.mail import Message
+    from mpcourse.virtual.cluster.matching import Message
     from mpcourse.virtual.cluster.request import Request
 
 ANY = -1  # a source or a tag that may be any

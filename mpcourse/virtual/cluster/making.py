@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mpcourse.virtual.cluster.collective_call import line_of, meet
 from mpcourse.virtual.cluster.group import Group
-from mpcourse.virtual.cluster.meeting import line_of, meet
 from mpcourse.virtual.cluster.numbers import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from mpcourse.virtual.cluster.open import Open
 from mpcourse.virtual.cluster.request import Request
-from mpcourse.virtual.cluster.turns import HUB
+from mpcourse.virtual.cluster.threads import HUB
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.mail import Mail, Message
+    from mpcourse.virtual.cluster.matching import Mail, Message
 
 
 class Waiter:

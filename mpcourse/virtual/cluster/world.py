@@ -19,11 +19,11 @@ import numpy as np
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.mail import Mail, Message
+from mpcourse.virtual.cluster.matching import Mail, Message
 from mpcourse.virtual.cluster.open import Open
 from mpcourse.virtual.cluster.request import Line, Request, told_call
+from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
-from mpcourse.virtual.cluster.turns import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.waiting import Waiter, Waiting
 from mpcourse.virtual.line import told as told_line
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mpcourse.virtual.cluster.buffers import alike, blocks, counted, flat, is_named
+from mpcourse.virtual.cluster.collective_call import Pairs, line_of, memory
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.meeting import Pairs, line_of, memory
 from mpcourse.virtual.cluster.numbers import ERR_OP
 from mpcourse.virtual.cluster.operations import OPERATIONS
 

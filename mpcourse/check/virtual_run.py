@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.logbook import HasLogbook
+from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError, Run, Topology, run
 from mpcourse.virtual.cluster.mpi import as_mpi4py

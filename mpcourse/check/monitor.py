@@ -5,10 +5,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpcourse.check import logbook, stacks
+from mpcourse.check import stacks, status_page
 from mpcourse.check.had import Had
-from mpcourse.check.logbook import Entry
 from mpcourse.check.rank import Report
+from mpcourse.check.status_page import Entry
 
 BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator calls: a deadlock
 STILL = 4.5  # seconds without any progress, some rank in its own code: an endless loop, or very slow
@@ -97,7 +97,7 @@ class Watch:
         return None
 
     def _entries(self) -> dict[int, Entry]:
-        return {i: e for i in range(self.size) if (e := logbook.read(self.folder, i))}
+        return {i: e for i in range(self.size) if (e := status_page.read(self.folder, i))}
 
     def _read_reports(self) -> None:
         for i in range(self.size):

@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpcourse.check.watch import Ending
+from mpcourse.check.monitor import Ending
 
 LEFT = "The other ranks go on and wait for this one. Return from the function instead."
 CRASHED = "A library crashed below this line, without an exception. What was it given?"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from mpi4py import MPI
 
 from mpcourse.check.exits import Aborted, line_in
-from mpcourse.check.logbook import WAIT, Logbook
+from mpcourse.check.status_page import WAIT, Logbook
 
 # The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
 _SEND = ("obj", "dest", "tag")

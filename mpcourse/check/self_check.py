@@ -87,7 +87,7 @@ def _check(file: Path) -> int:
 
 def _introduced(reading: int) -> tuple[int, int, Path]:
     """What the rank says of itself before it runs the learner's code: its number, how many there are, their folder."""
-    from mpcourse.check.watch import STARTUP
+    from mpcourse.check.monitor import STARTUP
 
     with open(reading) as file:
         said = file.read() if select.select([file], [], [], STARTUP)[0] else ""
@@ -106,9 +106,9 @@ def _introduced(reading: int) -> tuple[int, int, Path]:
 
 def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.Popen) -> int:
     """Beside rank 0: wait for the end, print the verdict, and let the others know."""
+    from mpcourse.check.monitor import Watch
     from mpcourse.check.show import show_verdict
     from mpcourse.check.verdict import judge
-    from mpcourse.check.watch import Watch
 
     watch = Watch(folder, size, str(file), exercise.seconds)
     while not (ending := watch.look()):

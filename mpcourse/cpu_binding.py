@@ -1,4 +1,4 @@
-"""Start ranks on cores of their own, as many launchers do: `mpirun -np 2 python -m mpcourse.bound 0,1 1 python ...`.
+"""Start ranks on cores of their own, as launchers do: `mpirun -np 2 python -m mpcourse.cpu_binding 0,1 1 python ...`.
 
 A process that binds itself comes too late: OpenMP counts the cores that it may use when it is loaded, and its threads
 wait for each other in another way where they are more than these.
@@ -23,7 +23,7 @@ def prefix(cores: Sequence[int], each: int) -> list[str]:
 
     With all of them no rank is bound, whatever the launcher does. Empty where the system cannot bind.
     """
-    return [sys.executable, "-m", "mpcourse.bound", ",".join(map(str, cores)), str(each)] if CAN_BIND else []
+    return [sys.executable, "-m", "mpcourse.cpu_binding", ",".join(map(str, cores)), str(each)] if CAN_BIND else []
 
 
 def own(cores: Sequence[int], each: int, rank: int) -> set[int]:

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.asked import asking_line
 from mpcourse.virtual.box import HOST, Box, block_index
 from mpcourse.virtual.line import told
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.rules import CPU, METHODS, NUMBER, Rule, rule_of
+from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import is_marked_number
 
 Tensor = torch.Tensor

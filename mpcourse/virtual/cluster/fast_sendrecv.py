@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpcourse.virtual.cluster.mail import ANY
+from mpcourse.virtual.cluster.matching import ANY
 from mpcourse.virtual.cluster.request import Line, Status, put
 
 if TYPE_CHECKING:
