@@ -22,6 +22,7 @@ from mpcourse.check.drawn import SEED
 from mpcourse.forkserver import ADDRESS, ForkServer, offered
 from mpcourse.forkserver.server import children, subreaper
 from mpcourse.shared_memory import tidy
+from tests.explanations import Reached
 
 ROOT = Path(__file__).resolve().parents[1]
 collect_ignore = ["browser"]  # only who names that folder runs it, as `make test-browser` does
@@ -50,6 +51,12 @@ def load_script(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def pytest_configure(config):
+    """Whoever gathers the results of all workers looks at what they say together."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reached(ROOT))
 
 
 def pytest_sessionstart(session):

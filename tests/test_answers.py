@@ -13,6 +13,7 @@ from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
 from tests.answers import answers_to, head_of, read
 from tests.conftest import ROOT, forks
+from tests.explanations import SAID, explanations, unreached
 
 COURSE = load_course(ROOT)
 HEADS = {exercise.name: head_of(COURSE, exercise) for exercise in COURSE.exercises}
@@ -44,10 +45,11 @@ def said(verdict):
 
 
 @pytest.mark.parametrize("exercise, answer", answers(right=False))
-def test_a_wrong_answer_is_named(exercise, answer, verdict_on):
+def test_a_wrong_answer_is_named(exercise, answer, verdict_on, record_property):
     if answer.needs and mpirun().implementation != answer.needs:
         pytest.skip("this MPI buffers a message to oneself, so the answer works here")
     verdict = verdict_on(exercise, answer)
+    record_property(SAID, said(verdict))
     assert not verdict.passed
     assert answer.phrase(HEADS[exercise.name]) in said(verdict)
     if exercise.virtual:
@@ -81,3 +83,19 @@ def test_no_answer_was_lost_when_they_became_data():
 def test_a_cell_that_is_no_wrong_answer_is_refused(text):
     with pytest.raises(ValueError, match="e99, a: "):
         list(read(text, "e99", right=False))
+
+
+def test_explanations_are_the_sentences_of_a_file_but_docstrings_and_short_ones(tmp_path):
+    file = tmp_path / "case.py"
+    file.write_text(
+        '"""A docstring that is longer than thirty characters."""\n'
+        'NAME, ONE = "short", "An explanation that is long enough to count."\n'
+        'two = f"{NAME} and {NAME} are the values in this longer text, {NAME}."\n'
+        'three = "As {} says, there are two ways to put a value in.", r"(a pattern|of somebody else.s message)"\n'
+    )
+    assert [(found.line, found.text) for found in explanations(file)] == [
+        (2, "An explanation that is long enough to count."),
+        (3, "are the values in this longer text,"),
+        (4, "says, there are two ways to put a value in."),
+    ]
+    assert [found.line for found in unreached(tmp_path, ["asked: are the values in this longer text, no."])] == [2, 4]

@@ -10,11 +10,11 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from mpcourse.check import monitor
+from mpcourse.check import monitor, status_page
 from mpcourse.check.manifest import load_course
 from mpcourse.check.monitor import Ending
 from mpcourse.check.rank_exit import vanished
-from mpcourse.check.status_page import Entry, Logbook
+from mpcourse.check.status_page import Entry, Logbook, Noted
 from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
 
@@ -85,12 +85,12 @@ def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, mon
     book.write("running", 0)
 
     def ends(pid):
-        book.write("running", 0, (3, "os._exit(3)"))
+        book.write("running", 0, status_page.Noted("os._exit(3)", 3))
         return False
 
     monkeypatch.setattr(monitor, "_lives", ends)
     ending = monitor.Watch(tmp_path, 1, "answer.py", 10.0).look()
-    assert (ending.kind, ending.entries[0].text) == ("died", "os._exit(3)")
+    assert (ending.kind, ending.entries[0].last.text) == ("died", "os._exit(3)")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD
     ],
 )
 def test_where_all_ranks_are_gone_the_launcher_is_believed(tmp_path, said, did):
-    entries = {i: Entry(5, pid, i, 7, "running", "Barrier()") for i, pid in PIDS.items()}
+    entries = {i: Entry(5, pid, i, "running", Noted("Barrier()", 7)) for i, pid in PIDS.items()}
     ending = Ending("died", 3, entries=entries, gone=[0, 1, 2])
     (tmp_path / "mpirun.out").write_text(said)
     assert (vanished(ending, tmp_path).rank, vanished(ending, tmp_path).did) == (1, did)
@@ -164,7 +164,7 @@ def test_where_all_ranks_are_gone_the_launcher_is_believed(tmp_path, said, did):
 
 def test_a_launcher_that_names_a_rank_it_killed_itself_is_not_believed(tmp_path):
     stages = {0: "waiting", 1: "waiting", 2: "running"}
-    entries = {i: Entry(5, pid, i, 7, stages[i], "Barrier()") for i, pid in PIDS.items()}
+    entries = {i: Entry(5, pid, i, stages[i], Noted("Barrier()", 7)) for i, pid in PIDS.items()}
     (tmp_path / "mpirun.out").write_text(MPICH_SAYS)
     assert vanished(Ending("died", 3, entries=entries, gone=[0, 1, 2]), tmp_path).rank == 2
 
@@ -231,7 +231,7 @@ def test_a_deadlock_of_two_receives_names_both_sides(verdict_on):
     assert (verdict.kind, verdict.rank, verdict.line) == ("deadlock", 0, FIRST)
     assert verdict.details[0].startswith("rank 0 waits in recv(source=1)")
     assert verdict.details[1].startswith("rank 1 waits in recv(source=0)")
-    assert "receives before anyone sends" in verdict.why
+    assert "Each of them receives before it sends" in verdict.why
 
 
 SHM = """
@@ -255,7 +255,7 @@ def test_a_run_that_is_ended_leaves_no_shared_memory(verdict_on, impatient, tmp_
 
 def test_a_deadlock_of_two_synchronous_sends_is_named(verdict_on, impatient):
     verdict = verdict_on("comm.ssend(x, 1 - comm.rank)\nreturn (x + comm.recv(source=1 - comm.rank)) / 2")
-    assert verdict.kind == "deadlock" and "Every rank sends" in verdict.why
+    assert verdict.kind == "deadlock" and "Each of them sends first" in verdict.why
 
 
 def test_a_collective_that_one_rank_skips_is_named(verdict_on, impatient):
@@ -294,7 +294,7 @@ def test_a_wait_for_a_request_names_the_call_that_began_it(verdict_on, impatient
     verdict = verdict_on(body.replace("y = np", "from mpi4py import MPI; y = np"))
     assert verdict.kind == "deadlock" and verdict.line == FIRST + 1
     assert verdict.details[0].lower().startswith("rank 0 waits in the wait for irecv(source=1")
-    assert "Every rank receives before anyone sends" in verdict.why
+    assert "Each of them receives before it sends" in verdict.why
 
 
 def test_requests_that_are_waited_for_do_what_they_do(verdict_on):

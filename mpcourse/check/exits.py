@@ -4,7 +4,7 @@ import os
 import sys
 from typing import NoReturn
 
-from mpcourse.check.status_page import Logbook
+from mpcourse.check.status_page import Logbook, Noted
 
 _exit = os._exit
 
@@ -19,7 +19,7 @@ def note_exit(logbook: Logbook, file: str) -> None:
 
     def noted(status: int) -> NoReturn:
         if (line := line_in(file)) and os.getpid() == own:  # not in a process that the answer forked
-            logbook.write("running", logbook.rank, (line, f"os._exit({status!r})"))
+            logbook.write("running", logbook.rank, Noted(f"os._exit({status!r})", line))
         _exit(status)
 
     os._exit = noted

@@ -115,7 +115,7 @@ class Watch:
         unfinished = {i: e for i, e in entries.items() if i not in self.reports}
         pids = {i: e.pid for i, e in unfinished.items()}
         told = stacks.lines(self.folder, pids, self.file, ask=kind not in ("reported", "died"))
-        lines = {i: line for i, e in unfinished.items() if (line := told.get(i, e.line))}
+        lines = {i: line for i, e in unfinished.items() if (line := told.get(i, e.last.line))}
         return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(told))
 
 

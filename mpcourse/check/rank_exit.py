@@ -33,8 +33,8 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
     """
     absent = [i for i in range(ending.size) if i not in ending.reports]
     for i in absent:
-        if i in ending.entries and ending.entries[i].text.startswith("os._exit("):
-            return Vanished(i, f"called {ending.entries[i].text}", LEFT, there=True)
+        if i in ending.entries and ending.entries[i].last.text.startswith("os._exit("):
+            return Vanished(i, f"called {ending.entries[i].last.text}", LEFT, there=True)
         if crash := re.search(r"Fatal Python error: (.+)", _text(folder / f"rank{i}.stack")):
             return Vanished(i, f"crashed ({crash[1].strip()})", CRASHED, there=True)
         if abort := re.search(r"application called MPI_Abort\(.*?, (-?\d+)\)", _text(folder / f"rank{i}.out")):  # MPICH

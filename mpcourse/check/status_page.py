@@ -5,11 +5,25 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-_LAYOUT = struct.Struct("<QiiiB235s")  # calls, process id, rank, line, stage, text
-WAIT = "the wait for "  # in a text, what comes before the call that began a request
+_LAYOUT = struct.Struct("<QiiBiiii24s200s")  # calls, process id, rank, stage, line, peer, tag, root, name, text
 STAGES = ("loading", "running", "waiting", "returned")
+NONE, ANY = -1, -2  # a peer, tag or root that a call does not have; one that may be any
+
+
+class Noted(NamedTuple):
+    """A call that a rank begins. text: as it is told, e.g. "recv(source=1)". line: in the learner's file; 0: unknown.
+
+    name: the method's. peer: the rank that it sends to, or receives from; ANY where that may be any.
+    """
+
+    text: str = ""
+    line: int = 0
+    name: str = ""
+    peer: int = NONE
+    tag: int = NONE
+    root: int = NONE
 
 
 @dataclass(frozen=True)
@@ -18,16 +32,14 @@ class Entry:
 
     calls: how many communicator calls it has begun or ended; it grows as long as the rank gets on.
     stage: "loading" (importing the learner's file), "running" (the learner's code), "waiting" (inside a blocking
-    call) or "returned" (back from the learner's code). text, line: the call under way, or the last one, e.g.
-    "recv(source=1)", and its line in the file; empty and 0 before the first.
+    call) or "returned" (back from the learner's code). last: the call under way, or the last one.
     """
 
     calls: int
     pid: int
     rank: int
-    line: int
     stage: str
-    text: str
+    last: Noted = Noted()
 
 
 class Logbook:
@@ -42,15 +54,16 @@ class Logbook:
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _LAYOUT.size)
         self.calls, self.rank = 0, rank
-        self._line, self._text = 0, ""
+        self.last = Noted()
         self.write("loading", rank)
 
-    def write(self, stage: str, rank: int, call: tuple[int, str] | None = None) -> None:
-        """Overwrite the page. Every write counts as progress. call: line and text of one that begins."""
-        self.calls, self.rank = self.calls + 1, rank
-        self._line, self._text = call or (self._line, self._text)
-        encoded = self._text.encode(errors="replace")[:235]
-        self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, self._line, STAGES.index(stage), encoded)
+    def write(self, stage: str, rank: int, call: Noted | None = None) -> None:
+        """Overwrite the page. Every write counts as progress. call: one that begins."""
+        self.calls, self.rank, self.last = self.calls + 1, rank, call or self.last
+        text, line, name, *numbers = self.last
+        words = (name.encode()[:24], text.encode(errors="replace")[:200])
+        numbers = [number if abs(number) < 1 << 31 else ANY for number in numbers]  # whatever a learner calls a tag
+        self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, STAGES.index(stage), line, *numbers, *words)
 
 
 class HasLogbook(Protocol):
@@ -69,9 +82,10 @@ def read(folder: Path, number: int) -> Entry | None:
     """The present entry of rank `number`, or None before it has begun."""
     try:
         data = (folder / f"rank{number}.state").read_bytes()
-        calls, pid, rank, line, stage, text = _LAYOUT.unpack(data)
+        calls, pid, rank, stage, line, peer, tag, root, name, text = _LAYOUT.unpack(data)
     except (OSError, struct.error):
         return None
     if not calls:
         return None
-    return Entry(calls, pid, rank, line, STAGES[stage], text.rstrip(b"\0").decode(errors="replace"))
+    name, text = (word.rstrip(b"\0").decode(errors="replace") for word in (name, text))
+    return Entry(calls, pid, rank, STAGES[stage], Noted(text, line, name, peer, tag, root))

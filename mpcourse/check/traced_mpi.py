@@ -1,4 +1,4 @@
-"""A communicator that notes each call, so that a hang can be told as "who waits where"."""
+"""A communicator that notes each call, so that a hang can be explained: which rank waits where, and for whom."""
 
 import difflib
 import functools
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from mpi4py import MPI
 
 from mpcourse.check.exits import Aborted, line_in
-from mpcourse.check.status_page import WAIT, Logbook
+from mpcourse.check.status_page import ANY, NONE, Logbook, Noted
 
 # The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
 _SEND = ("obj", "dest", "tag")
@@ -47,9 +47,9 @@ COLLECTIVES = frozenset(
 
 
 class WatchedRequest(_Request):
-    """mpi4py's request, unchanged in what it does; `begun` is the call that began it, e.g. "irecv(source=1)"."""
+    """mpi4py's request, unchanged in what it does; `begun` is the call that began it."""
 
-    begun: str
+    begun: Noted
     comm: "WatchedComm"
 
     @classmethod
@@ -62,20 +62,20 @@ class WatchedRequest(_Request):
 class WatchedComm(MPI.Intracomm):
     """mpi4py's communicator, unchanged in what it does but for Abort.
 
-    begun: the number of this rank's calls through it. last: the last one, e.g. "gather(root=0)". made: all of them.
+    begun: the number of this rank's calls through it. last: the last one. made: all of them, e.g. "gather(root=0)".
     """
 
     logbook: Logbook
     file: str
     begun: int
-    last: str
+    last: Noted
     made: set[str]
 
     @classmethod
     def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
         """The same communicator, watched. `file`: the learner's, whose lines are told."""
         watched = cls(comm)
-        watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, ""
+        watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, Noted()
         watched.made = set()
         return watched
 
@@ -83,16 +83,22 @@ class WatchedComm(MPI.Intracomm):
         raise Aborted(f"comm.Abort({errorcode!r})")
 
 
-def _told(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _noted(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], line: int) -> Noted:
+    """A call, with those of its arguments that tell who it waits for."""
     given = dict(zip(arguments, args, strict=False)) | kwargs
-    parts = []
+    parts, numbers = [], {}
     for key in arguments:
         value = given.get(key, _DEFAULTS.get(key))
         if key in ("source", "dest", "root") and isinstance(value, int):
+            numbers[key] = ANY if value == MPI.ANY_SOURCE else value
             parts.append(f"{key}={'any rank' if value == MPI.ANY_SOURCE else value}")
-        elif "tag" in key and isinstance(value, int) and (value > 0 or (value == 0 and arguments is _RECV)):
-            parts.append(f"{key}={value}")
-    return f"{name}({', '.join(parts)})"
+        elif "tag" in key and isinstance(value, int):
+            numbers[key] = ANY if value == MPI.ANY_TAG else value
+            if value > 0 or (value == 0 and arguments is _RECV):
+                parts.append(f"{key}={value}")
+    peer = numbers.get("source", numbers.get("dest", NONE))
+    tag = numbers.get("tag", numbers.get("recvtag", NONE))
+    return Noted(f"{name}({', '.join(parts)})", line, name, peer, tag, numbers.get("root", NONE))
 
 
 def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., Any]:
@@ -100,9 +106,9 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
 
     @functools.wraps(original)
     def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
-        self.begun, self.last = self.begun + 1, _told(name, arguments, args, kwargs)
-        self.made.add(self.last)
-        self.logbook.write(stage, self.rank, (line_in(self.file), self.last))
+        self.begun, self.last = self.begun + 1, _noted(name, arguments, args, kwargs, line_in(self.file))
+        self.made.add(self.last.text)
+        self.logbook.write(stage, self.rank, self.last)
         try:
             result = original(self, *args, **kwargs)
         finally:
@@ -125,8 +131,9 @@ def _watch_wait(name: str) -> Callable[..., Any]:
         if first is None:
             return None
         comm = first.comm
-        comm.begun, comm.last = comm.begun + 1, f"{WAIT}{first.begun}"
-        comm.logbook.write("waiting", comm.rank, (line_in(comm.file), comm.last))
+        text = f"the wait for {first.begun.text}"
+        comm.begun, comm.last = comm.begun + 1, first.begun._replace(text=text, line=line_in(comm.file))
+        comm.logbook.write("waiting", comm.rank, comm.last)
         return comm
 
     def run(comm: "WatchedComm | None", call: Callable[[], Any]) -> Any:

@@ -27,7 +27,7 @@ def greet(comm):
 
 
 # %% barrier_only_on_rank_0
-# says: every rank of the communicator must call it
+# says: Barrier is a collective call: every rank of the communicator must make it, and rank 1 did not
 # thinks: Rank 0 waits for the others at a barrier that only rank 0 needs to call.
 def greet(comm):
     """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""
@@ -554,7 +554,7 @@ def greet(comm):
 
 
 # %% receive_before_send_on_both_sides
-# says: Every rank receives before anyone sends
+# says: Each of them receives before it sends. One side must send first, or use sendrecv
 # thinks: The other side must say that it is ready before one sends, and both sides wait for that.
 def greet(comm):
     """Collect one greeting from every rank: a list on rank 0, in the order of ranks; None on the others."""

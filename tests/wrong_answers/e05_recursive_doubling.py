@@ -1331,7 +1331,7 @@ def recursive_doubling_allreduce(comm, x):
 
 
 # %% world_rank
-# says: Rank 0 sends to itself:
+# says: Rank 0 sends to itself
 # on: real ranks
 # thinks: My rank is the rank in the world, whatever communicator is given.
 from mpi4py import MPI

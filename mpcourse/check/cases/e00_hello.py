@@ -44,7 +44,9 @@ def _greet(answer: Answer, comm: "WatchedComm") -> None:
                 why = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
             raise Wrong(f"a message from rank {rank} to rank 0", sent, why)
         return
-    same(list(got) if isinstance(got, tuple) else got, want, "the list on rank 0", _why(got, want, size, comm.last))
+    same(
+        list(got) if isinstance(got, tuple) else got, want, "the list on rank 0", _why(got, want, size, comm.last.text)
+    )
 
 
 def _sends(call: str) -> bool:

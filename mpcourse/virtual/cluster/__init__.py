@@ -1,8 +1,9 @@
 """Virtual ranks: a cluster in one process, which runs MPI programs, and explains what goes wrong between ranks."""
 
+from mpcourse.deadlock import Wait
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
-from mpcourse.virtual.cluster.errors import ClusterError, Deadlock, Wait
+from mpcourse.virtual.cluster.errors import ClusterError, Deadlock
 from mpcourse.virtual.cluster.launch import Run, compute, mpi_of, run
 from mpcourse.virtual.cluster.topology import Topology
 

@@ -1,27 +1,14 @@
 """What goes wrong between ranks, told on every one of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from mpcourse.deadlock import Wait
 from mpcourse.virtual.cluster import numbers
 
 _NUMBERS = {
     "truncated": numbers.ERR_TRUNCATE, "counts": numbers.ERR_COUNT, "datatypes": numbers.ERR_TYPE,
     "buffer": numbers.ERR_BUFFER, "changed": numbers.ERR_BUFFER,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Where a rank is that cannot go on. call: e.g. "Recv(source=1, tag=0)". peers: the ranks that it waits for."""
-
-    rank: int
-    call: str
-    peers: tuple[int, ...]
-    line: str
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} waits in {self.call}, {self.line}"
 
 
 class ClusterError(RuntimeError):
