@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from mpcourse.collectives import rabenseifner_allreduce
 from mpcourse.virtual import MPI, ClusterError, Deadlock, Link, Topology, compute, run
+from mpcourse.virtual.cluster.topology import Incoming
 from tests.conftest import load_script
 
 PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
@@ -327,6 +329,29 @@ def test_ranks_of_a_node_share_its_link():
     assert run(near, 4, nodes).seconds == pytest.approx(8e6 * 1e-12)
     assert run(lambda comm: comm.Split_type(MPI.COMM_TYPE_SHARED).size, 4, nodes).results == [2, 2, 2, 2]
     assert run(lambda comm: MPI.Get_processor_name(), 4, nodes).results == ["node0", "node0", "node1", "node1"]
+
+
+@pytest.mark.parametrize(("far_first", "carried"), [(False, 1), (True, 2)])
+def test_messages_come_into_a_node_when_its_link_is_free_whoever_receives_first(far_first, carried):
+    """By hand: near first, each node sends a quarter of x four times; far first, a half of it four times."""
+    nodes = Topology(nodes=(0, 0, 1, 1), inside=Link("inside", 1e18, 0), between=Link("between", 1e8, 0))
+
+    def program(comm):
+        x = np.full(10**6, 1.0)
+        rabenseifner_allreduce(comm, x, far_first=far_first)
+        assert (x == 4).all()
+
+    assert run(program, 4, nodes).seconds == pytest.approx(carried * 8e6 / 1e8, rel=1e-6)
+
+
+def test_the_link_into_a_node_fills_the_first_gap_that_is_long_enough():
+    link = Incoming()
+    assert link.book(10.0, 5.0) == 10.0  # busy from 10 to 15
+    assert link.book(0.0, 4.0) == 0.0  # it comes before, though it is received later
+    assert link.book(1.0, 7.0) == 15.0  # there are only six seconds between
+    assert link.book(2.0, 6.0) == 4.0  # they are just enough
+    assert (link.starts, link.ends) == ([0.0], [22.0])
+    assert link.book(30.0, 1.0) == 30.0 and link.book(3.0, 9.0) == 31.0
 
 
 def test_a_rank_computes_or_waits_all_the_time_in_a_ring():

@@ -330,7 +330,7 @@ None
 # More machines pay where a step computes for a long time compared with its all-reduce. Four things help: a neural
 # network with more FLOPs for each byte of gradients, a larger batch, a faster link, and overlap of the all-reduce with
 # the backward pass (lesson 06). The backward pass is about two thirds of the computation, and the all-reduce can run
-# during that time and no longer; what it needs beyond that is **exposed communication**. Move the sliders. Two GPUs a
+# during that time and no longer; what it needs beyond that is exposed communication. Move the sliders. Two GPUs a
 # machine, gradients of 7.18 MB:
 
 # %% tags=["nbval-ignore-output"]

@@ -30,7 +30,9 @@ def explain(world: "World") -> Deadlock:
     if cycle:
         lines.append("circle: " + " -> ".join(f"rank {r}" for r in (*cycle, cycle[0])) + " (each waits for the next)")
     if not any(wait.calls for wait in waits):
-        lines.append("They ask again and again, and nobody goes on to what the others ask for: asking sends nothing.")
+        lines.append(
+            "They ask again and again, and nobody goes on to what the others ask for: asking alone sends nothing."
+        )
     else:
         lines.append(meaning(waits, dict.fromkeys(returned), _not_received(world)))
     return Deadlock("deadlock", "\n".join(lines), waits, cycle)

@@ -4,6 +4,7 @@ Hockney's model, one message at a time: a message of n bytes takes alpha + n bet
 else and its receiver receives nothing else. Sending and receiving at once is free (full duplex).
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,38 @@ def topology_of(link: str | Link | Topology, size: int) -> Topology:
     return link
 
 
+class Incoming:
+    """When the link into a node is in use.
+
+    Messages are booked in the order of their receives, which need not be that in which they come: of two ranks of a
+    node, the one that receives first may be the one whose message comes last. So each takes the first gap it fits in.
+    """
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []  # of the times in use, one after the other, apart from each other
+        self.ends: list[float] = []
+
+    def book(self, ready: float, seconds: float) -> float:
+        """When a message that is there from `ready` on, and takes so many seconds, begins to come in."""
+        starts, ends = self.starts, self.ends
+        at, i = ready, bisect_right(ends, ready)
+        while i < len(starts) and starts[i] < at + seconds * (
+            1 - 1e-9
+        ):  # a gap just as long fits, whatever rounding does
+            at = max(at, ends[i])
+            i += 1
+        end = at + seconds
+        if i < len(starts) and starts[i] <= end:
+            end = ends[i]
+            del starts[i], ends[i]
+        if i and ends[i - 1] >= at:
+            ends[i - 1] = end
+        else:
+            starts.insert(i, at)
+            ends.insert(i, end)
+        return at
+
+
 class Wires:
     """When ranks and nodes are free to send and to receive."""
 
@@ -67,7 +100,8 @@ class Wires:
         self.topology = topology
         self.out, self.into = [0.0] * size, [0.0] * size
         self.nodes = [topology.node(r) for r in range(size)]
-        self.out_of_node, self.into_node = dict.fromkeys(self.nodes, 0.0), dict.fromkeys(self.nodes, 0.0)
+        self.out_of_node = dict.fromkeys(self.nodes, 0.0)
+        self.into_node = {node: Incoming() for node in self.out_of_node}
         self.shared = len(self.out_of_node) < size
         # Where every pair has the same link, as in most runs, nothing is looked up.
         self.one = None if self.shared or topology.links else find_link(topology.between)
@@ -83,41 +117,39 @@ class Wires:
 
     def carry(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
         """When a message for which both sides are ready begins and ends."""
-        start, end = self.leave(source, target, nbytes, ready, self._free(source, target))
-        self._taken(source, target, end)
-        return start, end
+        if source == target:
+            return ready, ready
+        ready = max(ready, self.out[source], self.into[target])
+        if self._between_nodes(source, target):
+            link, home = self.link(source, target), self.nodes[source]
+            seconds = link.latency + nbytes / link.bandwidth
+            ready = self.into_node[self.nodes[target]].book(max(ready, self.out_of_node[home]), seconds)
+        start, self.into[target] = self.leave(source, target, nbytes, ready)
+        return start, self.into[target]
 
-    def leave(self, source: int, target: int, nbytes: int, ready: float, free: float = 0.0) -> tuple[float, float]:
+    def leave(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
         """When a message is sent, whoever waits for it: from, to. It need not have arrived then, see `arrive`."""
         if source == target:
             return ready, ready
         link = self.link(source, target)
-        start = max(ready, self.out[source], free)
-        if self.shared and (node := self.nodes[source]) != self.nodes[target]:
-            start = max(start, self.out_of_node[node])
-            self.out_of_node[node] = start + link.latency + nbytes / link.bandwidth
+        start = max(ready, self.out[source])
+        if between := self._between_nodes(source, target):
+            start = max(start, self.out_of_node[self.nodes[source]])
         self.out[source] = end = start + link.latency + nbytes / link.bandwidth
+        if between:
+            self.out_of_node[self.nodes[source]] = end
         return start, end
 
     def arrive(self, source: int, target: int, start: float, end: float) -> float:
-        """When what was sent from `start` to `end` has arrived: later where its receiver was receiving others."""
+        """When what was sent from `start` to `end` has arrived: later where rank or node received others."""
         if source == target:
             return end
-        at = max(start, self._free(source, target)) + (end - start)
-        self._taken(source, target, at)
+        at = max(start, self.into[target])
+        if self._between_nodes(source, target):
+            at = self.into_node[self.nodes[target]].book(at, end - start)
+        self.into[target] = at = at + (end - start)
         return at
 
-    def _free(self, source: int, target: int) -> float:
-        """When `target` is free to receive from `source`."""
-        if source == target:
-            return 0.0
-        if self.shared and (node := self.nodes[target]) != self.nodes[source]:
-            return max(self.into[target], self.into_node[node])
-        return self.into[target]
-
-    def _taken(self, source: int, target: int, until: float) -> None:
-        if source == target:
-            return
-        self.into[target] = until
-        if self.shared and (node := self.nodes[target]) != self.nodes[source]:
-            self.into_node[node] = until
+    def _between_nodes(self, source: int, target: int) -> bool:
+        """Whether a message takes the link that all ranks of a node share."""
+        return self.shared and self.nodes[source] != self.nodes[target]
