@@ -206,3 +206,11 @@ HOROVOD_512 = {
     for name, efficiency in (("ResNet-101", 0.90), ("VGG-16", 0.68))
 }
 IMAGENET = 1_281_167  # training examples
+# Images a second that one GPU trained on, as others measured it, by network and GPU. P100: TensorFlow's benchmarks of
+# May 2017 (DGX-1, synthetic data; batches of 32 and of 64). TITAN X: jcjohnson/cnn-benchmarks (Torch, cuDNN 5), forward
+# and backward of 16 images in 171.02 ms.
+IMAGES_PER_SECOND = {
+    ("ResNet-50", "Tesla P100-SXM2"): 195.0,
+    ("VGG-16", "Tesla P100-SXM2"): 154.0,
+    ("ResNet-50", "GTX TITAN X (Maxwell)"): 16 / 0.17102,
+}
