@@ -90,7 +90,8 @@ lint: $(STAMP) ## ruff, and mypy on mpcourse/
 	@$(BIN)/mypy
 
 lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
-	@$(TEST_ENV) $(BIN)/python lessons/build.py
+	@# As a learner runs them: without the yielding of ranks that tests need, which lengthens each message twentyfold.
+	@TQDM_DISABLE=1 PYTHONUNBUFFERED= $(BIN)/python lessons/build.py
 	@$(BIN)/python lessons/readme.py
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept

@@ -33,7 +33,8 @@ N = 1_000_000  # elements a rank
 # of its own, and a communicator, through which it exchanges messages.
 #
 # A notebook is one process. So here ranks are virtual: `run(program, 3)` calls `program(comm)` three times, and `comm`
-# has mpi4py's methods. The same function runs under mpirun without a change.
+# has mpi4py's methods. The same function runs under mpirun; where it uses `MPI`, that is then imported from mpi4py in
+# place of `mpcourse.virtual`.
 
 # %%
 def hello(comm):
@@ -69,10 +70,10 @@ assert all((x == 2.0).all() for x in run(mean_by_call, 3).results)
 # %% [markdown]
 # ## Eight collectives
 #
-# Data parallelism needs the all-reduce; sharded training and other kinds of parallelism need the others: **broadcast**,
-# **reduce**, **scatter**, **gather**, **all-gather**, **reduce-scatter** and **all-to-all**. Here they run on four
-# ranks. Each box is an element of a rank's array. Its colour is the rank that it comes from, its digit the place that
-# it had there. Stripes are a sum.
+# Data parallelism needs the all-reduce, and a **broadcast** in the beginning; sharded training and other kinds of
+# parallelism need the others: **reduce**, **scatter**, **gather**, **all-gather**, **reduce-scatter** and
+# **all-to-all**. Here they run on four ranks. Each box is an element of a rank's array. Its colour is the rank that it
+# comes from, its digit the place that it had there. Stripes are a sum. White: nothing that matters.
 
 # %%
 def before_and_after(call, before):
@@ -140,8 +141,8 @@ print("reduce, then broadcast; and reduce-scatter, then all-gather")
 
 
 # %% [markdown]
-# In the first pair rank 0 has all the work. In the second each rank adds up a share, as good algorithms do. Sharded
-# training uses the two halves separately.
+# In the first pair the whole sum has to arrive at rank 0 and leave it again. In the second each rank adds up a share,
+# as good algorithms do. Sharded training uses the two halves separately.
 #
 # ## A deadlock
 #
@@ -175,8 +176,8 @@ None
 #
 # It does not require it, and that is the dangerous part. Most MPIs copy a short message and let the sender continue,
 # which is called the **eager** protocol. Only longer ones wait for their receiver, by **rendezvous**. So the same
-# program works until it is used for a larger model. Virtual ranks copy nothing by default; `eager` says up to how many
-# bytes.
+# program works until it is used for a larger model. Virtual ranks copy nothing by default. With `eager`, messages of
+# fewer bytes than that do not wait.
 
 # %%
 works = run(lambda comm: swap(comm, 1000), 2, eager=65536)
@@ -188,8 +189,9 @@ except Deadlock:
 
 
 # %% [markdown]
-# `Sendrecv` does both at once. So do the **non-blocking** calls `Isend` and `Irecv`, which only begin: each returns a
-# request, and the array belongs to MPI until the request's `Wait` returns.
+# `Sendrecv` sends and receives at the same time. Or call the **non-blocking** `Isend` and `Irecv`: each only starts its
+# transfer and returns a request at once (PyTorch: the `Work` of `async_op=True`). Until the request's `Wait` has
+# returned, do not change the array that is sent, nor read the one that is received.
 
 # %%
 def swap_at_once(comm, n):
@@ -249,8 +251,9 @@ for program in (too_long, other_type, no_wait, one_without):
 # %% [markdown]
 # ## The naive all-reduce
 #
-# All send to rank 0. It adds up, and sends the sum to all. Eight ranks, a million elements each, 10 Gbit/s between any
-# two.
+# All send to rank 0. It adds up, and sends the sum to all. Eight ranks, a million elements each. Each rank has one link
+# into the network, of 10 Gbit/s each way (**full duplex**): it sends one message at a time and receives one at a time,
+# and may do both at once.
 
 # %%
 def summing(function, p=8, n=N, link="10 GbE"):
@@ -271,7 +274,7 @@ naive = summing(ALGORITHMS["naive"])
 link = LINKS["10 GbE"]
 print(f"one array over this link: {1e3 * link.seconds(8 * N):.1f} ms ({link.bandwidth / 1e9:.2f} GB/s net)")
 print(f"the sum: {1e3 * naive.seconds:.0f} ms")
-plot.traffic(naive.events, "Gather and broadcast: everything passes rank 0")
+plot.traffic(naive.events, "Reduce and broadcast, naively: everything passes rank 0")
 None
 
 # %% [markdown]
@@ -312,16 +315,16 @@ def one_round(algorithm="ring", ranks=4, after=1):
 plot.sliders(one_round, algorithm=list(ALGORITHMS), ranks=[2, 3, 4, 5, 6, 7, 8], after=list(range(15)))
 
 # %% [markdown]
-# **Predict first.** Every rank sends in every round, and each message is an eighth of x. How many bytes does a rank
-# send in all, and how many with 256 ranks?
+# **Predict first.** Every rank sends in every round, and each message is an eighth of x, whose size is n bytes. How
+# many bytes does a rank send in all, and how many with 256 ranks?
 
 # %%
 ring = summing(ring_allreduce)
 print(f"naive {1e3 * naive.seconds:.0f} ms, ring {1e3 * ring.seconds:.1f} ms")
 for name, done in (("naive", naive), ("ring", ring)):
-    print(f"{name}: the busiest rank sends {done.traffic.sum(axis=1).max() / 2**20:.1f} MiB")
+    print(f"{name}: the busiest rank sends {done.traffic.sum(axis=1).max() / N / 8:.2f} n")
 assert naive.seconds > 7 * ring.seconds
-plot.traffic(ring.events, "The ring: every link carries the same")
+plot.traffic(ring.events, "The ring: every rank sends the same, to the next one only")
 None
 
 # %% [markdown]
@@ -365,20 +368,19 @@ for p in (2, 3, 7, 8):
 # Now short arrays. With 64 bytes on 256 ranks, the ring takes 510 times the latency, and hardly anything else.
 #
 # **Recursive doubling** takes 8 rounds. In the first one neighbours exchange all of x, in the second ranks two apart,
-# then four apart. After k rounds each rank has the sum of 2^k.
+# then four apart. After k rounds each rank has the sum of 2^k ranks' arrays.
 
 # %%
 plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: each round doubles who is in the sum")
 None
 
 # %%
-plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two are too many. They give theirs away, and wait")
+plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two are too many. They give their arrays away and wait")
 None
 
 # %% [markdown]
-# Ranks 0 and 2 send theirs to 1 and 3. Then 1, 3, 4 and 5 are four ranks, and exchange (4 and 5 already in round 1, for
-# they need nothing of the others). In the last round 1 and 3 send the sum back. Which ranks send theirs first is
-# arbitrary.
+# Ranks 0 and 2 send their arrays to 1 and 3. Then 1, 3, 4 and 5 are four ranks, and exchange (4 and 5 already in round
+# 1, for they need nothing of the others). In the last round 1 and 3 send the sum back. Which ranks do so is arbitrary.
 #
 # That is few rounds and many bytes: n in each round. A **tree** adds up pairs, then pairs of pairs, up to rank 0, and
 # sends the sum down in the same way: twice as many rounds. **Rabenseifner's algorithm** (2004) has few rounds and few
@@ -411,9 +413,9 @@ print("by formula, 16 ranks:", ", ".join(f"{name} from {nbytes} B on" for nbytes
 
 # %% [markdown]
 # Why are rings used at all, if Rabenseifner's algorithm is never slower here? First, this p is a power of two.
-# Otherwise some ranks send all of theirs to another one first, which costs 2 n bytes more. Second, the picture assumes
-# the same link between any two ranks. Real networks have a topology, and a ring needs fast links between neighbours
-# only.
+# Otherwise some ranks send all of their array to another one first, and get the sum back in the end. All wait for that,
+# and it takes the time of 2 n bytes. Second, the picture assumes the same link between any two ranks. Real networks
+# have fast and slow links, which ranks share (their **topology**), and a ring needs fast links between neighbours only.
 
 # %%
 for name in ("rabenseifner", "ring"):
@@ -436,32 +438,40 @@ assert done.seconds < 0.6 * summing(ALGORITHMS["rabenseifner"], 7).seconds
 # bytes.
 #
 # **Predict first.** Rabenseifner's partners may also be paired in the opposite order, the farthest first (`far_first`).
-# Every rank sends the same bytes in as many rounds. Does the order change the time?
+# Every rank sends the same bytes in as many rounds. Does the order change the time? And does it matter on which machine
+# which rank is?
 
 # %%
 nodes = Topology(nodes=[rank // 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
 far_first = partial(ALGORITHMS["rabenseifner"], far_first=True)
 ways = {name: ALGORITHMS[name] for name in ("doubling", "ring", "rabenseifner")}
 ways |= {"rabenseifner, far first": far_first, "two levels": hierarchical_allreduce}
-leaves = np.not_equal.outer(nodes.nodes, nodes.nodes)  # from one machine to another
+in_turn = Topology(nodes=[rank % 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
 took = {}
 for name, way in ways.items():
-    done = summing(way, 16, N // 5, nodes)
-    wire = (done.traffic * leaves).reshape(4, 4, 16).sum((1, 2)).max() / (8 * N // 5)
-    took[name] = 1e3 * done.seconds
-    print(f"{name:24} {took[name]:6.1f} ms, {wire:4.2f} n leave a machine")
-assert took["rabenseifner, far first"] > 2.5 * took["rabenseifner"]
+    for placed, topology in (("machine by machine", nodes), ("in turn", in_turn)):
+        done = summing(way, 16, N // 5, topology)
+        away = np.not_equal.outer(topology.nodes, topology.nodes)  # from one machine to another
+        left = [(done.traffic * away)[np.equal(topology.nodes, node)].sum() for node in range(4)]
+        wire = max(left) / (8 * N // 5)
+        took[name, placed] = 1e3 * done.seconds
+        print(f"{name:24} ranks {placed:19} {took[name, placed]:5.1f} ms, {wire:5.2f} n leave a machine")
+near, far = (took[name, "machine by machine"] for name in ("rabenseifner", "rabenseifner, far first"))
+assert far > 2.5 * near and took["rabenseifner", "in turn"] > 2.5 * took["rabenseifner, far first", "in turn"]
+two_levels = [took["two levels", placed] for placed in ("machine by machine", "in turn")]
+assert max(two_levels) < 1.1 * near and max(two_levels) < 1.1 * min(two_levels)
 
 
 # %% [markdown]
-# It does. The longest messages are half the array. Near first, they stay inside a machine, and only eighths and
-# sixteenths leave it. Far first, halves and quarters leave it, of four ranks at once, over one link: four times the
-# bytes. The order of the rounds has to suit the topology. Near first is the published order, and MPICH's. It is of use
-# only if ranks are numbered machine by machine; a launcher that places ranks on machines in turn makes
-# far first of it.
+# Both do. The longest messages are half the array. Near first, they stay inside a machine, and only eighths and
+# sixteenths leave it. Far first, it is halves and quarters that leave it: four times the bytes, and more than three
+# times the time (the latency of the rounds does not grow). The order of the rounds has to suit the topology. Near first
+# is the published order, and MPICH's. It is of use only if ranks are numbered machine by machine. A launcher that
+# places ranks on machines in turn makes far first of it, and a ring then sends everything over the network.
 #
-# A **hierarchical all-reduce** does not depend on that: first a sum inside each machine, then one rank of each machine
-# exchanges with the others, then a broadcast inside each machine. ChainerMN's communicator of that name does this.
+# A **hierarchical all-reduce** ("two levels") does not depend on that: first a sum inside each machine, then one rank
+# of each machine exchanges with the others, then a broadcast inside each machine. ChainerMN's communicator of that name
+# does this.
 #
 # ## Which sum?
 #
@@ -494,10 +504,11 @@ for name, results in by_name.items():
 # - **All ranks get the same bits.** All of these algorithms have this property: each element is added up in one place
 #   and copied, or both partners add the same two values, and a + b is b + a. A ring in which every rank adds all arrays
 #   in the order of their arrival would not have it. Then the replicas of a model slowly become different.
-# - **Each run gives the same bits.** Another algorithm adds in another order, and gives other bits in half of the
-#   elements, as the table shows (the tree and doubling add in the same order). A library that chooses by size, or adds
-#   in the order of arrival, may not repeat its own result. MPI's standard recommends that the same call gives the same
-#   bits again, but does not require it.
+# - **Each run gives the same bits.** This holds as long as the order of the additions is the same. Another algorithm
+#   may add in another order. Of the five here three add in the same one (the tree, doubling and Rabenseifner's); naive
+#   and the ring differ from them in nearly half of the elements. So a library that chooses by size, or adds in the
+#   order of arrival, may not repeat its own result. MPI's standard recommends that the same call gives the same bits
+#   again, but does not require it.
 
 # %%
 def each_in_its_own_order(comm, x):
@@ -516,17 +527,19 @@ assert differ > 100
 # %% [markdown]
 # ## This machine
 #
-# Now real ranks. Two processes measure their own alpha, beta and gamma: from a ping-pong of long messages, from adding,
-# and from some all-reduces. Then they all-reduce arrays of many sizes, by hand, by MPI's own Allreduce and by gloo,
-# which PyTorch uses on CPUs. All in one run, in turns.
+# Now real ranks. Two processes measure their own alpha, beta and gamma: from long messages that go to and fro, from
+# adding, and from some all-reduces. Then they all-reduce arrays of many sizes: by doubling, by the ring, by MPI's own
+# Allreduce and by gloo, which PyTorch uses on CPUs. All in turns, in three runs. (With two ranks the ring sends as many
+# bytes as doubling. It has one message more, and each rank adds only half of the elements. So it gains n gamma / 2 -
+# alpha.)
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
-# !mpcourse bench crossovers --np 2 --runs 1 --json > scratch/crossovers.json
+# !mpcourse bench crossovers --np 2 --runs 3 --json > scratch/crossovers.json
 
 # %% tags=["nbval-ignore-output"]
 records = json.loads(Path("scratch/crossovers.json").read_text())["records"]
-measured = {r["what"]: r["median"] for r in records}
+measured, runs = ({r["what"]: r[which] for r in records} for which in ("median", "runs"))
 mine = Cost(
     alpha=1e-6 * measured["alpha: a message"],
     beta=1e-9 / measured["1/beta: sending"],
@@ -534,7 +547,7 @@ mine = Cost(
 )
 print(f"alpha {1e6 * mine.alpha:.1f} us, beta {1e9 * mine.beta:.3f} ns a byte, gamma {1e9 * mine.gamma:.3f} ns a byte")
 sizes = sorted({int(what.split()[0]) for what in measured if " B: " in what})
-labels = [f"{s} B" if s < 1024 else f"{s // 1024} KiB" for s in sizes]
+labels = [f"{s} B" if s < 1024 else f"{s // 1024} KiB" if s < 1 << 20 else f"{s >> 20} MiB" for s in sizes]
 
 
 def drawn(rows, title):
@@ -551,29 +564,40 @@ for line, formula in zip(axis.lines[:2], axis.lines[2:]):
     formula.set(color=line.get_color(), linestyle="--", marker="")
 axis.legend(fontsize=8, frameon=False)
 by_formula = [n for n, a, b in zip(labels, *formulas.values()) if b < a]
-by_clock = [n for n, a, b in zip(labels, took["doubling"], took["ring"]) if b < a]
-print(f"the ring wins at {', '.join(by_clock) or 'none'}; by formula at {', '.join(by_formula) or 'none'}")
+by_clock = [n for n, s in zip(labels, sizes) if max(runs[f"{s} B: ring"]) < min(runs[f"{s} B: doubling"])]
+print(f"the ring wins by formula at {', '.join(by_formula) or 'none'}")
+print(f"in each of the three runs at {', '.join(by_clock) or 'none'}")
+for name in ("doubling", "ring"):
+    off = [clock / formula for clock, formula in zip(took[name], formulas[f"{name}, formula"])]
+    print(f"{name:8} measured / formula:", ", ".join(f"{n} {factor:.1f}" for n, factor in zip(labels, off)))
 
 # %% [markdown]
-# The formula has three parameters for all sizes. It may be off by a factor of two, and for the longest arrays by four.
-# For short arrays most of alpha is the time of Python around a message. Long arrays exceed the cores' caches, and a
-# byte then costs more than the formula's beta and gamma. Near the crossover both algorithms take about the same, so its
-# exact place hardly matters.
+# The formula has three parameters for all sizes. It may be off by a factor of two or three, as the output says. Part of
+# alpha is the time of Python around a message. It knows neither that MPI changes its protocol with the size (eager,
+# rendezvous) nor what a new receive buffer costs, and doubling's is twice the ring's. Long arrays exceed the cores'
+# caches, and a byte then costs more than the formula's beta and gamma. Where the ring wins at smaller sizes than by
+# formula, look at doubling's factor there. Only where one of them wins in each run are the two told apart.
 #
-# And beside the libraries:
+# And beside the libraries. `allreduce` is the course's own: it chooses recursive doubling, the ring or Rabenseifner's
+# algorithm by their formulas, and sends long arrays in pieces of half a megabyte, so that each piece can be added while
+# it is in the core's cache.
 
 # %% tags=["nbval-ignore-output"]
-drawn({name: took[name] for name in ("allreduce", "MPI", "gloo")}, "Two ranks: by hand, by MPI, by gloo")
-print("size        MPI / by hand   gloo / by hand")
-for label, ours, mpi, gloo in zip(labels, took["allreduce"], took["MPI"], took["gloo"]):
-    print(f"{label:>9} {mpi / ours:12.2f} {gloo / ours:15.2f}")
+drawn({name: took[name] for name in ("allreduce", "MPI", "gloo")}, "Two ranks: allreduce, MPI and gloo")
+print("size        MPI / allreduce (three runs)   gloo / allreduce (three runs)")
+for label, size in zip(labels, sizes):
+    shown = ""
+    for other in ("MPI", "gloo"):
+        ratios = sorted(b / a for a, b in zip(runs[f"{size} B: allreduce"], runs[f"{size} B: {other}"]))
+        shown += f"{ratios[1]:15.2f} ({ratios[0]:.2f} to {ratios[2]:.2f})"
+    print(f"{label:>9} {shown}")
 
 # %% [markdown]
-# `allreduce` is the course's own: it chooses recursive doubling, the ring or Rabenseifner's algorithm by their
-# formulas. For short arrays it can take longer than MPI, by up to three times in runs that we have seen, which is
-# Python's time. gloo passes each call to a thread, which costs a fraction of a millisecond. Long arrays are sent in
-# pieces of half a megabyte, and each piece is added while it is in the core's cache. There ours takes about as long as
-# MPI's.
+# A ratio below 1 means that the library was faster than `allreduce`. For short arrays MPI is, by two to three times in
+# runs that we have seen, which is Python's time. At some hundred KiB it is, too, if `allreduce` chose doubling by its
+# formula where the ring was faster by the clock. gloo exchanges through TCP sockets also on one machine, and a call
+# passes several threads: that takes a fraction of a millisecond. MPI and `allreduce` use memory that both processes
+# share.
 #
 # `mpcourse bench allreduce --np 2` goes up to 40 MB, and measures what copying alone takes.
 
@@ -596,16 +620,16 @@ reference(ring_reduce_scatter, ring_allgather)
 # | `ring_allreduce` | NCCL's ring; Baidu's and Horovod's first all-reduce (2017) |
 # | `recursive_doubling_allreduce`, `rabenseifner_allreduce` | inside MPI_Allreduce, picked by size |
 # | `tree_allreduce` | the idea of NCCL's double binary trees (2.4, 2019), which are two trees, and pipelined |
-# | `hierarchical_allreduce` | ChainerMN's `hierarchical` communicator; NCCL across nodes |
+# | `hierarchical_allreduce` | ChainerMN's `hierarchical` communicator; NCCL's tree across nodes, a chain inside each |
 # | `ring_reduce_scatter`, `ring_allgather` | the two halves; ZeRO and FSDP use each alone |
 # | `allreduce(comm, x, cost=...)` | the tuning tables of Open MPI, MPICH and NCCL |
-# | the deadlock's picture | `TORCH_DISTRIBUTED_DEBUG`, PyTorch's flight recorder for NCCL, after a timeout |
+# | the deadlock's picture | PyTorch's flight recorder for NCCL, which tells after a timeout who was where |
+# | the error for different collective calls | `TORCH_DISTRIBUTED_DEBUG=DETAIL`, which compares the calls of all ranks |
 #
-# `nccl-tests` prints a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time, which is what a link carries in a
-# ring.
+# For an all-reduce `nccl-tests` prints a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time, which is what a
+# link carries in a ring.
 #
 # What is missing here: sums in the network's switches (SHARP), and collectives that GPUs run without their host.
-# All-reduces that run during the backward pass, and the effect of one slow rank, are the subjects of lessons 06 and
-# 07.
+# All-reduces that run during the backward pass, and the effect of one slow rank, are the subjects of lessons 06 and 07.
 #
 # Next comes lesson 06, data parallelism: what ChainerMN built on an all-reduce.
