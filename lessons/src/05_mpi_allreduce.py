@@ -375,7 +375,7 @@ plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: eac
 None
 
 # %%
-plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two are too many. They give their arrays away and wait")
+plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two give their arrays away, and wait")
 None
 
 # %% [markdown]

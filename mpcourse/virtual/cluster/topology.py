@@ -75,10 +75,9 @@ class Incoming:
     def book(self, ready: float, seconds: float) -> float:
         """When a message that is there from `ready` on, and takes so many seconds, begins to come in."""
         starts, ends = self.starts, self.ends
+        needed = seconds * (1 - 1e-9)  # a gap just as long fits, whatever rounding does
         at, i = ready, bisect_right(ends, ready)
-        while i < len(starts) and starts[i] < at + seconds * (
-            1 - 1e-9
-        ):  # a gap just as long fits, whatever rounding does
+        while i < len(starts) and starts[i] < at + needed:
             at = max(at, ends[i])
             i += 1
         end = at + seconds
