@@ -1,6 +1,7 @@
 """Nobody can go on: who waits for whom, and in which circle."""
 
 import os
+import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -70,14 +71,16 @@ def _not_received(world: "World") -> list[Sent]:
 
 
 def place(frame: FrameType | None) -> str:
-    """The line of the program in which a rank is: `ring.py:12`, and whose call led there."""
+    """The line of the program in which a rank is: `ring.py:12`, and whose call led there, not counting torch's."""
     found: list[tuple[str, int]] = []
+    torch = sys.modules.get("torch")  # virtual ranks need none
+    libraries = (_LIBRARY, os.path.dirname(torch.__file__ or "") + os.sep) if torch else (_LIBRARY,)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_CLUSTER):
             if not found:
                 found.append((file, frame.f_lineno))
-            if not file.startswith(_LIBRARY):
+            if not file.startswith(libraries):
                 if (file, frame.f_lineno) != found[0]:
                     found.append((file, frame.f_lineno))
                 break

@@ -1,0 +1,28 @@
+"""Several ways to cut one training at once: data x pipeline x tensor parallelism on a grid of ranks.
+
+`grid.py` is to be read first, then `tensor_parallel.py`, `clip.py` and `training.py`.
+"""
+
+from mpcourse.grid.clip import clip_grad_norm, global_norm
+from mpcourse.grid.grid import AXES, ORDER, Grid
+from mpcourse.grid.tensor_parallel import ParallelAttention, ParallelMLP, copy_in, sharded_parameters, sum_out
+from mpcourse.grid.training import GridTrainer, StepResult
+from mpcourse.grid.transformer import Shape, stage, transformer
+
+__all__ = [
+    "AXES",
+    "ORDER",
+    "Grid",
+    "GridTrainer",
+    "ParallelAttention",
+    "ParallelMLP",
+    "Shape",
+    "StepResult",
+    "clip_grad_norm",
+    "copy_in",
+    "global_norm",
+    "sharded_parameters",
+    "stage",
+    "sum_out",
+    "transformer",
+]

@@ -1,0 +1,53 @@
+"""Clipping by the norm of all gradients, when no rank has all of them."""
+
+from collections.abc import Collection, Iterable
+
+import torch
+
+from mpcourse.grid.grid import Grid
+
+
+def global_norm(
+    grid: Grid,
+    parameters: Iterable[torch.Tensor],
+    sharded: Collection[torch.Tensor],
+    elsewhere: Collection[torch.Tensor] = (),
+) -> float:
+    """The 2-norm of the gradient of the whole model, the same number on all ranks. All ranks of the grid call it.
+
+    parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros). sharded:
+    those of which each rank of the tensor axis has another part; all others are replicas there, and counted once.
+    elsewhere: those that are tied to a copy on an earlier stage, which counts them. Ranks of the data axis have equal
+    gradients: their squares are not added.
+    """
+    split, counted_elsewhere = {id(p) for p in sharded}, {id(p) for p in elsewhere}
+    squares = 0.0
+    for p in parameters:
+        if p.grad is None or id(p) in counted_elsewhere:
+            continue
+        if id(p) in split or grid.tensor.rank == 0:
+            squares += float(p.grad.detach().double().square().sum())
+    whole = sum(grid.tensor.allgather(squares))
+    return sum(grid.pipeline.allgather(whole)) ** 0.5
+
+
+def clip_grad_norm(
+    grid: Grid,
+    parameters: Iterable[torch.Tensor],
+    most: float,
+    sharded: Collection[torch.Tensor],
+    elsewhere: Collection[torch.Tensor] = (),
+) -> float:
+    """Scale all gradients so that their global norm is at most `most`, as torch's clip_grad_norm_ does on one device.
+
+    All ranks of the grid call it; arguments as of `global_norm`, whose result it returns (the norm before). Every rank
+    scales by the same factor, most / (norm + 1e-6), where that is below 1.
+    """
+    held = list(parameters)
+    norm = global_norm(grid, held, sharded, elsewhere)
+    factor = most / (norm + 1e-6)
+    if factor < 1:
+        for p in held:
+            if p.grad is not None:
+                p.grad.mul_(factor)
+    return norm

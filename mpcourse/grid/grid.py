@@ -1,0 +1,113 @@
+"""A grid of ranks: one coordinate for each way to cut a training, and one communicator for each."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.nodes import nodes_of
+
+AXES = ("data", "pipeline", "tensor")
+ORDER = ("pipeline", "data", "tensor")  # from the slowest to the fastest, as Megatron-LM numbers its ranks
+
+
+class Grid:
+    """The ranks of `comm` as data x pipeline x tensor. All ranks make one together, with the same arguments.
+
+    comm: mpi4py's communicator, or that of virtual ranks. data, pipeline, tensor: the sizes; their product is the
+    number of ranks. order: the axes from the slowest to the fastest. Along the fastest, neighbours have numbers that
+    follow each other, and launchers give such ranks to one node. The default has tensor parallelism there: it sends
+    activations four times in each layer and waits for them, where data parallelism sends gradients once a step, and a
+    pipeline only what crosses a cut (Narayanan et al. 2021, section 3; Llama 3's order has data slowest). within: axes
+    none of whose groups may lie on more than one node. ranks_per_node: pretend that each so many ranks in a row are a
+    node; None: go by host names.
+
+    data, pipeline, tensor: this rank's communicators, of the ranks that differ from it in that coordinate only; the
+    rank in each is the coordinate. nodes: for each rank of `comm` the number of its node.
+    Raises ValueError, on every rank, for sizes that do not make up the ranks, an order that is none, different
+    arguments on different ranks, and a group that `within` forbids.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        *,
+        data: int = 1,
+        pipeline: int = 1,
+        tensor: int = 1,
+        order: Sequence[str] = ORDER,
+        within: Iterable[str] = (),
+        ranks_per_node: int | None = None,
+    ) -> None:
+        self.comm, self.order = comm, tuple(order)
+        self.sizes = {"data": data, "pipeline": pipeline, "tensor": tensor}
+        self._check(tuple(within))
+        self.nodes: list[int] = comm.allgather(nodes_of(comm, ranks_per_node).inter_rank)
+        for axis in within:
+            if apart := self.straddling(axis):
+                raise ValueError(self._straddles(axis, apart[0]))
+        own = self.coordinates(comm.rank)
+        # One communicator an axis: the color is the same for ranks that differ in this axis alone, the key is their
+        # coordinate, by which they are numbered.
+        self.data, self.pipeline, self.tensor = (
+            comm.Split(self.rank_at(**own | {axis: 0}), own[axis]) for axis in AXES
+        )
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(f"{axis} {self.sizes[axis]}" for axis in self.order)
+        return f"<Grid {sizes}, rank {self.comm.rank} at {self.coordinates(self.comm.rank)}>"
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where a rank of `comm` stands: {"data": 0, "pipeline": 1, "tensor": 3}."""
+        found = {}
+        for axis in reversed(self.order):
+            rank, found[axis] = divmod(rank, self.sizes[axis])
+        return {axis: found[axis] for axis in AXES}
+
+    def rank_at(self, *, data: int, pipeline: int, tensor: int) -> int:
+        """The rank of `comm` with these coordinates."""
+        at, rank = {"data": data, "pipeline": pipeline, "tensor": tensor}, 0
+        for axis in self.order:
+            rank = rank * self.sizes[axis] + at[axis]
+        return rank
+
+    def groups(self, axis: str) -> list[tuple[int, ...]]:
+        """The ranks of `comm` in each communicator of an axis, in their order there."""
+        found: dict[int, list[int]] = {}
+        for rank in range(self.comm.size):
+            found.setdefault(self.rank_at(**self.coordinates(rank) | {axis: 0}), []).append(rank)
+        return [tuple(group) for group in found.values()]
+
+    def straddling(self, axis: str) -> list[tuple[int, ...]]:
+        """The groups of an axis whose ranks are not all on one node: what they say crosses the network."""
+        return [group for group in self.groups(axis) if len({self.nodes[rank] for rank in group}) > 1]
+
+    def axis_of(self, a: int, b: int) -> str | None:
+        """The axis along which two ranks differ; None where it is none, or more than one."""
+        one, other = self.coordinates(a), self.coordinates(b)
+        differing = [axis for axis in AXES if one[axis] != other[axis]]
+        return differing[0] if len(differing) == 1 else None
+
+    def _check(self, within: tuple[str, ...]) -> None:
+        """Raise ValueError on all ranks if one of them would."""
+        asked = self.comm.allgather((self.sizes, self.order, within))
+        for rank, arguments in enumerate(asked):
+            if arguments != asked[0]:
+                raise ValueError(f"rank {rank} asks for another grid than rank 0: {arguments} and {asked[0]}")
+        if sorted(self.order) != sorted(AXES):
+            raise ValueError(f"order is {', '.join(AXES)} in some order, each once, not {self.order!r}")
+        if unknown := [axis for axis in within if axis not in AXES]:
+            raise ValueError(f"within: there is no axis {unknown[0]!r}, but {', '.join(AXES)}")
+        for axis, size in self.sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"{axis} must be a whole number, 1 or more: got {size!r}")
+        if (product := math.prod(self.sizes.values())) != self.comm.size:
+            sizes = " x ".join(f"{axis} {size}" for axis, size in self.sizes.items())
+            raise ValueError(f"{sizes} is a grid of {product} ranks, and this run has {self.comm.size}")
+
+    def _straddles(self, axis: str, group: tuple[int, ...]) -> str:
+        on = ", ".join(f"rank {rank} on node {self.nodes[rank]}" for rank in group)
+        each = max(self.nodes.count(node) for node in self.nodes)
+        return (
+            f"the {axis} axis straddles nodes: {on}. A node has {each} ranks here. Make {axis} a divisor of that and "
+            f"the last in order, which is {self.order}"
+        )

@@ -1,0 +1,72 @@
+"""A training step on a grid: a pipeline of tensor-parallel stages, replicated for data parallelism."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from mpcourse.data_parallel import create_communicator
+from mpcourse.grid.clip import clip_grad_norm
+from mpcourse.grid.grid import Grid
+from mpcourse.grid.tensor_parallel import sharded_parameters
+from mpcourse.pipeline.ranks import PipelineRank
+from mpcourse.pipeline.schedule import Schedule
+from mpcourse.pipeline.stage import Loss
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """loss: the batch's, on the pipeline's last stage, None elsewhere. norm: of all gradients, before clipping."""
+
+    loss: float | None
+    norm: float | None
+
+
+class GridTrainer:
+    """This rank's part of a training in three dimensions. All ranks of the grid make one together.
+
+    part: this rank's stage of the pipeline, and of it the share that the tensor axis leaves it. tied: as of
+    `PipelineRank`. schedule: of the pipeline. loss(output, target): the mean over examples. make_optimizer: takes a
+    list of parameters. clip: the largest global norm of gradients; None: no clipping.
+
+    A step is: forward and backward of the micro-batches along the pipeline, with all-reduces along the tensor axis
+    within each layer; the mean of gradients along the data axis; clipping by the norm of all gradients; the optimizer,
+    on each rank for itself. Replicas stay equal, for they begin equal (part is made of the same seed) and are given the
+    same gradients.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        part: nn.Module,
+        schedule: Schedule,
+        loss: Loss,
+        make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        *,
+        tied: dict[str, nn.Parameter] | None = None,
+        clip: float | None = None,
+    ) -> None:
+        self.grid, self.part, self.clip = grid, part, clip
+        self.pipeline = PipelineRank(grid.pipeline, part, schedule, loss, tied=tied)
+        self.replicas = create_communicator("flat", grid.data)
+        self.parameters = [p for p in part.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(self.parameters)
+        self.sharded = sharded_parameters(part)
+        # A tied parameter's copies are equal, as are their gradients: the first stage counts it.
+        self.counted_elsewhere = list((tied or {}).values()) if grid.pipeline.rank > 0 else []
+
+    def step(self, x: torch.Tensor, target: torch.Tensor) -> StepResult:
+        """One step with this replica's share of the batch. All ranks call it.
+
+        x, target: (batch / data, ...); the pipeline's first and last stage use them, all others need not have the
+        right ones. The loss that is returned is this replica's.
+        """
+        self.optimizer.zero_grad()
+        loss = self.pipeline.step(x, target)
+        self.replicas.mean_gradients(self.part)
+        norm = None
+        if self.clip is not None:
+            norm = clip_grad_norm(self.grid, self.parameters, self.clip, self.sharded, self.counted_elsewhere)
+        self.optimizer.step()
+        return StepResult(None if loss is None else float(loss), norm)

@@ -1,0 +1,101 @@
+"""A small language model (decoder only, pre-norm, as GPT-2), and its cut for a grid of ranks."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.comm import Comm
+from mpcourse.grid.tensor_parallel import ParallelAttention, ParallelMLP
+from mpcourse.split.balance import balance
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a transformer: token kinds, longest sequence, width, heads a layer, layers. The hidden width is 4 x width."""
+
+    vocabulary: int
+    length: int
+    width: int
+    heads: int
+    layers: int
+
+
+class Embedding(nn.Module):
+    """(batch, length) of token numbers, int64 -> (batch, length, width): of each token, and of its position."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.02 * torch.randn(shape.vocabulary, shape.width))
+        self.positions = nn.Parameter(0.02 * torch.randn(shape.length, shape.width))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return F.embedding(tokens, self.weight) + self.positions[: tokens.shape[1]]
+
+
+class Block(nn.Module):
+    """One layer, (batch, length, width) -> the same: attention, then the MLP, each behind a layer norm, and added."""
+
+    def __init__(self, shape: Shape, comm: Comm | None) -> None:
+        super().__init__()
+        width = shape.width
+        # Every rank draws all of the layer, and keeps its part: so the model does not depend on how it is cut.
+        qkv, out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        first, second = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = ParallelAttention(comm, qkv, out, shape.heads)
+        self.mlp = ParallelMLP(comm, first, second)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Head(nn.Module):
+    """(batch, length, width) -> (batch, length, vocabulary): logits, by the embedding's own weight (it is tied)."""
+
+    def __init__(self, shape: Shape, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.width)
+        self.weight = weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) @ self.weight.T
+
+
+def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Sequential:
+    """The whole model, of which this rank of `comm` (the tensor axis) has its share: Embedding, Blocks, Head.
+
+    comm: None for a rank that has all of each layer. The same seed gives the same model on all ranks, and however many
+    they are. Random numbers elsewhere stay as they were. All ranks of `comm` call it.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        embedding = Embedding(shape)
+        blocks = [Block(shape, comm) for _ in range(shape.layers)]
+        return nn.Sequential(embedding, *blocks, Head(shape, embedding.weight))
+
+
+def stage(model: nn.Sequential, stages: int, number: int) -> tuple[nn.Sequential, dict[str, nn.Parameter]]:
+    """The consecutive layers of `model` that stage `number` of `stages` has, and its tied parameter, by name.
+
+    Layers are cut so that each stage has as equal a number of blocks as can be. The first and the last stage hold the
+    tied weight, each its own copy if they are not the same one. Raises ValueError for more stages than blocks.
+    """
+    blocks = len(model) - 2
+    if stages > blocks:
+        raise ValueError(f"a transformer of {blocks} layers cannot be cut into {stages} stages")
+    sizes = balance([1] * blocks, stages)
+    begin = 1 + sum(sizes[:number])
+    first, last = number == 0, number == stages - 1
+    part = nn.Sequential(*list(model)[0 if first else begin : len(model) if last else begin + sizes[number]])
+    embedding, head = model[0], model[-1]
+    assert isinstance(embedding, Embedding) and isinstance(head, Head)
+    if stages == 1:
+        return part, {}
+    if last:
+        head.weight = nn.Parameter(head.weight.detach().clone())
+    if not first and not last:
+        return part, {}
+    return part, {"tokens": embedding.weight if first else head.weight}

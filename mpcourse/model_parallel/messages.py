@@ -1,0 +1,66 @@
+"""Tensors between ranks whose shapes only the sender knows: first what they are, then their data."""
+
+from collections.abc import Sequence
+
+import torch
+
+from mpcourse.collectives.buffers import flatten, mpi_buffer
+from mpcourse.comm import Comm
+
+# Of one tensor: its shape, its dtype, and whether a gradient is wanted back. None: no tensor, as of a missing gradient.
+Description = tuple[tuple[int, ...], torch.dtype, bool] | None
+
+
+def send_tensors(
+    comm: Comm, tensors: Sequence[torch.Tensor | None], rank: int, tag: int, wanted: Sequence[bool] = ()
+) -> None:
+    """Send tensors of any shape, dtype and device to `rank`, which calls `receive_tensors`.
+
+    wanted: for each tensor, whether its sender waits for a gradient afterwards; (): of none.
+    """
+    comm.send(_described(tensors, wanted), rank, tag)
+    for tensor in tensors:
+        if tensor is not None:
+            comm.Send(mpi_buffer(_in_host_memory(tensor)), rank, tag)
+
+
+def receive_tensors(comm: Comm, rank: int, tag: int) -> tuple[list[torch.Tensor | None], list[bool]]:
+    """What `rank` sent by `send_tensors`, in the host's memory, and for each whether a gradient is wanted back."""
+    described = comm.recv(None, rank, tag)
+    received = [_room_for(each) for each in described]
+    for tensor in received:
+        if tensor is not None:
+            comm.Recv(mpi_buffer(tensor.view(-1)), rank, tag)
+    return received, [each is not None and each[2] for each in described]
+
+
+def exchange(comm: Comm, outgoing: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """All-to-all: rank r gets this rank's outgoing[r]; the result's element r is what rank r had for this one.
+
+    All ranks call it, each with one tensor a rank; shapes and dtypes may differ. Pairwise exchange (Thakur et al.
+    2005): in step k a rank sends k further, and receives from k before, so that no two send to the same one.
+    """
+    p, own = comm.size, comm.rank
+    incoming: list[torch.Tensor] = [outgoing[own]] * p
+    for step in range(1, p):
+        to, source = (own + step) % p, (own - step) % p
+        (described,) = comm.sendrecv(_described([outgoing[to]]), to, 0, None, source, 0)
+        arrived = _room_for(described)
+        assert arrived is not None
+        comm.Sendrecv(mpi_buffer(_in_host_memory(outgoing[to])), to, 0, mpi_buffer(arrived.view(-1)), source, 0)
+        incoming[source] = arrived
+    return incoming
+
+
+def _described(tensors: Sequence[torch.Tensor | None], wanted: Sequence[bool] = ()) -> list[Description]:
+    wanted = wanted or [False] * len(tensors)
+    return [None if t is None else (tuple(t.shape), t.dtype, w) for t, w in zip(tensors, wanted, strict=True)]
+
+
+def _room_for(described: Description) -> torch.Tensor | None:
+    return None if described is None else torch.empty(described[0], dtype=described[1])
+
+
+def _in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements as one flat buffer; a copy, unless they are one already."""
+    return flatten(tensor.detach().cpu().contiguous())

@@ -1,0 +1,100 @@
+"""Training on a grid of ranks beside one process: how far this rank's parameters, norms and losses are from it.
+
+`mpirun -np 4 python tests/programs/grid_truth.py 2 2 1` prints, on rank 0, the largest difference of all ranks.
+"""
+
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from mpcourse.grid import ORDER, Grid, GridTrainer, Shape, stage, transformer
+from mpcourse.pipeline import SCHEDULES
+
+SHAPE = Shape(vocabulary=13, length=6, width=12, heads=4, layers=3)
+BATCH, MICROBATCHES, STEPS = 12, 3, 4
+
+
+def loss(output, target):
+    return F.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def batches(seed=3):
+    draw = torch.Generator().manual_seed(seed)
+    shape = (BATCH, SHAPE.length)
+    return [[torch.randint(SHAPE.vocabulary, shape, generator=draw) for _ in range(2)] for _ in range(STEPS)]
+
+
+def one_process(make_optimizer, clip):
+    """The model that one process trains on whole batches, with the norms before clipping and the losses."""
+    model = transformer(SHAPE).double()
+    optimizer, norms, losses = make_optimizer(list(model.parameters())), [], []
+    for x, target in batches():
+        optimizer.zero_grad()
+        mean = loss(model(x), target)
+        mean.backward()
+        if clip is not None:
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), clip).item())
+        optimizer.step()
+        losses.append(mean.item())
+    return model, norms, losses
+
+
+def share_of(name, whole, rank, size):
+    """Of a parameter of one process the part that a rank of the tensor axis has."""
+    if ".qkv." in name:
+        return torch.cat([third.chunk(size)[rank] for third in whole.chunk(3)])
+    if ".first." in name:
+        return whole.chunk(size)[rank]
+    if name.endswith((".out.weight", ".second.weight")):
+        return whole.chunk(size, dim=1)[rank]
+    return whole
+
+
+def on_a_grid(comm, sizes, make_optimizer, clip=0.3, order=ORDER, schedule="1f1b", shape=SHAPE):
+    """Train as `one_process` does, on this rank's part; the largest difference from it on any rank."""
+    data, pipeline, tensor = sizes
+    torch.manual_seed(comm.rank)  # ranks that draw different numbers must not differ in their models
+    grid = Grid(comm, data=data, pipeline=pipeline, tensor=tensor, order=order)
+    part, tied = stage(transformer(shape, grid.tensor).double(), pipeline, grid.pipeline.rank)
+    rows = SCHEDULES[schedule](pipeline, MICROBATCHES)
+    trainer = GridTrainer(grid, part, rows, loss, make_optimizer, tied=tied, clip=clip)
+    own = slice(grid.data.rank * BATCH // data, (grid.data.rank + 1) * BATCH // data)
+    told = [trainer.step(x[own], target[own]) for x, target in batches()]
+    model, norms, losses = one_process(make_optimizer, clip)
+    begin = 0 if grid.pipeline.rank == 0 else _first(model, pipeline, grid.pipeline.rank)
+    off = [abs(a.norm - b) for a, b in zip(told, norms, strict=True)] if clip is not None else [0.0]
+    of_replicas = grid.data.allgather([result.loss for result in told])
+    if grid.pipeline.rank == pipeline - 1:
+        off += [abs(sum(each) / data - want) for each, want in zip(zip(*of_replicas, strict=True), losses, strict=True)]
+    for number, layer in enumerate(part):
+        whole = dict(model[begin + number].named_parameters())
+        for name, p in layer.named_parameters():
+            want = share_of(f".{name}", whole[name], grid.tensor.rank, tensor)
+            off.append((p - want).abs().max().item())
+    return max(comm.allgather(max(off)))
+
+
+def _first(model, stages, number):
+    """The first layer of a stage in the whole model."""
+    from mpcourse.split.balance import balance
+
+    return 1 + sum(balance([1] * (len(model) - 2), stages)[:number])
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, 1e-2)
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, 0.3, momentum=0.9)
+
+
+if __name__ == "__main__":
+    from mpi4py import MPI
+
+    torch.set_num_threads(1)
+    off = [on_a_grid(MPI.COMM_WORLD, [int(size) for size in sys.argv[1:4]], make) for make in (adamw, momentum)]
+    if MPI.COMM_WORLD.rank == 0:
+        print(json.dumps(off))
