@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mpcourse.grid import AXES, Grid, GridTrainer, Shape, global_norm, stage, transformer
+from mpcourse.grid import AXES, Grid, GridTrainer, Shape, global_norm, stage, traffic_by_axis, transformer
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.virtual import Topology, run
 from tests.programs.grid_truth import SHAPE, adamw, batches, loss, momentum, on_a_grid
@@ -171,11 +171,7 @@ def traffic_of(sizes, steps, shape=SHAPE, microbatches=2):
         return grid
 
     done = run(program, data * pipeline * tensor)
-    grid = done.results[0]
-    found = dict.fromkeys((*AXES, None), 0)
-    for a, b in np.argwhere(done.traffic):
-        found[grid.axis_of(int(a), int(b))] += int(done.traffic[a, b])
-    return found
+    return {axis: sent.nbytes for axis, sent in traffic_by_axis(done.results[0], done.traffic).items()}
 
 
 def test_the_bytes_on_each_axis_are_those_of_the_closed_form():
@@ -200,4 +196,14 @@ def test_the_bytes_on_each_axis_are_those_of_the_closed_form():
     payload = 2 * cuts * activations * tensor
     headers = sent["pipeline"] - payload
     assert 0 < headers <= 2 * cuts * data * tensor * 2 * 1024
-    assert sent[None] == 0
+
+
+def test_traffic_is_told_by_axis_and_by_what_leaves_a_node():
+    grid = of_grid(4, Topology([0, 0, 1, 1]), pipeline=2, tensor=2)[0][0]
+    sent = np.zeros((4, 4), np.int64)
+    sent[0, 1], sent[2, 3], sent[1, 3] = 5, 7, 100
+    found = traffic_by_axis(grid, sent)
+    assert (found["tensor"], found["pipeline"], found["data"]) == ((12, 0), (100, 100), (0, 0))
+    sent[0, 3] = 1
+    with pytest.raises(ValueError, match="rank 0 sent to rank 3, which differs from it in several axes"):
+        traffic_by_axis(grid, sent)

@@ -6,12 +6,14 @@
 from mpcourse.grid.clip import clip_grad_norm, global_norm
 from mpcourse.grid.grid import AXES, ORDER, Grid
 from mpcourse.grid.tensor_parallel import ParallelAttention, ParallelMLP, copy_in, sharded_parameters, sum_out
+from mpcourse.grid.traffic import AxisTraffic, traffic_by_axis
 from mpcourse.grid.training import GridTrainer, StepResult
 from mpcourse.grid.transformer import Shape, stage, transformer
 
 __all__ = [
     "AXES",
     "ORDER",
+    "AxisTraffic",
     "Grid",
     "GridTrainer",
     "ParallelAttention",
@@ -24,5 +26,6 @@ __all__ = [
     "sharded_parameters",
     "stage",
     "sum_out",
+    "traffic_by_axis",
     "transformer",
 ]

@@ -7,6 +7,7 @@ from mpcourse.plot.column_row import column_row
 from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import learning_curves
+from mpcourse.plot.groups import groups
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import label_bytes, lines
 from mpcourse.plot.memory import memory
@@ -40,6 +41,7 @@ __all__ = [
     "copies",
     "counts",
     "deadlock",
+    "groups",
     "label_bytes",
     "learning_curves",
     "lines",

@@ -1,0 +1,30 @@
+"""Which axis of a grid sends how many bytes, and how many of them leave a node."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpcourse.grid.grid import AXES, Grid
+
+
+class AxisTraffic(NamedTuple):
+    """Bytes that all ranks together sent along one axis, and how many of these went from one node to another."""
+
+    nbytes: int
+    between_nodes: int
+
+
+def traffic_by_axis(grid: Grid, traffic: np.ndarray) -> dict[str, AxisTraffic]:
+    """By axis, what was sent between ranks that differ in that axis alone.
+
+    traffic: bytes from each row's rank to each column's, (ranks, ranks), as `Run.traffic` has them. Raises ValueError
+    for a message between ranks that differ in several axes: along which of them it went, nobody knows.
+    """
+    nbytes, away = dict.fromkeys(AXES, 0), dict.fromkeys(AXES, 0)
+    for source, target in np.argwhere(traffic):
+        axis = grid.axis_of(int(source), int(target))
+        if axis is None:
+            raise ValueError(f"rank {source} sent to rank {target}, which differs from it in several axes")
+        nbytes[axis] += int(traffic[source, target])
+        away[axis] += int(traffic[source, target]) * (grid.nodes[source] != grid.nodes[target])
+    return {axis: AxisTraffic(nbytes[axis], away[axis]) for axis in AXES}
