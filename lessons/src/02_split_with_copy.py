@@ -6,7 +6,7 @@
 # To divide one network among devices is **model parallelism**. It has two kinds: whole layers on different devices
 # (**inter-layer**, lesson 03), or each layer cut in pieces (**intra-layer**, this lesson).
 #
-# In November 2015 a blog post tried the model-parallel MNIST network among Chainer's examples: half of it on each of two
+# In November 2015 a blog post tried the model-parallel MNIST network of Chainer's examples: half of it on each of two
 # GPUs, which send each other their results with `F.copy`. The post found hardly an effect: up to the sixth epoch or so,
 # all was as on one GPU.
 #
@@ -15,6 +15,7 @@
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn as nn
@@ -178,7 +179,7 @@ def one_and_two(units, batch, gpu=OF_2015, link="PCIe 3.0 x16", adam=None):
     found = []
     for places in (("vgpu:0", "vgpu:0"), ("vgpu:0", "vgpu:1")):
         with virtual_gpus(2, gpu, link, dry=True) as box:
-            found.append(step_of(box, lambda: ParallelMLP(*places, n_units=units), batch, adam))
+            found.append(step_of(box, partial(ParallelMLP, *places, n_units=units), batch, adam))
     return found
 
 
@@ -228,7 +229,8 @@ None
 # With an Adam that goes through the tensors one by one, the result flips between 8 and 10 µs. Above, the host is the
 # bottleneck on one GPU as on two, and its exact pace does not matter any more. Chainer's Adam was of this kind, with
 # one kernel for each tensor. torch's default (`foreach`) does a step of the formula for all tensors of a GPU together:
-# a third of the launches, and two GPUs gain at all these costs. So the 0.97 holds **if** a launch cost 9 µs or more.
+# a third of the launches, and two GPUs gain at all these costs. So our 0.97 rests on an optimizer of the first kind and
+# on launches of 9 µs or more.
 
 # %%
 with virtual_gpus(2, OF_2015, "PCIe 3.0 x16", dry=True) as box:
@@ -240,9 +242,9 @@ None
 # %% [markdown]
 # ## What did the post compare?
 #
-# It shows no times, and Chainer's example printed only the loss and the accuracy of each epoch. And what that example
-# runs on one GPU is another network: the MLP of lesson 01, 784-1000-1000-10, with 1.8 million parameters in 3 layers.
-# The split one has 3.8 million in 12.
+# Its text gives no times, and Chainer's `train_mnist.py` of that month printed only the loss and the accuracy of each
+# epoch. And what it ran on one GPU is another network: the MLP of lesson 01, 784-1000-1000-10, with 1.8 million
+# parameters in 3 layers. The split one has 3.8 million in 12.
 #
 # **Predict first.** Which takes longer, a step of the small network on one GPU or one of the large network on two, and
 # how many times as long?

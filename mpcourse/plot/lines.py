@@ -39,7 +39,7 @@ def lines(
             axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
     for i, (name, formula) in enumerate((formulas or {}).items()):
         axis.plot(x, formula, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
-    for name, height in (references or {}).items():
+    for height in (references or {}).values():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
     if log:
         axis.set_xscale("log", base=2)
