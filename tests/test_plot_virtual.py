@@ -294,6 +294,15 @@ def test_the_end_of_a_devices_memory_is_drawn_when_it_is_near():
             del alive
 
 
+def test_the_panels_of_several_devices_have_one_scale():
+    for gigabytes in (1, 15):  # with and without the end of a device's memory
+        with virtual_gpus(2, dry=True) as box:
+            alive = [torch.empty(n * 2**27, device=d) for n, d in zip((2 * gigabytes, 1), box.devices, strict=True)]
+            full, empty = plot.memory(box).axes
+            assert full.get_ylim() == empty.get_ylim() and full.get_ylim()[1] > gigabytes
+            del alive
+
+
 def test_memory_of_a_long_run_is_drawn_in_few_points_and_keeps_its_peak():
     with virtual_gpus(1, dry=True) as box:
         a = torch.zeros(1000, device="vgpu:0")
@@ -539,6 +548,16 @@ def test_lines_have_their_names_and_a_reference_its_height():
     assert list(axis.lines[2].get_ydata()) == [4.5, 4.5] and "all" in [t.get_text() for t in axis.texts]
     assert [t.get_text() for t in axis.get_xticklabels()] == ["1", "2", "8"]
     assert plot.lines([1, 2], {"a": [3, 4]}, "x", "y", "title").axes[0].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("rows", "end"),
+    [({"a": [1.1, 9]}, 2), ({"a": [9, 1.1]}, 1), ({"a": [1.1, 1.1], "b": [0, 9]}, 1), ({"a": [float("nan"), 9]}, 1)],
+)
+def test_the_name_of_a_reference_stands_where_no_line_runs_through_it(rows, end):
+    (axis,) = plot.lines([1, 2], rows, "x", "y", "title", {"no gain": 1.0}, log=False).axes
+    (name,) = axis.texts
+    assert name.xy == (end, 1.0) and name.get_ha() == ("left" if end == 1 else "right")
 
 
 def test_lines_on_an_axis_of_factors_have_their_places_marked():

@@ -41,7 +41,10 @@ def copies(source: Box | Iterable[Event], title: str) -> Figure:
         axis.axhline(row, color=GREY, linewidth=1.2, zorder=0)
         axis.text(-0.75, row, name, fontsize=9, color=INK, ha="right", va="center")
     for i, (e, twin) in enumerate(pairs):
-        places = [(i, e, color(0), f"{i + 1}\n{size(e.nbytes)}"), (2 * n - i, twin, color(1), f"back of {i + 1}")]
+        places = [
+            (i, e, color(0), f"{i + 1}\n{size(e.nbytes)}".replace(" ", "\n")),
+            (2 * n - i, twin, color(1), f"back of {i + 1}"),
+        ]
         for x, copy, ink, text in places:
             origin, target = (names.index(name) for name in (copy or e).lane.split(ARROW))
             if copy is None:

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from mpcourse.plot.style import GREY, INK, MARKERS, color, figure, label
 from mpcourse.virtual.memory import size
+
+NAME = 0.05  # part of the axis from a reference to the middle of its name
 
 
 def lines(
@@ -36,9 +39,8 @@ def lines(
             axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
     for i, (name, formula) in enumerate((formulas or {}).items()):
         axis.plot(x, formula, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
-    for name, height in (references or {}).items():
+    for height in (references or {}).values():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
-        axis.annotate(name, (x[0], height), (0, 4), textcoords="offset points", fontsize=8, color=INK)
     if log:
         axis.set_xscale("log", base=2)
     if log_y:
@@ -52,11 +54,28 @@ def lines(
             name, (place, 0.5 + 0.08 * i), (4, 2), xycoords=axis.get_xaxis_transform(), textcoords="offset points",
             fontsize=8, color=INK,
         )  # fmt: skip
+    for name, height in (references or {}).items():
+        _name_reference(axis, x, height, name, list(rows.values()))
     axis.set_xticks(list(x), [f"{value:g}" for value in x])
     axis.minorticks_off()
     label(axis, x_label, y_label)
     axis.legend(fontsize=8, frameon=False)
     return made
+
+
+def _name_reference(axis: Axes, x: Sequence[float], height: float, name: str, rows: Sequence) -> None:
+    """Above the reference's left end, or above its right end where only there no line runs through the name."""
+
+    def place(value: float) -> float:
+        return axis.transAxes.inverted().transform(axis.transData.transform((x[0], value)))[1]
+
+    def room(end: int) -> float:
+        ends = [float(np.mean(row[end])) for row in rows]
+        return min((abs(place(y) - place(height) - NAME) for y in ends if np.isfinite(y)), default=1.0)
+
+    end = -1 if room(0) < 2 * NAME < room(-1) else 0
+    side = "right" if end else "left"
+    axis.annotate(name, (x[end], height), (0, 4), textcoords="offset points", fontsize=8, color=INK, ha=side)
 
 
 def label_bytes(made: Figure, nbytes: Sequence[int]) -> None:

@@ -49,6 +49,9 @@ def memory(
 
     most = max(box.ledger.most[i] for i in found)
     nbytes, byte_unit = next((n, u) for n, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if most >= n)
+    capacities = {i: box.gpus[i].memory - box.gpus[i].context for i in found}
+    near = {i for i in found if box.ledger.most[i] > NEAR * capacities[i]}
+    top = max(1.25 * most, *(1.18 * max(capacities[i], box.ledger.most[i]) for i in near), 0.0)
     made, axes = figure(title, height=1.75 * len(found) + 1.0, rows=len(found))
     for axis, (i, moments) in zip(axes, found.items(), strict=True):
         x = np.array([where_on_axis(seconds) for seconds, _ in moments])
@@ -69,12 +72,11 @@ def memory(
                     gid=kind,
                 )
             bottom += height
-        capacity = box.gpus[i].memory - box.gpus[i].context
-        near = box.ledger.most[i] > NEAR * capacity
+        capacity = capacities[i]
         axis.set_xlim(edges[0], edges[-1])
-        axis.set_ylim(0, (1.18 * max(capacity, most) if near else 1.25 * most) / nbytes)
+        axis.set_ylim(0, top / nbytes)  # one scale: panels are compared
         axis.set_title(f"{box.names[i]}, {box.gpus[i].name}", fontsize=9, color=INK, loc="left")
-        if near:
+        if i in near:
             axis.axhline(capacity / nbytes, color=INK, linewidth=1, linestyle="--")
             told = f"{size(capacity)}: all that tensors can have"
             axis.text(
@@ -86,7 +88,7 @@ def memory(
             where_on_axis(peak.seconds),
             peak,
             nbytes,
-            capacity if near else None,
+            capacity if i in near else None,
             from_start=peak.seconds <= moments[0][0],
         )
         label(axis, unit if axis is axes[-1] else "", byte_unit)
