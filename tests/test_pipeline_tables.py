@@ -6,7 +6,7 @@ from mpcourse.bench import BENCHMARKS
 from mpcourse.bench import tables as rows
 from mpcourse.cli import _parser
 from mpcourse.models.flat import flat_resnet101, flat_unet
-from mpcourse.pipeline.tables import replayed_rates, slowed_to_the_tutorial, tutorial_seconds
+from mpcourse.pipeline.tables import partition_costs, replayed_rates, slowed_to_the_tutorial, tutorial_seconds
 from mpcourse.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.virtual import GPUS
 
@@ -33,6 +33,15 @@ def test_torchgpipes_speedups_come_out_but_for_a_u_net_in_four_partitions(make, 
     assert abs(one) < 0.02 and abs(two) < 0.03 and abs(eight) < 0.07
     assert -0.06 < four < 0 if make is flat_resnet101 else -0.2 < four < -0.1  # lesson 04 says why
     assert sorted(rates) == rates
+
+
+def test_a_u_nets_second_partition_of_four_takes_longest():
+    row = TORCHGPIPE_UNET.rows[2]
+    costs = partition_costs(flat_unet, TORCHGPIPE_UNET, row, "Tesla P40", "PCIe 3.0 x16")
+    assert len(costs.forward) == len(costs.backward) == len(costs.transfer) + 1 == 4 and costs.again == 0
+    assert costs.cuts(4) == costs.transfer and min(costs.transfer) > 0
+    took = [f + b for f, b in zip(costs.forward, costs.backward, strict=True)]
+    assert max(took) == took[1] > 1.3 * sum(took) / 4
 
 
 def test_bench_tables_has_a_row_for_each_published_number(monkeypatch):

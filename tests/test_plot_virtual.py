@@ -574,6 +574,8 @@ def test_time_against_compute_is_in_parts_of_the_least_with_the_critical_batch_a
     assert drawn["measured"] == [[4.0, pytest.approx(4 / 3)], [2.0, 2.0]]
     assert drawn["critical batch, 300"] == [[2.0, 2.0]] and drawn["batch 600"] == [[1.5, 3.0]]
     assert all((x - 1) * (y - 1) == pytest.approx(1) for x, y in drawn["formula"])
+    (axis,) = plot.tradeoff({100: (400.0, 36_000.0), 2000: (120.0, 240_000.0)}, 100.0, 30_000.0, "title").axes
+    assert [t.get_ha() for t in axis.texts] == ["right", "left"]  # the side where the curve is not
     with pytest.raises(ValueError, match="no runs"):
         plot.tradeoff({}, 1.0, 1.0, "title")
 
@@ -582,6 +584,7 @@ def test_quantities_side_by_side_have_heights_of_their_own():
     left, right = plot.side_by_side({"a": ([1, 2], [3, 5]), "b": ([1, 2], [300, 100])}, "x", "title").axes
     assert left.get_ylim()[1] == pytest.approx(5.25) and right.get_ylim()[1] == pytest.approx(315)
     assert (left.get_ylabel(), right.get_ylabel()) == ("a", "b")
+    assert left.xaxis.get_major_formatter()(1024) == "1024"
     with pytest.raises(ValueError, match="no quantities"):
         plot.side_by_side({}, "x", "title")
 

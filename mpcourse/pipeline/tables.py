@@ -69,10 +69,11 @@ def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GP
     return [_rate(make, table, row, gpu, link, i > 0) for i, row in enumerate((table.alone, *table.rows))]
 
 
-def _rate(
-    make: Callable[[], nn.Sequential], table: Partitions, row: Pipelined, gpu: GPU | str, link: str, checkpoints: bool
-) -> float:
-    p, size = len(row.balance), -(-row.batch // row.chunks)
+def partition_costs(
+    make: Callable[[], nn.Sequential], table: Partitions, row: Pipelined, gpu: GPU | str, link: str
+) -> Costs:
+    """Virtual seconds of one micro-batch of a row: each partition's forward and backward, and each cut's transfer."""
+    p, size = len(row.balance), _examples(row)
     with virtual_gpus(p, gpu, link, dry=True):
         with torch.device("vgpu:0"):  # where numbers are not even drawn
             whole = make()
@@ -86,8 +87,21 @@ def _rate(
     transfer = [
         sum(e.end - e.start for e in ran.transfers if e.lane == f"vgpu:{s} -> vgpu:{s + 1}") for s in range(p - 1)
     ]
-    costs = Costs(forward, backward, transfer=transfer, again=forward if checkpoints else 0.0)
-    return row.chunks * size / replay(gpipe(p, row.chunks), costs).makespan
+    return Costs(forward, backward, transfer=transfer)
+
+
+def _rate(
+    make: Callable[[], nn.Sequential], table: Partitions, row: Pipelined, gpu: GPU | str, link: str, checkpoints: bool
+) -> float:
+    costs = partition_costs(make, table, row, gpu, link)
+    if checkpoints:
+        costs = replace(costs, again=costs.forward)
+    return row.chunks * _examples(row) / replay(gpipe(len(row.balance), row.chunks), costs).makespan
+
+
+def _examples(row: Pipelined) -> int:
+    """Of a micro-batch, the largest."""
+    return -(-row.batch // row.chunks)
 
 
 def _mean(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

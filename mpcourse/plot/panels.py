@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from mpcourse.plot.style import MARKERS, color, figure, label
 
@@ -40,6 +40,7 @@ def side_by_side(quantities: Mapping[str, Curve], x_label: str, title: str) -> F
     for i, (axis, (name, (x, y))) in enumerate(zip(axes, quantities.items(), strict=True)):
         axis.plot(x, y, color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5)
         axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # 1024, as in the text, not 2^10
         axis.set_ylim(0, 1.05 * max(y))
         label(axis, x_label, name)
     return made

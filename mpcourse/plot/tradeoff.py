@@ -30,13 +30,18 @@ def tradeoff(
     x = [updates / least_updates for updates, _ in runs.values()]
     y = [examples / least_examples for _, examples in runs.values()]
     axis.loglog(x, y, "o", color=color(0), markersize=6, label="measured")
-    for size, at in zip(runs, zip(x, y, strict=True), strict=True):
-        axis.annotate(f"{size}", at, (6, 4), textcoords="offset points", fontsize=8, color=INK)
+    for size, (time, compute) in zip(runs, zip(x, y, strict=True), strict=True):
+        below = (time - 1) * (compute - 1) < 1  # the name stands on the side where the curve is not
+        axis.annotate(
+            f"{size}", (time, compute), (-6, -3) if below else (6, 4), textcoords="offset points", fontsize=8,
+            color=INK, ha="right" if below else "left", va="top" if below else "baseline",
+        )  # fmt: skip
     axis.loglog(2, 2, "D", color=color(5), markersize=7, label=f"critical batch, {critical:.0f}")
     if batch is not None:
         axis.loglog(
             1 + critical / batch, 1 + batch / critical, "s", color=color(1), markersize=9, label=f"batch {batch}"
         )
+    axis.set_xlim(left=0.7)  # room for names left of the marks
     for of in (axis.xaxis, axis.yaxis):
         of.set_major_locator(LogLocator(subs=(1, 2, 5)))
         of.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
