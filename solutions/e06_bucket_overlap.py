@@ -9,7 +9,7 @@ But all ranks of a communicator make the same collective calls in the same order
 they are made, and a bucket begins when it is ready and all buckets before it have begun.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, whose clock says how long a step takes, and then under mpirun. It
-looks at the gradients, at the number of collective calls, and at the time of a step.
+looks at the gradients, at the collective calls, which are one for each bucket, and at the time of a step.
 
 Check it with `mpcourse check e06_bucket_overlap`. Stuck? `mpcourse hint e06_bucket_overlap`.
 """
@@ -24,10 +24,10 @@ from mpi4py import MPI
 
 
 class BucketedMean:
-    """The mean over ranks of a model's gradients, one all-reduce a bucket, begun during backward.
+    """The mean over ranks of a model's gradients, one comm.Iallreduce a bucket, begun during backward.
 
     Every rank makes one for its replica, before the first backward. Then, in each step, every rank calls
-    loss.backward() once, wait(), and its optimizer's step.
+    loss.backward() once, wait(), its optimizer's step, and zero_grad(), which sets every p.grad to None.
     """
 
     def __init__(self, comm, model, bucket_bytes):
@@ -35,8 +35,8 @@ class BucketedMean:
 
         comm: an mpi4py communicator. model: a torch.nn.Module, the same on all ranks, on the CPU, all of one dtype,
         float32 or float64. Parameters with requires_grad=False belong to no bucket, and keep .grad as it is.
-        bucket_bytes: a bucket takes the next parameter, from the last of model.parameters() to the first, as long as it
-        has no more bytes than this then; a parameter that is larger than that is a bucket of its own.
+        bucket_bytes: a bucket takes the next parameter, from the last of model.parameters() to the first, if with it
+        it has no more bytes than this; a parameter that is larger than that is a bucket of its own.
         """
         # solution: fill buckets from the last parameter to the first, and register a hook for each of them
         self.comm = comm

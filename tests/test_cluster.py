@@ -463,6 +463,20 @@ def changed(comm):
         comm.Recv(x, 0)
 
 
+def changed_in_a_sum(comm):
+    x = zeros()
+    request = comm.Iallreduce(MPI.IN_PLACE, x)
+    x += 1
+    request.Wait()
+
+
+def changed_pieces(comm):
+    x = zeros(comm.size)
+    request = comm.Iscatter(x if comm.rank == 0 else None, zeros(1))
+    x[1] = 1
+    request.Wait()
+
+
 def both_cases(comm):
     comm.send(zeros(), 1) if comm.rank == 0 else comm.Recv(zeros(), 0)
 
@@ -537,6 +551,8 @@ MISTAKES = {
     left_early: ("deadlock", "Rank 1 waits for a message from rank 0, which has returned without sending it"),
     never_waited: ("never waited", "rank 0's Isend(dest=1, tag=0)"),
     changed: ("changed", "its buffer was changed before its Wait"),
+    changed_in_a_sum: ("changed", "Iallreduce(), test_cluster.py:", "its buffer was changed before its Wait"),
+    changed_pieces: ("changed", "rank 0's Iscatter(), test_cluster.py:", "its buffer was changed before its Wait"),
     both_cases: ("datatypes", "one of them is upper-case", "rank 1's Recv", "rank 0's send"),
     to_itself: ("deadlock", "Rank 0 sends to itself"),
     all_send_first: ("deadlock", "circle: rank 0 -> rank 1 -> rank 0", "Each of them sends first"),

@@ -192,7 +192,7 @@ _WHY_BETWEEN = {
     "datatypes": "Take the buffer of the array's own dtype: np.empty_like(x), or np.empty(n, x.dtype).",
     "collectives": "Every rank of the communicator must make the same collective calls, in the same order.",
     "never received": "Every send needs a receive: count both sides.",
-    "never waited": "Isend and Irecv only begin. Keep their requests, and Wait for each before the function returns.",
+    "never waited": "Isend and Irecv only begin, and so does Iallreduce. Keep their requests, and Wait for each.",
     "changed": "From its beginning to its Wait a request has its buffer for itself.",
 }
 

@@ -244,3 +244,201 @@ class BucketedMean:
             for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
                 p.grad = part.view_as(p).clone()
         self.reset()
+
+
+# %% a_generator_begins_them
+# thinks: One generator holds a step's order from beginning to end; a hook lets it go on.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm, self.ready, self.finish = comm, set(), False
+        buckets = [[]]
+        for p in reversed([*model.parameters()]):
+            if not p.requires_grad:
+                continue
+            if buckets[-1] and sum(q.nbytes for q in buckets[-1]) + p.nbytes > bucket_bytes:
+                buckets.append([])
+            buckets[-1].append(p)
+            p.register_post_accumulate_grad_hook(self.hook)
+        self.buckets = [bucket for bucket in buckets if bucket]
+        self.steps = self.one_step_after_the_other()
+        next(self.steps)
+
+    def hook(self, p):
+        self.ready.add(p)
+        next(self.steps)
+
+    def wait(self):
+        self.finish = True
+        next(self.steps)
+
+    def one_step_after_the_other(self):
+        """Yields whenever it needs another gradient, and after a step."""
+        while True:
+            sent = []
+            for bucket in self.buckets:
+                while not self.finish and not self.ready.issuperset(bucket):
+                    yield
+                both = torch.stack([torch.zeros(sum(p.numel() for p in bucket), dtype=bucket[0].dtype)] * 2)
+                torch.cat([(p.grad if p in self.ready else torch.zeros_like(p)).reshape(-1) for p in bucket], out=both[0])
+                sent.append((both, self.comm.Iallreduce(both[0], both[1])))
+            while not self.finish:
+                yield
+            for bucket, (both, request) in zip(self.buckets, sent):
+                request.Wait()
+                at = 0
+                for p in bucket:
+                    p.grad = (both[1, at : at + p.numel()] / self.comm.size).reshape(p.shape)
+                    at += p.numel()
+            self.ready.clear()
+            self.finish = False
+            yield
+
+
+# %% one_vector_of_all_gradients
+# thinks: Buckets are slices of one vector, in the order of the model, begun from its end.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.where, at = {}, sum(p.numel() for p in self.parameters)
+        self.flat = torch.zeros(at, dtype=self.parameters[0].dtype if self.parameters else torch.float32)
+        width = self.flat.element_size()
+        self.ends = [at]  # of buckets, from the end of the vector to its beginning
+        for p in reversed(self.parameters):
+            begin = at - p.numel()
+            if at < self.ends[-1] and (self.ends[-1] - begin) * width > bucket_bytes:
+                self.ends.append(at)
+            self.where[p] = begin
+            at = begin
+            p.register_post_accumulate_grad_hook(self.computed)
+        self.ends.append(0)
+        self.start()
+
+    def start(self):
+        self.flat.zero_()
+        self.left = [end - begin for end, begin in zip(self.ends, self.ends[1:])]
+        self.requests = []
+
+    def computed(self, p):
+        at = self.where[p]
+        self.flat[at : at + p.numel()] = p.grad.reshape(-1)
+        bucket = max(i for i, end in enumerate(self.ends[:-1]) if at < end)
+        self.left[bucket] -= p.numel()
+        self.go_on(False)
+
+    def go_on(self, all_of_them):
+        while len(self.requests) < len(self.left) and (all_of_them or self.left[len(self.requests)] == 0):
+            i = len(self.requests)
+            self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, self.flat[self.ends[i + 1] : self.ends[i]]))
+
+    def wait(self):
+        self.go_on(True)
+        MPI.Request.Waitall(self.requests)
+        mean = self.flat / self.comm.size
+        for p in self.parameters:
+            p.grad = mean[self.where[p] : self.where[p] + p.numel()].view(p.shape)
+        self.start()
+
+
+# %% tests_in_the_hook
+# thinks: Requests are asked in each hook whether they are done, which gives MPI time to make progress.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+        for _, request in self.begun:
+            request.Test()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% gradients_are_views_of_the_sum
+# thinks: The array of this step is nobody else's, so gradients may be its parts.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p)
+        self.reset()

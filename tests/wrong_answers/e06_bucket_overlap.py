@@ -802,3 +802,1231 @@ class BucketedMean:
             for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
                 p.grad = part.view_as(p).clone()
         self.reset()
+
+
+# %% waits_in_the_hook
+# says: is waited for in wait() only
+# thinks: Iallreduce does not block, so a Wait right after it costs nothing.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        request = self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
+        request.Wait()
+        self.begun.append((flat, request))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% last_bucket_forgotten
+# says: this rank's own gradient: wait() puts
+# thinks: A bucket is put away when the next one begins.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, bucket, size = [], [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if bucket and size + nbytes > bucket_bytes:
+                self.buckets.append(bucket)
+                bucket, size = [], 0
+            bucket.append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% elements_not_bytes
+# says: p.numel() * p.element_size() of them
+# thinks: The size of a bucket is the number of its elements.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% four_bytes_each
+# says: p.numel() * p.element_size() bytes
+# thinks: A gradient has four bytes an element.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = 4 * p.numel()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% closed_when_over
+# says: only if it has no more than bucket_bytes with it
+# thinks: A bucket is full when it has reached its size, as in DDP.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size >= bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% a_call_for_each_on_a_communicator_of_its_own
+# says: Gradients of a bucket travel in one array
+# thinks: Calls on a communicator of its own are nobody else's matter.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm.Dup()
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if True:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% one_array_for_all_buckets
+# says: its buffer was changed before its Wait
+# thinks: Only one bucket is filled at a time, so one array is enough.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.buffer = torch.cat([p.detach().flatten() for bucket in self.buckets for p in bucket])
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = self.buffer[: sum(p.numel() for p in bucket)]
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            part.copy_(torch.zeros_like(part) if p.grad is None else p.grad.flatten())
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% array_keeps_the_last_step
+# says: the bucket still holds what it held in the step before
+# thinks: Hooks fill the array anew in each step.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        groups, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not groups or size + nbytes > bucket_bytes:
+                groups.append([])
+                size = 0
+            groups[-1].append(p)
+            size += nbytes
+        self.groups = groups
+        self.flats = [torch.zeros(sum(p.numel() for p in g), dtype=g[0].dtype) for g in groups]
+        for i, group in enumerate(groups):
+            for p, part in zip(group, self.flats[i].split([p.numel() for p in group])):
+                p.register_post_accumulate_grad_hook(lambda p, i=i, part=part: self.arrived(p, i, part))
+        self.missing = [len(group) for group in groups]
+        self.requests = []
+
+    def arrived(self, p, i, part):
+        part.copy_(p.grad.flatten())
+        self.missing[i] -= 1
+        while len(self.requests) < len(self.groups) and self.missing[len(self.requests)] == 0:
+            self.begin()
+
+    def begin(self):
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, self.flats[len(self.requests)]))
+
+    def wait(self):
+        while len(self.requests) < len(self.groups):
+            self.begin()
+        MPI.Request.Waitall(self.requests)
+        for group, flat in zip(self.groups, self.flats):
+            flat /= self.comm.size
+            for p, part in zip(group, flat.split([p.numel() for p in group])):
+                p.grad = part.view_as(p).clone()
+        self.missing = [len(group) for group in self.groups]
+        self.requests = []
+
+
+# %% gradients_are_views_once
+# says: makes a new tensor for it, which is part of no bucket
+# thinks: backward adds into p.grad, which is a part of the bucket for good.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        groups, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not groups or size + nbytes > bucket_bytes:
+                groups.append([])
+                size = 0
+            groups[-1].append(p)
+            size += nbytes
+        self.flats = [torch.zeros(sum(p.numel() for p in g), dtype=g[0].dtype) for g in groups]
+        self.lengths = [len(group) for group in groups]
+        for i, group in enumerate(groups):
+            for p, part in zip(group, self.flats[i].split([p.numel() for p in group])):
+                p.grad = part.view_as(p)  # backward adds into the bucket
+                p.register_post_accumulate_grad_hook(lambda p, i=i: self.arrived(i))
+        self.missing = list(self.lengths)
+        self.requests = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.requests) < len(self.flats) and self.missing[len(self.requests)] == 0:
+            self.begin()
+
+    def begin(self):
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, self.flats[len(self.requests)]))
+
+    def wait(self):
+        while len(self.requests) < len(self.flats):
+            self.begin()
+        MPI.Request.Waitall(self.requests)
+        for flat in self.flats:
+            flat /= self.comm.size
+        self.missing = list(self.lengths)
+        self.requests = []
+
+
+# %% a_barrier_completes_them
+# says: was never waited for
+# thinks: After a barrier all ranks have done all that was begun before.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
+        self.begun.append(flat)
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        self.comm.Barrier()
+        for bucket, flat in zip(self.buckets, self.begun):
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% waits_for_the_last_one
+# says: and so does Iallreduce
+# thinks: They complete in the order in which they began.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        self.begun[-1][1].Wait()  # they complete in order
+        for bucket, (flat, _) in zip(self.buckets, self.begun):
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% float32_array
+# says: rounded to float32
+# thinks: Gradients are float32.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.zeros(sum(p.numel() for p in bucket))
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            if p.grad is not None:
+                part.copy_(p.grad.flatten())
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).to(p.dtype)
+        self.reset()
+
+
+# %% own_gradient_first
+# says: the same bits
+# thinks: Addition is commutative, so the order does not matter.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        others = torch.empty(self.comm.size, len(flat), dtype=flat.dtype)
+        self.begun.append((flat, others, self.comm.Iallgather(flat, others)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, others, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            for rank in range(self.comm.size):
+                if rank != self.comm.rank:
+                    flat += others[rank]
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% one_bucket_a_hook
+# says: a hook goes on as long as the next bucket is ready
+# thinks: A gradient makes at most one bucket ready.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        if i == len(self.begun) and self.missing[i] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% every_hook_has_the_last_bucket
+# says: sees the loop's last value
+# thinks: A lambda keeps the values of when it was made.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% mean_is_added
+# says: added to this rank's own gradient
+# thinks: Gradients are accumulated.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone() if p.grad is None else p.grad.add_(part.view_as(p))
+        self.reset()
+
+
+# %% read_at_once
+# says: There is a sum in the array from the request's Wait on
+# thinks: The array is given to MPI, so it has the sum.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad = part.view_as(p) / self.comm.size
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+        self.reset()
+
+
+# %% no_call_for_an_empty_bucket
+# says: wait() begins the buckets that are left
+# thinks: Who has nothing to give need not call.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        if all(p.grad is None for p in bucket):
+            self.begun.append(None)
+            return
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, begun in zip(self.buckets, self.begun):
+            if begun is None:
+                continue
+            flat, request = begun
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% none_stays_none
+# says: wait() begins the buckets that are left
+# thinks: Where there is no gradient there is nothing to update.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                if p.grad is not None:
+                    p.grad.copy_(part.view_as(p))
+        self.reset()
+
+
+# %% divided_by_those_who_have_one
+# says: mean over the ranks that have a gradient
+# thinks: The mean is over the gradients that there are.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        have = flat.new_tensor([0.0 if p.grad is None else 1.0 for p in bucket])
+        flat = torch.cat([flat, have])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            *parts, have = flat.split([p.numel() for p in bucket] + [len(bucket)])
+            for p, part, n in zip(bucket, parts, have):
+                p.grad = part.view_as(p) / max(n.item(), 1)
+        self.reset()
+
+
+# %% module_hooks
+# says: zeros
+# thinks: A module's backward hook runs when its gradients are there.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        where = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for module in model.modules():
+            for p in module.parameters(recurse=False):
+                if p in where:
+                    module.register_full_backward_hook(lambda *_, i=where[p]: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% nothing_is_set_back
+# says: mean of the step before
+# thinks: A bucket that was begun stays begun.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+
+
+# %% gathered_and_summed
+# says: times the bytes of all gradients
+# thinks: A sum over what all ranks have needs what all ranks have.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        others = torch.empty(self.comm.size, len(flat), dtype=flat.dtype)
+        self.begun.append((flat, others, self.comm.Iallgather(flat, others)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (_, others, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat = others.sum(0) / self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% messages_of_its_own
+# says: a non-blocking all-reduce for each bucket
+# thinks: Messages overlap with backward as well as an all-reduce does.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        all_of_it = torch.empty(self.comm.size, len(flat), dtype=flat.dtype)
+        all_of_it[self.comm.rank] = flat
+        tag, requests = len(self.begun), []
+        for other in range(self.comm.size):
+            if other != self.comm.rank:
+                requests.append(self.comm.Irecv(all_of_it[other], other, tag))
+        for other in range(self.comm.size):
+            if other != self.comm.rank:
+                requests.append(self.comm.Isend(flat, other, tag))
+        self.begun.append((all_of_it, flat, requests))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (all_of_it, _, requests) in zip(self.buckets, self.begun):
+            MPI.Request.Waitall(requests)
+            flat = all_of_it.sum(0) / self.comm.size
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% parts_from_the_other_end
+# says: is each part put where it belongs
+# thinks: A bucket is in the order of the model.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, size = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            nbytes = p.numel() * p.element_size()
+            if not self.buckets or size + nbytes > bucket_bytes:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(p)
+            size += nbytes
+        for i, bucket in enumerate(self.buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda _, i=i: self.arrived(i))
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.begun = []
+
+    def arrived(self, i):
+        self.missing[i] -= 1
+        while len(self.begun) < len(self.buckets) and self.missing[len(self.begun)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.begun)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.begun.append((flat, self.comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM)))
+
+    def wait(self):
+        while len(self.begun) < len(self.buckets):
+            self.begin()
+        for bucket, (flat, request) in zip(self.buckets, self.begun):
+            request.Wait()
+            flat /= self.comm.size
+            for p, part in zip(bucket[::-1], flat.split([p.numel() for p in bucket[::-1]])):
+                p.grad = part.view_as(p).clone()
+        self.reset()

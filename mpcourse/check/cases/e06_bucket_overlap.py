@@ -3,14 +3,13 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_buckets import (
-    OWN,
     STEPS,
     Branches,
     Case,
@@ -22,15 +21,15 @@ from mpcourse.check.cases.on_buckets import (
     descend,
     gradients,
     mean_of,
-    misread,
 )
+from mpcourse.check.cases.on_buckets_why import ONE_AT_A_TIME, OWN, number_why, why_of
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.virtual_run import LINK
 from mpcourse.check.wrong import first_difference
 from mpcourse.virtual import LINKS, compute
-from mpcourse.virtual.cluster.collective_call import seconds
+from mpcourse.virtual.cluster.collective_call import Call, seconds
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
@@ -55,51 +54,20 @@ CASES = (
     Case(Branches, "two branches, which odd ranks compute in the opposite order", why=ORDER),
     Case(Missing, "a network of which not all ranks use all layers", why=MISSING),
 )  # fmt: skip
-COLLECTIVE = {
-    "Allreduce", "Iallreduce", "allreduce", "Reduce", "Ireduce", "reduce", "Bcast", "Ibcast", "bcast", "Barrier",
-    "Ibarrier", "barrier", "Allgather", "Iallgather", "allgather", "Allgatherv", "Iallgatherv", "Gather", "Igather",
-    "gather", "Reduce_scatter", "Ireduce_scatter", "Reduce_scatter_block", "Ireduce_scatter_block", "Alltoall",
-    "Ialltoall", "alltoall", "Scatter", "Iscatter", "scatter",
-}  # fmt: skip
 LAYERS, WIDE = 8, 256  # of the network whose step is timed; wide enough for bytes to take longer than latency
 TIMED = Case(functools.partial(Chain, LAYERS, WIDE), f"{LAYERS} layers, a bucket each", width=WIDE)
 LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
 
 
-class Call(NamedTuple):
-    """A collective call: its name, when its rank made it, and the bytes of the array that it was given."""
-
-    name: str
-    at: float
-    nbytes: int
-
-
-class Counting:
-    """A communicator that notes its collective calls."""
-
-    def __init__(self, comm: Any) -> None:
-        self._comm = comm
-        self.calls: list[Call] = []
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._comm, name)
-        if name not in COLLECTIVE:
-            return found
-
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            nbytes = max((a.nbytes for a in args if isinstance(a, np.ndarray | torch.Tensor)), default=0)
-            self.calls.append(Call(name, self._comm.world.clock[self._comm.me], nbytes))
-            return found(*args, **kwargs)
-
-        return noted
-
-
 @dataclass
 class Facts:
-    """What one rank has after each step, the step's collective calls, and when it began and ended."""
+    """What one rank has after each step, the step's collective calls, how many of them it made during backward, and
+    when the step began and ended.
+    """
 
     grads: list[Grads] = field(default_factory=list)
     calls: list[list[Call]] = field(default_factory=list)
+    early: list[int] = field(default_factory=list)
     begun: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
 
@@ -134,25 +102,25 @@ def _program(case: Case, counts: bool = False, layer: float = 0.0) -> Program:
 
     def program(own: Answer, comm: Any) -> Facts:
         facts, model = Facts(), case.network()
-        watched = Counting(comm) if counts else comm
+        made = comm.world.collectives[comm.me] if counts else []
         if layer:
             for name, p in model.named_parameters():
                 if name.endswith("weight"):
                     p.register_post_accumulate_grad_hook(lambda _: compute(comm, layer, "backward"))
-        mean = own.call(NAME, watched, model, case.bucket_bytes)
+        mean = own.call(NAME, comm, model, case.bucket_bytes)
         wait = attribute(mean, "wait", f"a {NAME}", "The class keeps the methods that its task names.")
-        made = len(watched.calls) if counts else 0
         if counts:
             comm.Barrier()
         for step in range(STEPS):
             facts.begun.append(comm.world.clock[comm.me] if counts else 0.0)
+            before = len(made)
             own.run(case.loss(model, comm.rank, step).backward, "backward")
+            facts.early.append(len(made) - before)
             own.run(wait, "wait")
             facts.ended.append(comm.world.clock[comm.me] if counts else 0.0)
             facts.grads.append(gradients(model))
             if counts:
-                facts.calls.append(watched.calls[made:])
-                made = len(watched.calls)
+                facts.calls.append(made[before:])
             descend(model)
         return facts
 
@@ -205,54 +173,25 @@ def _value(
     difference = first_difference(got, want, what, rtol, atol)
     if difference is None:
         return None
-    why = _why(case, step, rank, name, got, own)
+    why = why_of(case, step, rank, name, got, _own(case, size))
     if case.why and why == OWN:  # where nothing was missing it was right
         why = case.why
     return Finding(rank, *difference, why or case.why)
 
 
-def _why(case: Case, step: int, rank: int, name: str, got: np.ndarray, own: list[np.ndarray | None]) -> str:
-    size, everything = len(own), _own(case, len(own))
-    if got.shape != (np.shape(next((row for row in own if row is not None), got))):
-        return "A gradient has the shape of its parameter."
-
-    def is_(other: np.ndarray) -> bool:
-        return got.shape == np.shape(other) and np.allclose(got, other, 1e-6, 1e-8)
-
-    if any(row is not None for row in own):
-        others = {
-            other: [grads[other] for grads in everything[step]]
-            for other, row in everything[step][0].items()
-            if other != name and row is not None and row.shape == got.shape
-        }
-        for why, made in misread(own, others, rank):
-            if is_(made):
-                return why
-    if step:
-        before = [grads[name] for grads in everything[step - 1]]
-        rows = [np.zeros_like(got) if row is None else row for row in before]
-        if is_(np.mean(rows, axis=0)):
-            return "That is the mean of the step before: what counts what is ready begins anew in each step."
-    if not got.any():
-        return "These are zeros: was the bucket filled before backward had computed its gradients?"
-    if size > 1:
-        return "Is the request's Wait called before the sum is read, and is each part put where it belongs?"
-    return ""
-
-
 def _number(case: Case, facts: Sequence[Facts], step: int) -> Finding | None:
     most = len(case.buckets())
     for rank, fact in enumerate(facts):
-        if fact.calls and len(fact.calls[step]) > most:
-            names = sorted({call.name for call in fact.calls[step]})
-            asked = (
-                f"{most} collective calls in a step of {case.what}: one for each bucket of {case.bucket_bytes} bytes"
-            )
-            why = (
-                "Gradients of a bucket travel in one array. Which parameters belong together is decided once, when the "
-                "buckets are made, from the last parameter to the first."
-            )
-            return Finding(rank, asked, f"{len(fact.calls[step])} ({', '.join(names)})", why)
+        if not fact.calls or not fact.calls[step]:  # real ranks are not counted; one rank alone need not call anybody
+            continue
+        calls, what = fact.calls[step], f"in a step of {case.what}"
+        if len(calls) != most:
+            asked = f"{most} collective calls {what}: one for each bucket of {case.bucket_bytes} bytes"
+            got = f"{len(calls)} ({', '.join(sorted({call.name for call in calls}))})"
+            return Finding(rank, asked, got, number_why(len(calls), most))
+        if case.make is Branches and fact.early[step] < most - 1:
+            asked = f"at least {most - 1} of {most} all-reduces to begin during backward {what}"
+            return Finding(rank, asked, str(fact.early[step]), ONE_AT_A_TIME)
     return None
 
 
@@ -265,29 +204,24 @@ def _overlaps(facts: Sequence[Facts]) -> Finding | None:
     if took <= backward + 0.5 * alone:
         return None
     calls = facts[0].calls[-1]
-    names = {call.name for call in calls}
+    blocking = sorted({call.name for call in calls if not call.name.startswith("I")})
     first = min((call.at for call in calls), default=0.0) - facts[0].begun[-1]
     carried = sum(call.nbytes for call in calls) / (LAYERS * TIMED.bucket_bytes)
-    if not calls:
-        why = ""
-    elif carried > 1.5:
-        why = f"These calls carry {carried:.1f} times the bytes of all gradients. Only the gradients need be summed."
-    elif not any(name.startswith("I") for name in names):
+    if carried > 1.5:
+        why = f"These calls carry {carried:.1f} times the bytes of all gradients. All that is needed is their sum."
+    elif blocking:
         why = (
-            f"comm.{min(names)} returns when the result is there, and backward waits for it. comm.Iallreduce begins an "
-            "all-reduce and returns a request at once; wait() waits for the requests."
+            f"comm.{blocking[0]} returns when the result is there, and backward waits for it. comm.Iallreduce begins "
+            "an all-reduce and returns a request at once; wait() waits for the requests."
         )
     elif first >= 0.99 * backward and facts[0].calls[0][0].at - facts[0].begun[0] < 0.5 * backward:
         why = "In the first step they overlap, and later not: what counts what is ready begins anew in each step."
-    elif first >= 0.99 * backward and len(calls) > 1:
+    elif first >= 0.99 * backward:
         why = (
             "All of them begin when backward is over. A hook begins a bucket as soon as the last of its gradients is "
-            "computed. Backward computes those of the last layer first, so the first bucket has the last parameters."
+            "computed. Backward computes those of the last layer first, so the first bucket has the last parameters. "
+            "(A lambda that is made in a loop sees the loop's last value, unless a default keeps its own: i=i.)"
         )
-    elif len(calls) == 1:
-        why = "One bucket for all begins when all gradients are there. bucket_bytes says how much a bucket takes."
-    elif any(not name.startswith("I") for name in names):
-        why = "Some of these calls block: in backward there is time for non-blocking ones only."
     else:
         why = "A bucket begins as soon as the last of its gradients is computed, and is waited for in wait() only."
     asked = (

@@ -1,7 +1,6 @@
 """Networks whose gradients e06_bucket_overlap averages, and what the mean must be."""
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import nn
 STEPS = 3
 RATE = 0.1
 EXAMPLES, WIDTH = 4, 4
-OWN = "That is this rank's own gradient: wait() puts the mean of all ranks into p.grad."
 
 
 class Chain(nn.Module):
@@ -149,37 +147,3 @@ def mean_of(own: Sequence[np.ndarray | None], like: torch.Tensor) -> np.ndarray:
     """Over ranks, None as zeros."""
     rows = [np.zeros(like.shape) if row is None else row.astype(float) for row in own]
     return np.mean(rows, axis=0).astype(str(like.dtype)[6:])
-
-
-def misread(
-    own: Sequence[np.ndarray | None], others: dict[str, list[np.ndarray | None]], rank: int
-) -> Iterator[tuple[str, np.ndarray]]:
-    """(why, gradient): what misconceptions make of one parameter's mean. others: of the parameters of its shape."""
-    has = [row for row in own if row is not None]
-    rows = np.stack([np.zeros_like(has[0]) if row is None else row for row in own])
-    yield "That is the sum over ranks. Divide it by the number of ranks.", rows.sum(0)
-    if own[rank] is not None:
-        yield OWN, rows[rank]
-    yield (
-        "That is divided by the number of ranks twice: each gradient before the sum, and the sum once more.",
-        rows.mean(0) / len(rows),
-    )
-    if len(has) < len(rows):
-        yield (
-            "That is the mean over the ranks that have a gradient of this parameter. The others' counts as zeros, and "
-            "the sum is divided by the number of all ranks.",
-            np.mean(has, axis=0),
-        )
-    for theirs in others.values():
-        if any(row is None for row in theirs):
-            continue
-        other = np.stack([row for row in theirs if row is not None])
-        for mask in itertools.product((False, True), repeat=len(rows)):
-            if any(mask):
-                chosen = np.array(mask).reshape(-1, *[1] * (rows.ndim - 1))
-                yield (
-                    "That adds gradients of different parameters: ranks have begun their buckets in different orders, "
-                    "and the collective calls of a communicator meet in the order in which each rank makes them. Fix "
-                    "the order of buckets when they are made, and begin one when those before it have begun.",
-                    np.where(chosen, other, rows).mean(0),
-                )

@@ -30,6 +30,14 @@ class Packed(NamedTuple):
         return cls(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
+class Call(NamedTuple):
+    """A collective call of one rank: its name, when it was made, and the bytes of the larger buffer given to it."""
+
+    name: str
+    at: float
+    nbytes: int
+
+
 class Meeting:
     """A collective call that some ranks have reached. agreed: what all must say alike, as the first one said it."""
 
@@ -95,18 +103,18 @@ def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agree
 
     finish: of what all ranks gave, (sent, into) each, to what is put where.
     """
-    blocking = not name.startswith("I")
+    blocking, original = not name.startswith("I"), sent
     if not blocking and isinstance(sent, np.ndarray):
         sent = sent if name == "Ibcast" and agreed["root"] != comm.rank else sent.copy()
     elif not blocking:
         sent = [piece.copy() for piece in sent]
 
     def done(given: list[Any]) -> tuple[int, list[Any]]:
-        nbytes = max((_size(s) for s, _ in given), default=0)
-        return nbytes, finish(given)
+        return max((_size(s) for s, _ in given), default=0), finish(given)
 
-    q = begin(comm, name, (sent, into), done, agreed, line_of(), blocking)
-    q.deliver = functools.partial(_hand_over, q)
+    nbytes = max(_size(sent), 0 if into is None else _size(into))
+    q = begin(comm, name, (sent, into), done, agreed, line_of(), blocking, nbytes)
+    q.deliver = functools.partial(_hand_over, q, original, sent)
     if not blocking:
         return q
     comm.world.wait(q.owner, (q,))
@@ -128,23 +136,32 @@ def objects(comm: Any, name: str, given: Any, finish: Callable, **agreed: Any) -
                 packed[id(each)] = each if isinstance(each, _UNCHANGING) else Packed.of(each)
         return max(map(len, sent)), [packed[id(each)] for each in found]
 
-    found = meet(comm, name, pickled, done, agreed, line_of())
+    found = meet(comm, name, pickled, done, agreed, line_of(), len(pickled))
     return pickle.loads(found.data) if isinstance(found, Packed) else found
 
 
-def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line) -> Any:
-    q = begin(comm, name, given, finish, agreed, line, True)
+def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line, nbytes: int = 0) -> Any:
+    q = begin(comm, name, given, finish, agreed, line, True, nbytes)
     comm.world.wait(q.owner, (q,))
     q._complete(None)
     return q.data
 
 
 def begin(
-    comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line, blocking: bool
+    comm: Any,
+    name: str,
+    given: Any,
+    finish: Finish,
+    agreed: dict[str, Any],
+    line: Line,
+    blocking: bool,
+    nbytes: int = 0,
 ) -> Request:
     world, rank = comm.world, comm.me
     world.begin(rank)
     world.vain = 0
+    if world.record:
+        world.collectives[rank].append(Call(name, world.clock[rank], nbytes))
     root = agreed.get("root", 0)
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
@@ -185,7 +202,12 @@ def line_of() -> Line:
     return frame.f_code, frame.f_lasti
 
 
-def _hand_over(q: Request) -> None:
+def _hand_over(q: Request, original: Any, sent: Any) -> None:
+    """original: the buffer, or the buffers, that were given to be sent. sent: what was in them then."""
+    if original is not sent:
+        before, now = ([sent], [original]) if isinstance(sent, np.ndarray) else (sent, original)
+        for pair in zip(before, now, strict=True):
+            q.unchanged(*pair)
     for target, source in q.data:
         put(source, target)
 

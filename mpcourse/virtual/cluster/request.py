@@ -220,13 +220,17 @@ class Request(Several, Offered):
             if self.data is not None and self.array is not None:
                 put(self.data, self.array)
         elif not self.blocking and self.array is not None and self.data is not None:
-            if not np.array_equal(self.data.view(np.uint8), self.array.view(np.uint8)):
-                self.world.fail(
-                    "changed",
-                    f"{self.world.who(self)}: its buffer was changed before its Wait. What is sent must stay as it is "
-                    "until the request is done",
-                )
+            self.unchanged(self.data, self.array)
         return None
+
+    def unchanged(self, before: np.ndarray, now: np.ndarray) -> None:
+        """Fail where what was given to be sent has other bits now."""
+        if not np.array_equal(before.view(np.uint8), now.view(np.uint8)):
+            self.world.fail(
+                "changed",
+                f"{self.world.who(self)}: its buffer was changed before its Wait. What is sent must stay as it is "
+                "until the request is done",
+            )
 
 
 class Prequest(Request):

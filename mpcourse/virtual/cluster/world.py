@@ -57,6 +57,7 @@ class World(Waiting, Asking):
         self.done: set[int] = set()
         self.waiters = [Waiter() for _ in range(size)]
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
+        self.collectives: list[list[Any]] = [[] for _ in range(size)]  # by rank, the collective calls that it has made
         self.meetings: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
