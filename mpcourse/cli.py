@@ -15,7 +15,7 @@ from mpcourse.errors import UserError
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
     *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory"),
-    *("pipeline", "scaling", "setup", "tables", "truth", "two-hosts", "virtual"),
+    *("pipeline", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual"),
 )
 
 
@@ -92,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
         "large-batch: many small models at once against one after the other; memory: what models of transformers hold "
         "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; scaling: training "
         "over 1, 2, ... ranks and threads; tables: published pipelines replayed; truth: predictions beside facts; "
-        "two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost",
+        "twins: ours against torch's own ways to train over ranks; two-hosts: a rank on each of two hosts against both "
+        "on one; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")
@@ -248,9 +249,9 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
-    over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling")
+    over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling", "twins")
     if options.np is not None and options.name not in over_ranks:
-        raise UserError("--np is of `mpcourse bench allreduce`, `crossovers`, `data-parallel`, `pipeline`, `scaling`")
+        raise UserError(f"--np is of `mpcourse bench {'`, `'.join(over_ranks)}`")
     if options.save and options.name != "scaling":
         raise UserError("--save is of `mpcourse bench scaling`")
     if (options.hosts is not None) != (options.name == "two-hosts"):

@@ -13,6 +13,7 @@ from mpcourse.bench.setup import setup
 from mpcourse.bench.show import show
 from mpcourse.bench.tables import tables
 from mpcourse.bench.truth import truth
+from mpcourse.bench.twins import twins
 from mpcourse.bench.two_hosts import two_hosts
 from mpcourse.bench.virtual import virtual
 
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "setup": setup,
     "tables": tables,
     "truth": truth,
+    "twins": twins,
     "two-hosts": two_hosts,
     "virtual": virtual,
 }
