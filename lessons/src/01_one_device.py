@@ -180,12 +180,12 @@ print(f"a step: {1e3 * fixed:.2f} ms + {1e6 * each:.1f} µs for each example; th
 # Far left of the knee the fixed cost dominates: twice the batch takes little longer. Far right of it the examples do:
 # twice the batch takes twice the time, and throughput stays.
 #
-# The line is fitted to all batch sizes at once. It may miss single ones, for a core multiplies small matrices at another
-# rate than large ones.
+# The line is fitted to all batch sizes at once. It may miss single ones, for a core multiplies small matrices at
+# another rate than large ones.
 #
 # This decides what a split can gain. One device needs the time of the whole batch, two devices with half of it each the
-# time of half a batch. Far right of the knee that is half the time. If half a batch is at the knee, it is two thirds. Far
-# left it is hardly less, and communication is still to be added.
+# time of half a batch. Far right of the knee that is half the time. If half a batch is at the knee, it is two thirds.
+# Far left it is hardly less, and communication is still to be added.
 
 # %% tags=["nbval-ignore-output"]
 for size in (4, 64, 1024):
@@ -514,9 +514,10 @@ for batch in (64, 16384):
 
 
 # %% [markdown]
-# With a large batch the speedup is more than eight, and the activations are smaller. With a small one the step takes
-# longer: the casts are kernels of their own, and each of them has to be launched. TF32 also uses the tensor cores, for
-# float32 inputs that are rounded to 11 significant bits on the way into the product; memory stays what it was.
+# With a large batch the step takes less than an eighth of the time, and the activations are smaller. With a small one
+# it takes longer: the casts are kernels of their own, and each of them has to be launched. TF32 also uses the tensor
+# cores, for float32 inputs that are rounded to 11 significant bits on the way into the product; memory stays what it
+# was.
 
 # %% [markdown]
 # ## Gradient accumulation
