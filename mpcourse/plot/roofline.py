@@ -1,8 +1,10 @@
 """Which of a device's two limits bounds each kernel: the roofline model (Williams, Waterman, Patterson, 2009)."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -14,6 +16,8 @@ from mpcourse.virtual import Box, Event
 ELEMENTWISE = 1 / 8  # FLOP a byte of a kernel whose FLOPs are not counted: one for a float32 that it reads and writes
 LOWEST = 1e-4  # part of the peak at which the axis begins
 MARKS = {"forward": "o", "backward": "s", "optimizer": "D"}
+LAYERS = {"backward": 3, "forward": 4, "optimizer": 5}  # the larger marks below
+NAMES = 3  # of kernels, beside marks that lie together
 
 
 def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, title: str, lane: str = "vgpu:0") -> Figure:
@@ -21,7 +25,7 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
 
     flops, bandwidth: what the device reaches, in FLOP/s and bytes/s. lane: the device. Products and convolutions
     are counted; any other kernel is taken to do one FLOP for each float32 that it reads and writes. An area is the
-    share of the lane's time.
+    share of the lane's time. Marks that lie together bear the names of those kernels that take the most of it.
     Raises ValueError where the lane has no kernels.
     """
     kernels = [e for e in events_of(source) if e.lane == lane and e.kind == "compute" and e.nbytes and e.seconds > 0]
@@ -41,10 +45,11 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
                 [i for i, _ in of],
                 [i * e.nbytes / e.seconds / 1e12 for i, e in of],
                 [20 + 900 * e.seconds / total for _, e in of],
-                facecolor=shade(color(0), STRENGTHS[phase]), edgecolor="white" if phase == "optimizer" else color(0),
-                marker=mark, label=phase, zorder=4 if phase == "forward" else 3,  # its marks lie on those of backward
+                facecolor=shade(color(0), STRENGTHS[phase]), edgecolor="white", linewidth=0.8, marker=mark, label=phase,
+                zorder=LAYERS[phase],
             )  # fmt: skip
     axis.set_ylim(flops * LOWEST / 1e12, 6 * flops / 1e12)  # what is lower takes no time that could be seen
+    _write_names(axis, zip(intensity, kernels, strict=True), ridge)
     for side, text in ((-1, "memory-bound"), (1, "compute-bound")):
         axis.annotate(
             text, (ridge, 3 * flops / 1e12), (6 * side, 0), textcoords="offset points", fontsize=9, color=INK,
@@ -57,3 +62,24 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
     ]
     axis.legend(handles=handles, fontsize=8, frameon=False, loc="lower right")
     return made
+
+
+def _write_names(axis: Axes, kernels: Iterable[tuple[float, Event]], ridge: float) -> None:
+    """What lies together, within a factor of three or so. kernels: intensity and event."""
+    together: dict[tuple[int, int], list[tuple[float, float, Event]]] = defaultdict(list)
+    for intensity, e in kernels:
+        rate = intensity * e.nbytes / e.seconds / 1e12
+        if rate > axis.get_ylim()[0]:
+            together[round(2 * np.log10(intensity)), round(np.log10(rate))].append((intensity, rate, e))
+    for marks in together.values():
+        seconds: dict[str, float] = defaultdict(float)
+        for *_, e in marks:
+            seconds[e.name] += e.seconds
+        names = sorted(seconds, key=lambda name: -seconds[name])
+        text = ", ".join(names[:NAMES]) + (", ..." if len(names) > NAMES else "")
+        intensity, rate, _ = max(marks, key=lambda mark: mark[2].seconds)
+        memory = intensity < ridge  # there is room on the right of what lies on the slope, and below the roof
+        axis.annotate(
+            text, (intensity, rate), (9, 0) if memory else (0, -18), textcoords="offset points", fontsize=7, color=INK,
+            ha="left" if memory else "center", va="center",
+        )  # fmt: skip

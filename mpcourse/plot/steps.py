@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, color, figure, label, shade
 from mpcourse.plot.timeline import STRENGTHS
@@ -11,6 +12,7 @@ from mpcourse.plot.timeline import STRENGTHS
 # As in a timeline: light, full, dark.
 PHASE_STYLES = {phase: (shade(color(0), STRENGTHS[phase]), "") for phase in ("forward", "backward", "optimizer")}
 KIND_STYLES = {kind: (KIND_COLORS[kind], KIND_HATCHES[kind]) for kind in KIND_COLORS}
+STATE = {"optimizer": "optimizer state"}  # what `StepMemory` calls it, and every figure
 
 
 def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
@@ -20,8 +22,9 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
 
 def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
     """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them."""
-    styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in rows.values())}
-    full = {name: {kind: row.get(kind, 0) for kind in styles} for name, row in rows.items()}
+    named = {name: {STATE.get(kind, kind): nbytes for kind, nbytes in row.items()} for name, row in rows.items()}
+    styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in named.values())}
+    full = {name: {kind: row.get(kind, 0) for kind in styles} for name, row in named.items()}
     return _stacked_bars(full, styles, 2**-20, "MiB", lambda total: f"{total:.1f} MiB", title)
 
 
@@ -68,6 +71,9 @@ def throughput(
     for axis in (left, right):
         axis.axvline(fixed / each, color=INK, linewidth=0.8, linestyle=":")
         axis.set_xscale("log", base=2)
+    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # there may be less than two decades
+    left.yaxis.set_major_formatter("{x:g}")
+    left.yaxis.set_minor_formatter("")
     # Where the panel has room and the curve is not.
     knee, early = fixed / each, fixed / each < np.sqrt(size[0] * size[-1])
     for axis, top in ((left, not early), (right, False)):

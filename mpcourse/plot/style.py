@@ -9,14 +9,13 @@ from matplotlib.figure import Figure
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 INK = "#333333"
 GREY = "#808080"  # of the host, which is no device
-# What memory holds. "optimizer" is how a step's bill, and "optimizer state" how the ledger calls the same thing.
+# What memory holds.
 KIND_COLORS = {
     "parameters": COLORS[0],
     "gradients": COLORS[4],
-    "optimizer": COLORS[1],
+    "optimizer state": COLORS[1],
     "activations": COLORS[2],
     "buffers": COLORS[5],
-    "optimizer state": COLORS[1],
     "inputs": COLORS[6],
     "temporaries": COLORS[3],
     "workspaces": "#BBBBBB",
@@ -24,10 +23,9 @@ KIND_COLORS = {
 KIND_HATCHES = {
     "parameters": "",
     "gradients": "//",
-    "optimizer": "..",
+    "optimizer state": "..",
     "activations": "xx",
     "buffers": "",
-    "optimizer state": "..",
     "inputs": "--",
     "temporaries": "\\\\",
     "workspaces": "",
