@@ -7,15 +7,16 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from mpcourse.bench import scaling_rows
 from mpcourse.bench.quiet import Noise, noise, refuse_if_busy
 from mpcourse.bench.scaling import BUSY, KINDS, SIDES, Case, Row, batches, cases, load, medians
 from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
 from mpcourse.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
+from mpcourse.files import write_atomically
 from tests.conftest import ROOT
 
 scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
@@ -176,11 +177,13 @@ def test_what_was_killed_goes_on_with_the_case_that_it_was_at(stand_in, tmp_path
 @pytest.mark.parametrize("where", ["half of a write", "before it counts"])
 def test_one_killed_as_it_writes_leaves_the_rows_before(stand_in, tmp_path, where):
     file = tmp_path / "out.csv"
-    write_text = Path.write_text
 
-    def half(path, text, **options):
-        write_text(path, text[: len(text) // 2], **options)
-        raise Killed
+    def half(path, text):
+        def write_half(part):
+            part.write(text[: len(text) // 2].encode())
+            raise Killed
+
+        write_atomically(path, write_half)
 
     def kill(*paths):
         raise Killed
@@ -189,7 +192,9 @@ def test_one_killed_as_it_writes_leaves_the_rows_before(stand_in, tmp_path, wher
 
         def before_each():
             if len(stand_in.asked) == 2:
-                patch.setattr(*((Path, "write_text", half) if where == "half of a write" else (os, "replace", kill)))
+                patch.setattr(
+                    *((scaling_rows, "write_atomically", half) if where == "half of a write" else (os, "replace", kill))
+                )
 
         stand_in.before_each = before_each
         with pytest.raises(Killed):

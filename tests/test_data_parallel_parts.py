@@ -257,8 +257,9 @@ def test_the_latest_snapshot_that_all_ranks_have_is_taken(tmp_path):
         return checkpointer.resume()["step"], model.weight.item()
 
     run(lambda comm: program(comm, 4), 2)
-    (tmp_path / "step00000003-rank1of2.pt").rename(tmp_path / "step00000003-rank1of2.part")  # it was being written
+    (tmp_path / "step00000003-rank1of2.pt").rename(tmp_path / "step00000003-rank1of2.pt.0.part")  # it was being written
     assert run(lambda comm: program(comm, 0), 2).results == [(2, 2.0)] * 2
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_what_does_not_fit_a_snapshot_is_told(tmp_path):

@@ -1,8 +1,8 @@
 """The file of `mpcourse bench scaling`: a row for each run, kept so that a killed measurement can be resumed."""
 
 import csv
+import glob
 import io
-import os
 import platform
 import re
 import statistics
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from mpcourse.bench.show import machine
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
+from mpcourse.files import remove_parts, write_atomically
 from mpcourse.launch import mpirun
 
 # Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`, while all other programs
@@ -155,6 +156,8 @@ def resume(file: Path, runs: int) -> list[Row]:
             if count != runs:
                 told = f"{count} runs of {kind}, {case}, {side}"
                 raise UserError(f"{file} has {told}, and not --runs {runs}: ask for as many, or name another file")
+    target = file.resolve()
+    remove_parts(target.parent, glob.escape(target.name))
     write(file, rows)
     return rows
 
@@ -165,11 +168,8 @@ def write(file: Path, rows: Sequence[Row]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row._fields)
     writer.writerows([_cell(value) for value in row] for row in rows)
-    target = file.resolve()
-    aside = target.with_name(f".{target.name}.part")
     try:
-        aside.write_text(text.getvalue(), encoding="utf-8")
-        os.replace(aside, target)
+        write_atomically(file.resolve(), text.getvalue())
     except OSError as error:
         raise UserError(f"{file} cannot be written ({error.strerror}): name another file") from None
 

@@ -1,6 +1,5 @@
 """Snapshots of a run over ranks: each rank writes its own, atomically, and resuming finds the latest that all have."""
 
-import os
 import random
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.files import remove_parts, write_atomically
 from mpcourse.virtual import RankFailed
 
 
@@ -33,6 +33,7 @@ class Checkpointer:
             raise ValueError(f"keep={keep}: at least one snapshot must stay")
         self.communicator, self.folder, self.keep, self.what = communicator, Path(folder), keep, what
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_parts(self.folder, f"step*-rank{communicator.rank}of{communicator.size}.pt")
 
     def save(self, step: int, **position: int | float | str) -> None:
         """Snapshot after `step` updates. position: what else it takes to go on, e.g. epoch=3. All ranks call it.
@@ -73,12 +74,7 @@ class Checkpointer:
         return [each for each, _ in told]
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())  # the name must not be there before its contents
-        part.replace(path)
+        write_atomically(path, lambda file: torch.save(state, file), sync=True)
 
     def resume(self) -> dict[str, Any] | None:
         """Restore the latest snapshot that all ranks have: its position, with "step". None where there is none.

@@ -1,13 +1,11 @@
 """A study's folder: what each task left, a snapshot of what was in hand, the tables, and where it all was made.
 
-Every file is written beside its place and then put there, so that a process that is killed leaves whole files only.
+Every file is written whole or not at all (`mpcourse.files`): a process that is killed leaves whole files only.
 """
 
 import datetime
-import io
 import json
 import math
-import os
 import platform
 import shlex
 import sys
@@ -21,6 +19,7 @@ import torch
 
 from mpcourse import __version__
 from mpcourse.errors import UserError
+from mpcourse.files import remove_parts, write_atomically
 from mpcourse.large_batch.grid import Study
 from mpcourse.large_batch.tables import as_csv
 from mpcourse.provenance import processor, versions
@@ -50,9 +49,9 @@ class Folder:
                     f"{self.path} holds another study ({other} was {manifest['study'].get(other)!r}): name a new folder"
                 )
             manifest["sessions"].append(_session(ranks, mpi))
-            for part in [*self.path.glob("*.part"), *self.tasks.glob("*.part")]:  # of a process that was killed
-                part.unlink()
-            _write(self.path / "manifest.json", json.dumps(manifest, indent=1).encode())
+            remove_parts(self.path)
+            remove_parts(self.tasks)
+            write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1), sync=True)
         except OSError as error:
             raise UserError(f"{self.path} cannot be written ({error.strerror}): name another folder") from None
 
@@ -67,13 +66,11 @@ class Folder:
     def save(self, task: int, rows: Sequence[Mapping[str, Any]], curves: Mapping[int, LearningCurve]) -> None:
         """The task is done: its runs' rows and curves, by the runs' numbers. Its snapshot goes."""
         told = {"rows": list(rows), "curves": {number: vars(curve) for number, curve in curves.items()}}
-        _write(self._task(task), json.dumps(told).encode())
+        write_atomically(self._task(task), json.dumps(told), sync=True)
         self._snapshot(task).unlink(missing_ok=True)
 
     def save_snapshot(self, task: int, state: dict[str, Any]) -> None:
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        _write(self._snapshot(task), buffer.getvalue())
+        write_atomically(self._snapshot(task), lambda file: torch.save(state, file), sync=True)
 
     def snapshot(self, task: int) -> dict[str, Any] | None:
         """What `save_snapshot` saved last of this task, if anything."""
@@ -103,7 +100,7 @@ class Folder:
         self.write_table("curves.csv", ["run", *columns], records)
 
     def write_table(self, name: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-        _write(self.path / name, as_csv(columns, rows).encode())
+        write_atomically(self.path / name, as_csv(columns, rows), sync=True)
 
     def _told(self) -> Iterable[dict[str, Any]]:
         return (json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.tasks.glob("*.json")))
@@ -130,15 +127,6 @@ def summary(curve: LearningCurve, target: float) -> dict[str, Any]:
         "steps_to_target": None if reached is None else curve.step[reached],
         "epochs_to_target": None if reached is None else curve.epoch[reached],
     }
-
-
-def _write(path: Path, contents: bytes) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with part.open("wb") as file:
-        file.write(contents)
-        file.flush()
-        os.fsync(file.fileno())  # the name must not be there before its contents
-    part.replace(path)
 
 
 def _session(ranks: int, mpi: str) -> dict[str, Any]:
