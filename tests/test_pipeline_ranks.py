@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mpcourse.bench.over_ranks import measured
-from mpcourse.bench.pipeline import Case, _bubbles, _speeds
+from mpcourse.bench.pipeline import PipelineCase, _bubbles, _speeds
 from mpcourse.commands.pipeline_asked import check_batches, check_files
 from mpcourse.commands.pipeline_told import EPS, compare, difference, durations
 from mpcourse.errors import UserError
@@ -197,15 +197,20 @@ def test_a_step_is_told_beside_one_process_with_the_whole_batch_and_with_the_sam
 
 
 def test_the_benchmark_compares_gradients_with_torchs_pipeline():
-    cases = [Case("gpipe", 1, 16, 16, 1, 2), Case("1f1b", 1, 16, 16, 1, 2, True)]
-    cases += [Case("gpipe", 1, 8, 8, 1, 1, True, ticks=0.002)]
+    cases = [PipelineCase("gpipe", 1, 16, 16, 1, 2), PipelineCase("1f1b", 1, 16, 16, 1, 2, True)]
+    cases += [PipelineCase("gpipe", 1, 8, 8, 1, 1, True, ticks=0.002)]
     speed, bubble, ticking = measured("mpcourse.bench.pipeline_ranks", cases, 2)
-    (by_clock,) = list(_bubbles(Case(*ticking["case"]), ticking, 2))[1:]
+    (by_clock,) = list(_bubbles(PipelineCase(*ticking["case"]), ticking, 2))[1:]
     assert by_clock.what == "gpipe, stages of 2 and 4 ms: bubble / (p-1)/(m+p-1)" and by_clock.promise == 1.15
     assert by_clock.runs == [pytest.approx(9 * ticking["bubbles"][0][0])] and by_clock.runs[0] < 9
     assert speed["difference"] < 1e-5 and [len(v) for v in speed["seconds"].values()] == [1, 1]
     assert len(speed["ratios"]) == 1 and len(bubble["bubbles"]) == 2
-    assert [r.unit for r in _speeds(Case(*speed["case"]), speed)] == ["examples/s", "examples/s", "times", "millionths"]
+    assert [r.unit for r in _speeds(PipelineCase(*speed["case"]), speed)] == [
+        "examples/s",
+        "examples/s",
+        "times",
+        "millionths",
+    ]
 
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):

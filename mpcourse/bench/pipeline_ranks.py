@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.bench.pipeline import Case
+from mpcourse.bench.pipeline import PipelineCase
 from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
 
@@ -27,7 +27,7 @@ Step = Callable[[], None]
 
 
 def _measure(told: list) -> dict:
-    case = Case(*told)
+    case = PipelineCase(*told)
     ours, theirs = SCHEDULES[case.schedule]
     torch.manual_seed(comm.rank)
     layers = [nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)]

@@ -24,7 +24,7 @@ MEASURED = Path(__file__).parent / "measured" / "scaling.csv"
 KINDS, SIDES = ("weak", "strong"), ("ours", "alone")
 
 
-class Case(NamedTuple):
+class ScalingCase(NamedTuple):
     """threads: of each rank. bound: each rank stays on one core, with all its threads."""
 
     ranks: int
@@ -77,8 +77,8 @@ class Row(NamedTuple):
     examples_per_second: float
 
     @property
-    def case(self) -> Case:
-        return Case(self.ranks, self.threads, self.bound)
+    def case(self) -> ScalingCase:
+        return ScalingCase(self.ranks, self.threads, self.bound)
 
     @property
     def here(self) -> Here:
@@ -125,9 +125,9 @@ def load(file: Path | str = MEASURED) -> list[Row]:
     return rows
 
 
-def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, Case, str], float]:
+def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, ScalingCase, str], float]:
     """By kind, case and side, the median over runs of a column: "seconds" (of a step) or "examples_per_second"."""
-    found: dict[tuple[str, Case, str], list[float]] = {}
+    found: dict[tuple[str, ScalingCase, str], list[float]] = {}
     for row in rows:
         found.setdefault((row.kind, row.case, row.side), []).append(getattr(row, of))
     return {key: statistics.median(values) for key, values in found.items()}
