@@ -393,7 +393,7 @@ def test_a_machine_without_ssh_is_told_to_get_it(cli):
 
 
 def test_a_wall_that_rejects_counts_as_unreachable():
-    run = hosts_login.Run(255, "ssh: connect to host b port 22: No route to host\r\n")
+    run = hosts_login.CompletedCommand(255, "ssh: connect to host b port 22: No route to host\r\n")
     assert hosts_login._refused(hosts_login.Host("b", None), run)[0].startswith("unreachable")
 
 
