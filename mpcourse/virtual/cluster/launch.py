@@ -21,7 +21,7 @@ PHASES = ("forward", "backward", "optimizer")  # of a training step, as the even
 
 
 @dataclass(frozen=True)
-class Run:
+class VirtualRun:
     """What a program did on virtual ranks.
 
     results: what it returned, by rank. clock: when each rank ended, in seconds of virtual time.
@@ -78,14 +78,14 @@ def run(
     *,
     eager: int = 0,
     record: bool = True,
-) -> Run:
+) -> VirtualRun:
     """Call program(comm) on each of `size` virtual ranks, in this process; what they did.
 
     comm has mpi4py's methods, so that the same program takes MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives
     the names that go with it (MPI.SUM, MPI.Request). Each rank has its own random numbers (torch's and numpy's), and
     its own clock, which messages, collective calls and `comm.compute` move on. link: of any two ranks, or a Topology.
     eager: a Send of fewer bytes does not wait for its receiver; 0: each does, so that no program works by luck.
-    record: keep what `Run.events` tells of ranks.
+    record: keep what `VirtualRun.events` tells of ranks.
     Raises what the first rank that failed raised, with a note of which one it was; ClusterError, or its Deadlock, for
     mistakes in what ranks say to each other. After that no rank runs on. Not within a virtual rank.
     """
@@ -105,7 +105,7 @@ def run(
     if world.failure is not None:  # told to a thread of a rank that itself said nothing afterwards
         raise world.failure
     _left_over(world)
-    return Run(world.results, list(world.clock), world)
+    return VirtualRun(world.results, list(world.clock), world)
 
 
 def compute(comm: Any, seconds: float, phase: str = "") -> None:
