@@ -20,7 +20,7 @@ OPTIMIZERS = ("sgd", "lars")
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """One training run of a study. rate: for `base_batch` examples, before `rule` scales it to this batch.
 
     warmup: epochs.
@@ -65,10 +65,10 @@ class Study:
     record_every: int | None = None
     together: int = 32
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[TrainingRun]:
         """All runs, in the order in which results number them: seeds change first, batches last."""
         axes = (self.batch, self.optimizer, self.rule, self.rate, self.warmup, self.seed)
-        return [Run(*each) for each in itertools.product(*axes)]
+        return [TrainingRun(*each) for each in itertools.product(*axes)]
 
     def tasks(self) -> list[list[int]]:
         """Numbers of runs that are trained at once: of one batch size and optimizer. The longest tasks come first."""
@@ -93,11 +93,11 @@ class Study:
             raise UserError(f"batch: {self.data} has {len(data.train)} examples to train on, not {max(self.batch)}")
         return data
 
-    def length(self, run: Run, examples: int) -> int:
+    def length(self, run: TrainingRun, examples: int) -> int:
         """Updates of this run with so many examples to train on."""
         return self.steps if self.steps is not None else (self.epochs or 0) * math.ceil(examples / run.batch)
 
-    def schedule(self, run: Run, examples: int) -> Schedule:
+    def schedule(self, run: TrainingRun, examples: int) -> Schedule:
         """Its learning rates. Warm-up begins with the base batch's rate, or with the scaled one if that is lower.
 
         With rule "none" a rate is this batch's own, and the base batch's is what the linear rule makes of it.
@@ -108,7 +108,7 @@ class Study:
         decay = self.decay if steps > warmup_steps else "none"
         return Schedule(peak, warmup_steps, min(start, peak), decay, steps)
 
-    def rates(self, run: Run, examples: int) -> torch.Tensor:
+    def rates(self, run: TrainingRun, examples: int) -> torch.Tensor:
         """The rate of each update, float64."""
         schedule = self.schedule(run, examples)
         return torch.tensor([schedule(s) for s in range(self.length(run, examples))], dtype=torch.float64)
