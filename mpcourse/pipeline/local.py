@@ -16,7 +16,7 @@ from mpcourse.split import Split
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """loss: of the whole batch, a scalar on the last part's device. execution: when each action ran on its device."""
 
     loss: torch.Tensor
@@ -32,7 +32,7 @@ def pipeline_step(
     *,
     checkpoint: bool = False,
     seed: int | None = None,
-) -> Step:
+) -> PipelineStep:
     """Forward and backward of one batch through `model` by `schedule`; adds to .grad what loss.backward() would.
 
     model: made by `split`, its part i on devices[i]. For a schedule of p stages with v chunks each it has v p parts,
@@ -88,7 +88,7 @@ def pipeline_step(
         if isinstance(module, DeferredBatchNorm):
             module.commit()
     ran = [[Timed(a, *clock.read(marks[s, a])) for a in row] for s, row in enumerate(schedule)]
-    return Step(weighed(losses, share), Execution(ran, clock.copies()))
+    return PipelineStep(weighed(losses, share), Execution(ran, clock.copies()))
 
 
 def _in_time(planned: Execution) -> list[tuple[int, Action]]:
