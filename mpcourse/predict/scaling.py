@@ -49,7 +49,7 @@ class Machines:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTime:
     """Seconds of one step: what every rank computes, copies to and from the host's memory, and the sum over ranks."""
 
     compute: float
@@ -70,7 +70,9 @@ class Step:
         return steps_of_epoch(examples, batch, ranks) * self.seconds
 
 
-def step(compute: float, parameters: Sequence[int], machines: Machines, communicator: Summing = "hierarchical") -> Step:
+def step(
+    compute: float, parameters: Sequence[int], machines: Machines, communicator: Summing = "hierarchical"
+) -> StepTime:
     """A step of data parallelism, in which gradients are summed after backward, float32.
 
     compute: seconds of forward, backward and update on one rank. parameters: how many elements each has. communicator:
@@ -81,7 +83,7 @@ def step(compute: float, parameters: Sequence[int], machines: Machines, communic
     staging = 0.0
     if machines.staging is not None and machines.nodes > 1:
         staging = 2 * find_link(machines.staging).seconds(4 * sum(parameters))
-    return Step(compute, staging, sum_seconds(communicator, parameters, machines))
+    return StepTime(compute, staging, sum_seconds(communicator, parameters, machines))
 
 
 def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
