@@ -2,7 +2,7 @@
 
 A device is a tag on a storage. Tensors stay ordinary CPU tensors (or meta tensors, which hold nothing, in a dry run; or
 tensors of one real GPU), so values, autograd, nn.Module and optimizers are torch's own. Two modes (modes.py) see every
-call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger (memory.py) and its
+call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger (ledger.py) and its
 clock (clock.py).
 """
 
@@ -18,8 +18,8 @@ import torch
 from mpcourse.virtual.as_cuda import answering_to_cuda
 from mpcourse.virtual.clock import HOST, Clock
 from mpcourse.virtual.generators import generators_of
+from mpcourse.virtual.ledger import Allocation, Ledger
 from mpcourse.virtual.line import Line
-from mpcourse.virtual.memory import Allocation, Ledger
 from mpcourse.virtual.outside import NO_BOX, change_class, threads_refuse, told_of_left
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 
