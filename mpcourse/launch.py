@@ -99,7 +99,7 @@ def hosts_command(hosts: Sequence[str], command: list[str], each: int = 1) -> li
 
 
 def with_ssh(program: str) -> dict[str, str]:
-    """The environment in which mpirun uses `program`, a path, in place of ssh: MPICH's, Open MPI 5's, Open MPI 4's."""
+    """The environment in which mpirun uses `program`, a path, instead of ssh: MPICH's, Open MPI 5's, Open MPI 4's."""
     return {name: program for name in ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")}
 
 

@@ -163,7 +163,7 @@ def resume(file: Path, runs: int) -> list[Row]:
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
-    """Write all rows in place of what the file had: whoever is killed leaves the old file or the new one, whole."""
+    """Replace what the file had by all rows: who is killed leaves the old file or the new one, whole."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row._fields)

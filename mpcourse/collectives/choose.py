@@ -24,7 +24,7 @@ def allreduce(comm: Comm, x: Array, op: Op | None = None, *, cost: Cost | None =
     """Sum x over all ranks, in place, by the algorithm whose formula takes least for so many bytes and ranks.
 
     All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
-    an associative and commutative operation on two flat buffers in place of the sum. cost: what `fit(comm)` measured,
+    an associative and commutative operation on two flat buffers instead of the sum. cost: what `fit(comm)` measured,
     the same on all ranks, or they choose differently and wait without end; None: that of a usual machine. All ranks get
     the same bits. Raises TypeError or ValueError for what cannot be reduced in place.
     """

@@ -9,7 +9,7 @@ def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> 
     """Sum x over all ranks, in place, in lg p rounds of n bytes: the best for short x. All ranks call it.
 
     x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
-    commutative operation on two flat buffers in place of the sum. In round k a rank and the one whose number differs in
+    commutative operation on two flat buffers instead of the sum. In round k a rank and the one whose number differs in
     bit k exchange what they have, and both add. Where p is no power of two, ranks are folded: 2 rounds more.
     Both partners add the same two buffers, so all ranks get the same bits where op(a, b) is op(b, a) to the bit.
     Raises TypeError or ValueError for what cannot be reduced in place.

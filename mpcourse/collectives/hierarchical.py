@@ -13,7 +13,7 @@ def hierarchical_allreduce(
     """Sum x over all ranks, in place: to each node's first rank, among these, and back into the nodes.
 
     All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
-    an associative and commutative operation on two flat buffers in place of the sum. Only one rank of a node talks to
+    an associative and commutative operation on two flat buffers instead of the sum. Only one rank of a node talks to
     other nodes, so a slow link carries what one rank sends and not what all would. levels: what `two_levels(comm)`
     returned, where it is used more than once: making communicators is collective and takes time. All ranks get the same
     bits. Raises TypeError or ValueError for what cannot be reduced in place.

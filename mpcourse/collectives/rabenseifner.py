@@ -38,7 +38,7 @@ def rabenseifner_allreduce(comm: Comm, x: Array, op: Op | None = None, *, far_fi
     """Sum x over all ranks, in place, in 2 lg p rounds and 2 n (p - 1) / p bytes a rank. All ranks call it.
 
     x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
-    commutative operation on two flat buffers in place of the sum. First a reduce-scatter by recursive halving: in each
+    commutative operation on two flat buffers instead of the sum. First a reduce-scatter by recursive halving: in each
     round a rank and its partner split what both are still responsible for, each sends the half that is not its own, and
     adds what it receives. Then an all-gather: the sums go back the same way, twice as much each time. Where p is no
     power of two, ranks are folded: 2 messages of n bytes more. Each chunk is added up at one place, so all ranks get

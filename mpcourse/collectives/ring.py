@@ -8,7 +8,7 @@ def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Sum x over all ranks, in place. All ranks call it, with x of one length and dtype.
 
     x: a contiguous numpy array or CPU tensor of any shape, cut into p chunks. op: an associative and commutative
-    operation on two flat buffers in place of the sum. In p - 1 steps of a reduce-scatter each rank gets one chunk's
+    operation on two flat buffers instead of the sum. In p - 1 steps of a reduce-scatter each rank gets one chunk's
     sum, and in p - 1 steps of an all-gather all get all of them. Each rank sends 2 (p - 1) messages, together 2 n (p -
     1) / p bytes, the least that is possible. A chunk is added up at one place, so all ranks get the same bits. Raises
     TypeError or ValueError for what cannot be reduced in place.

@@ -29,7 +29,7 @@ def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
     """x of rank `root` becomes the sum of all ranks' x; what the others' x holds then is a part of it.
 
     All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
-    an operation on two flat buffers in place of the sum. Neighbours are added up first, so the order is not that of
+    an operation on two flat buffers instead of the sum. Neighbours are added up first, so the order is not that of
     ranks: op must be associative and commutative. p - 1 messages of n bytes. Raises ValueError for a root that there is
     not, TypeError or ValueError for what cannot be reduced in place.
     """
@@ -49,7 +49,7 @@ def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Sum x over all ranks, in place: reduce to rank 0, then broadcast. All ranks call it, and get the same bits.
 
     x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
-    commutative operation on two flat buffers in place of the sum. 2 ceil(lg p) rounds of n bytes. A rank but the first
+    commutative operation on two flat buffers instead of the sum. 2 ceil(lg p) rounds of n bytes. A rank but the first
     sends n bytes up, in one message; it sends n bytes down to each of its children.
     Raises TypeError or ValueError for what cannot be reduced in place.
     """

@@ -16,7 +16,7 @@ from mpcourse.errors import UserError
 CONNECT = 5  # seconds
 MARK = "MPCOURSE_DOCTOR_REMOTE"
 
-# In place of ssh, for mpirun: all that it starts on another host carries our mark there. A launcher's daemon that
+# Instead of ssh, for mpirun: all that it starts on another host carries our mark there. A launcher's daemon that
 # cannot connect back would otherwise stay for minutes, and nothing here knows its process id.
 AGENT = """#!/bin/sh
 options=

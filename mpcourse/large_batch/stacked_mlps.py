@@ -1,4 +1,4 @@
-"""Many small models at once: one batched matrix product in place of one product for each model.
+"""Many small models at once: one batched matrix product instead of one product for each model.
 
 A small network's step is spent on calling operations, not on computing. S networks of one shape, stacked, take as many
 calls as one. The gradient is written by hand here, which measured best (batch 32, one thread, S = 32, times as many

@@ -14,8 +14,8 @@ DTYPES = (
     torch.uint8, torch.bool, torch.complex64, torch.complex128,
 )  # fmt: skip
 HEADER_BYTES = 1024
-NOTHING = -1  # in place of a dtype: no gradient
-FAILED = -1  # in place of the number of tensors: none will come, for the reason that follows
+NOTHING = -1  # instead of a dtype: no gradient
+FAILED = -1  # instead of the number of tensors: none will come, for the reason that follows
 
 
 class Mailbox:
@@ -54,7 +54,7 @@ class Mailbox:
                 self._start(memory_of(there), to, tag, there)
 
     def send_failure(self, reason: str, to: int, tag: int) -> None:
-        """In place of tensors: whoever receives this raises RankFailed."""
+        """Instead of tensors: whoever receives this raises RankFailed."""
         text = reason.encode()[: HEADER_BYTES - 16]
         message = struct.pack("2q", FAILED, len(text)) + text
         self._start(message, to, tag, message)

@@ -85,7 +85,7 @@ class Box(Clock):
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
         self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
-        self.stands_in = False  # whether it was said that zeros are in place of a dry box's values
+        self.stands_in = False  # whether it was said that zeros are instead of a dry box's values
         self._stack: contextlib.ExitStack | None = None
 
     # -- which device --
@@ -277,7 +277,7 @@ def virtual_gpus(
     copies between GPUs have their own stream. as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()`
     are theirs while the box is entered.
 
-    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 in place of its
+    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 instead of its
     value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
     on a device when the box is left refuse to be used until it is entered again.
     Raises UserError for an unknown spec or link, RuntimeError on entering a box inside a box.

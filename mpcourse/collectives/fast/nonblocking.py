@@ -28,7 +28,7 @@ class NonblockingRing:
     x: a contiguous numpy array or CPU tensor of any shape, which must not be touched before `wait` returns, or `test`
     says so. MPI moves what is in flight, but nobody adds it up while this rank computes: `test` does, and starts the
     next step. tag: all-reduces that are in flight at once need different ones. op: an associative and commutative
-    operation on two flat buffers in place of the sum. Bytes, messages and bits are those of `ring_allreduce`.
+    operation on two flat buffers instead of the sum. Bytes, messages and bits are those of `ring_allreduce`.
     Raises TypeError or ValueError for what cannot be reduced in place.
     """
 
