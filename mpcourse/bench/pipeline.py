@@ -14,8 +14,8 @@ ALIKE = 0.03  # how far the stages' busy times may be apart in a step that is he
 class PipelineCase(NamedTuple):
     """schedule, of stages with `layers` layers of width x width each, on batches of `batch`. steps: of each run.
 
-    m: micro-batches. ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward, in
-    place of layers.
+    m: micro-batches. ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward,
+    instead of layers.
     """
 
     schedule: str
