@@ -120,7 +120,7 @@ def mpi_environment() -> dict[str, str]:
 
 
 def rank_environment(threads: int = 1) -> dict[str, str]:
-    """The same for ranks that the course starts itself: also one thread each, unless the user said otherwise."""
+    """The environment of ranks that the course starts itself: `threads` threads each, unless the user set it."""
     return {"OMP_NUM_THREADS": str(threads)} | mpi_environment()
 
 

@@ -86,7 +86,10 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
 
 
 def answer(measure: Callable[[Any], Any]) -> None:
-    """The same without gloo and wherever the rank was started, with as many threads as `measured` was asked for."""
+    """Measure all cases on this rank, without gloo; rank 0 prints the answers as JSON. All ranks call it.
+
+    The rank stays where it was started, with as many threads as `measured` was asked for.
+    """
     from mpi4py import MPI
 
     found = [measure(case) for case in json.loads(os.environ[CASES])]

@@ -134,7 +134,7 @@ def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[
 
 
 def rounded(row: Row) -> Row:
-    """As the file has it, so that a row which is read is the one that was written."""
+    """The row with the digits that a file keeps, so that a row which is read is the one that was written."""
     return row._replace(seconds=float(_cell(row.seconds)), examples_per_second=float(_cell(row.examples_per_second)))
 
 

@@ -132,7 +132,10 @@ def read_study(path: Path) -> Study:
 
 
 def make_study(table: Mapping[str, Any]) -> Study:
-    """The study of these fields. Raises UserError as `read_study`."""
+    """The study with these fields of Study; a number or string where a list is asked is a list of one.
+
+    Raises UserError, in one line, for whatever is wrong in it.
+    """
     kinds = typing.get_type_hints(Study)
     for name in table:
         if name not in kinds:

@@ -96,7 +96,9 @@ class Execution:
 
     @property
     def events(self) -> list[Event]:
-        """The same in the record that all timelines have; lanes "stage 0" and on."""
+        """All actions, in lanes "stage 0" and on, and all transfers, as events of a timeline, in the order of their
+        beginnings.
+        """
         actions = [
             Event(f"stage {s}", str(t.action), "compute", t.start, t.end, t.start, phase=PHASES[t.action.kind])
             for s, row in enumerate(self.stages)

@@ -36,11 +36,16 @@ def pipeline_step(
     """Forward and backward of one batch through `model` by `schedule`; adds to .grad what loss.backward() would.
 
     model: made by `split`, its part i on devices[i]. For a schedule of p stages with v chunks each it has v p parts,
-    and part c p + s is where part s is. Parts take and return a tensor, or several. x: (batch, ...), target:
-    (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule has; their sizes differ by
-    1 at most. loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it
-    has. checkpoint, seed (None: drawn from torch's generator): see `Stage`. Batch norm sees one micro-batch at a time;
-    `defer_batch_norm` makes its running statistics those of the batch.
+    and part c p + s is chunk c of stage s. Parts take and return a tensor, or several.
+    x: (batch, ...), target: (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule
+    has; their sizes differ by 1 at most.
+    loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it has.
+    checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
+    2016).
+    seed: of what parts draw, as dropout does: it depends on seed, micro-batch and part, not on the schedule. None:
+    drawn from torch's generator.
+
+    Batch norm sees one micro-batch at a time; `defer_batch_norm` makes its running statistics those of the batch.
     Raises IllegalAction for a schedule that cannot run, ValueError where model, batch and schedule do not fit.
     """
     schedule = checked(schedule)

@@ -24,7 +24,7 @@ class Tied:
             holders = {rank: of[name] for rank, of in enumerate(told) if name in of}
             if len(set(holders.values())) > 1:
                 raise ValueError(f"tied parameter {name!r} is not the same on all ranks: {holders}")
-            group = comm.Split(int(name in own), comm.rank)  # who has none is in a group of its own
+            group = comm.Split(int(name in own), comm.rank)  # ranks without a copy form a group that is not used
             if name in own:
                 value = own[name].detach().cpu().contiguous()
                 group.Bcast(memory_of(value), 0)

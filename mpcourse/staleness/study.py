@@ -55,7 +55,7 @@ def delayed(rate: float, late: bool, seeds: int = SEEDS) -> list[float]:
 
 
 def study() -> dict[str, Any]:
-    """All of it, as `shipped` returns it."""
+    """Train all that lesson 07 shows; the dict that `shipped` returns."""
     torch.set_num_threads(1)
     ways = {
         slowness: {name: [asdict(curve) for curve in curves(way, slowness)] for name, way in tqdm(WAYS.items())}

@@ -133,7 +133,7 @@ class Box(Clock):
         return index
 
     def gpu_index(self, device: Any = None) -> int:
-        """The index of a GPU of this box: of a device, a number, or None for the current one. Raises as `index_of`."""
+        """The index of a GPU, from a device, a number or None (the current one); else RuntimeError or ValueError."""
         if device is None:
             return self.current
         index = self.index_of(torch.device("vgpu", device) if isinstance(device, int) else device)

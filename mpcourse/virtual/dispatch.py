@@ -176,7 +176,7 @@ class DispatchMode(TorchDispatchMode):
             box.wait_until(end, op.name, told(line))
 
     def settle(self, op: Operation, inputs: list[Tensor], results: list[Tensor]) -> None:
-        """The same of an operation that was done unseen: its inputs and results count, and `op.flops`."""
+        """Bill an operation whose parts were not seen: by its inputs, its results and `op.flops`."""
         blocks = self.box.blocks_of(inputs)
         index = next(b.index for b in blocks if b is not None)
         self._settle(op, tuple(inputs), {}, inputs, blocks, index, results)

@@ -38,7 +38,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """The same: all devices draw from one generator."""
+    """Seed the generator that all devices draw from, which is the CPU's."""
     torch.default_generator.manual_seed(seed)
 
 

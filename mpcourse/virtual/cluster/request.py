@@ -122,7 +122,7 @@ class Request(Several, Offered):
 
     @property
     def call(self) -> str:
-        """As it stands in the program, e.g. "Recv(source=1, tag=0)"."""
+        """The call that began it, for messages: "Recv(source=1, tag=0)"."""
         if self.collective:
             return f"{self.name}()"
         return told_call(self.name, "source" if self.receives else "dest", self.peer, self.tag)

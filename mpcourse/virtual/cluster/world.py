@@ -125,7 +125,7 @@ class World(Waiting, Asking):
         return None
 
     def _next(self) -> int | None:
-        """The same; if there is none, ranks that sleep ask again. None: that has led to nothing."""
+        """The rank that goes on next. Where there is none, ranks that sleep ask again. None: in vain."""
         to = self._pop()
         if to is None and self.vain < MOST_VAIN * self.size:
             for rank, waiter in enumerate(self.waiters):
@@ -226,7 +226,7 @@ class World(Waiting, Asking):
     # -- words --
 
     def who(self, q: Request | Message) -> str:
-        """As errors tell of it: "rank 0's Send(dest=1, tag=0), file.py:12"."""
+        """A request or message for messages of errors: "rank 0's Send(dest=1, tag=0), file.py:12"."""
         call = q.call if isinstance(q, Request) else told_call(q.name, "dest", q.dest, q.tag)
         return f"rank {q.owner}'s {call}, {self.told(q.line)}"
 
