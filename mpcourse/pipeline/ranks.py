@@ -1,6 +1,6 @@
 """A pipeline over MPI: one stage a rank, and messages for what crosses a cut.
 
-`mpirun -np 2 python -m mpcourse.pipeline.ranks --schedule 1f1b --microbatches 8` trains on handwritten digits.
+`mpirun -np 2 python -m mpcourse.examples.pipeline --schedule 1f1b --microbatches 8` trains on handwritten digits.
 """
 
 import time
@@ -217,9 +217,3 @@ class PipelineRank:
                 )
             if [schedule, *others] != list(told[0][1:]):
                 raise ValueError(f"rank {rank} was given another schedule, seed or checkpoint setting than rank 0")
-
-
-if __name__ == "__main__":
-    from mpcourse.commands.pipeline_ranks import main  # it draws; this room does not
-
-    main()

@@ -1,4 +1,4 @@
-"""`mpirun -np 2 python -m mpcourse.pipeline.ranks`: a pipeline over ranks learns digits, and shows when each worked."""
+"""`mpirun -np 2 python -m mpcourse.examples.pipeline`: a pipeline over ranks learns digits, and draws its timeline."""
 
 import argparse
 import contextlib
@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
-from mpcourse.commands.pipeline_asked import check_batches, check_files
-from mpcourse.commands.pipeline_told import compare, draw, tell
 from mpcourse.data import Dataset, digits
 from mpcourse.errors import UserError
+from mpcourse.examples.pipeline_options import check_batches, check_files
+from mpcourse.examples.pipeline_report import compare, draw, tell
 from mpcourse.pipeline import SCHEDULES, Schedule, interleaved_one_f_one_b
 from mpcourse.pipeline.local import cut
 from mpcourse.pipeline.ranks import PipelineRank
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _options(rank: int) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m mpcourse.pipeline.ranks", description=ABOUT)
+    parser = argparse.ArgumentParser(prog="python -m mpcourse.examples.pipeline", description=ABOUT)
     parser.add_argument("--schedule", choices=list(SCHEDULES), default="1f1b")
     parser.add_argument("--microbatches", type=int, default=8, metavar="N", help="that a batch is cut into (8)")
     parser.add_argument("--chunks", type=int, default=2, metavar="N", help="parts a rank, of interleaved-1f1b (2)")
@@ -213,3 +213,7 @@ def _alone(
             at_once.append(time.perf_counter() - begin)
         optimizer.step()
     return at_once, in_turn
+
+
+if __name__ == "__main__":
+    main()
