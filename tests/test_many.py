@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.data import Dataset, Examples
-from mpcourse.large_batch import LARS, ManyMLPs, ManyRuns, ManySGD, Schedule, scheduler
+from mpcourse.large_batch import LARS, Schedule, scheduler
 from mpcourse.models import conv_net, mlp
+from mpcourse.studies import ManyMLPs, ManyRuns, ManySGD
 from mpcourse.training import train
 
 WIDTHS = [16, 9, 7, 3]

@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from mpcourse import plot
 from mpcourse.data import digits
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
-from mpcourse.large_batch import ManyRuns, RankNoise, Schedule, linear_scaling, sqrt_scaling
+from mpcourse.large_batch import RankNoise, Schedule, linear_scaling, sqrt_scaling
 from mpcourse.models import mlp
+from mpcourse.studies import ManyRuns
 from mpcourse.virtual import run
 
 DATA = digits()
@@ -37,7 +38,7 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 #
 # 1437 real digits, an MLP of 64-32-10, SGD with momentum 0.9, 20 epochs. One such run takes a second. We need hundreds:
 # four batch sizes, nine learning rates, five seeds each. So all runs of one batch size are trained together. Their
-# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.large_batch.ManyRuns`).
+# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.studies.ManyRuns`).
 # Each run gives what it would give alone, except for rounding.
 
 # %%
@@ -267,12 +268,12 @@ None
 # equal, it is constant.
 #
 # That takes about two hours of a core. So it was done once, and the results come with the course: the table of runs,
-# all learning curves, versions, hardware and the command, in `mpcourse/large_batch/shipped`.
+# all learning curves, versions, hardware and the command, in `mpcourse/studies/shipped`.
 
 # %%
 from mpcourse.compare import difference
 from mpcourse.large_batch.critical import critical_batch, tuned
-from mpcourse.large_batch.shipped import names, shipped
+from mpcourse.studies.shipped import names, shipped
 
 STUDIES = {name: shipped(name) for name in names()}
 runs = sum(len(study.rows) for study in STUDIES.values())
@@ -498,7 +499,7 @@ plot.sliders(try_it, noise_scale=[20, 100, 387, 1600, 20_000], batch=[32, 128, 5
 
 # %%
 from mpcourse.large_batch.critical import noise_until
-from mpcourse.large_batch.shipped import shipped_noise
+from mpcourse.studies.shipped import shipped_noise
 
 noise = {
     batch: noise_until([r for r in shipped_noise() if r["batch"] == batch and r["rate"] == rows[0]["rate"]], 0.95)
@@ -582,7 +583,7 @@ None
 
 # %% tags=["nbval-ignore-output"]
 from mpcourse.data import glyphs
-from mpcourse.large_batch.study import train_task
+from mpcourse.studies.run import train_task
 
 numbers = [row["run"] for row in reached[512][:3]]
 again = train_task(steps.study, glyphs(), numbers).finish()
@@ -787,7 +788,7 @@ reference(trust_ratio, LARS.step)
 # | noise scale | "critical batch size"; OpenAI sized GPT-3's batches by it |
 # | `GhostBatchNorm` | batch norm on each GPU's own examples, which is what DDP does unless told otherwise |
 #
-# A study of your own: `mpirun -np 2 python -m mpcourse.large_batch.study STUDY.toml FOLDER` runs one from a file, and
+# A study of your own: `mpirun -np 2 python -m mpcourse.studies.run STUDY.toml FOLDER` runs one from a file, and
 # goes on where it was killed.
 #
 # Next comes lesson 10: how do all of these combine? It is being written.

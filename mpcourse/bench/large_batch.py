@@ -10,8 +10,9 @@ from torch import nn
 
 from mpcourse.bench.record import Record
 from mpcourse.data import Dataset, Examples, digits
-from mpcourse.large_batch import LARS, ManyRuns
+from mpcourse.large_batch import LARS
 from mpcourse.models import mlp
+from mpcourse.studies import ManyRuns
 from mpcourse.training import LearningCurve, train
 
 RATE, MOMENTUM = 0.1, 0.9

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
-from mpcourse.large_batch.tables import Row
-
+Row = dict[str, Any]  # of a study's runs.csv, by column
 AXES = ("optimizer", "rule", "rate", "warmup")  # what may differ between a batch's settings
 
 

@@ -2,10 +2,11 @@
 
 NAME.toml is the study, the folder NAME its results. In this folder, with the package installed,
 
-    mpirun -np 2 python -m mpcourse.large_batch.study NAME.toml NAME
+    mpirun -np 2 python -m mpcourse.studies.run NAME.toml NAME
 
 makes them again; its folder is then larger by tasks/, which is what a killed study goes on from. The noise scale along
-training is another program's, `mpcourse.large_batch.noise_along`, and has a noise.csv.
+training is another program's, `mpcourse.studies.noise_along`, and has a noise.csv. Manifests name both programs as they
+are called now; when the results were made they stood in `mpcourse.large_batch`.
 """
 
 import json
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse.errors import UserError
-from mpcourse.large_batch.grid import Study, read_study
-from mpcourse.large_batch.tables import Row, read_curves, read_rows
+from mpcourse.studies.grid import Study, read_study
+from mpcourse.studies.tables import Row, read_curves, read_rows
 from mpcourse.training import LearningCurve
 
 FOLDER = Path(__file__).parent
@@ -53,5 +54,5 @@ def shipped(name: str) -> Shipped:
 
 
 def shipped_noise(name: str = "glyphs-noise") -> list[Row]:
-    """The rows of a noise.csv, as `mpcourse.large_batch.noise_along` writes it."""
+    """The rows of a study's noise.csv: a dict for each record of each run, with `noise_along.COLUMNS` as keys."""
     return read_rows(FOLDER / name / "noise.csv")

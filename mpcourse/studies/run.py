@@ -1,6 +1,6 @@
-"""`mpirun -np N python -m mpcourse.large_batch.study STUDY.toml FOLDER`: a grid of training runs, on N ranks or one.
+"""`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER`: a grid of training runs, on N ranks or one.
 
-STUDY.toml holds the fields of `mpcourse.large_batch.grid.Study`, for instance
+STUDY.toml holds the fields of `mpcourse.studies.grid.Study`, for instance
 
     batch = [32, 128, 512]
     rate = [0.05, 0.1]
@@ -28,11 +28,11 @@ from tqdm.auto import tqdm
 
 from mpcourse.data import Dataset
 from mpcourse.errors import UserError
-from mpcourse.large_batch.grid import Study, read_study
-from mpcourse.large_batch.many_training import ManyRuns
-from mpcourse.large_batch.results import Folder, summary
-from mpcourse.large_batch.task_pool import farm
 from mpcourse.launch import launched_rank
+from mpcourse.studies.grid import Study, read_study
+from mpcourse.studies.many_training import ManyRuns
+from mpcourse.studies.results import Folder, summary
+from mpcourse.studies.task_pool import farm
 
 SNAPSHOT_SECONDS = 1.0
 
@@ -123,8 +123,8 @@ def train_task(study: Study, data: Dataset, numbers: Sequence[int]) -> ManyRuns:
 
 def _options() -> argparse.Namespace:
     about = "Train a grid of runs over batch size, learning rate, rule and seed."
-    parser = argparse.ArgumentParser(prog="python -m mpcourse.large_batch.study", description=about)
-    parser.add_argument("study", type=Path, metavar="STUDY.toml", help="fields of mpcourse.large_batch.grid.Study")
+    parser = argparse.ArgumentParser(prog="python -m mpcourse.studies.run", description=about)
+    parser.add_argument("study", type=Path, metavar="STUDY.toml", help="fields of mpcourse.studies.grid.Study")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="for the results; the same one to go on")
     if launched_rank() == 0:
         return parser.parse_args()

@@ -1,4 +1,4 @@
-"""`python -m mpcourse.large_batch.noise_along STUDY.toml FOLDER`: the noise scale along a study's training runs.
+"""`python -m mpcourse.studies.noise_along STUDY.toml FOLDER`: the noise scale along a study's training runs.
 
 FOLDER gets noise.csv, a row for each record of each run, and manifest.json. It is made in one go, on one core.
 """
@@ -13,11 +13,11 @@ from tqdm.auto import tqdm
 
 from mpcourse.data import Examples
 from mpcourse.errors import UserError
-from mpcourse.large_batch.grid import read_study
-from mpcourse.large_batch.many_training import ManyRuns
 from mpcourse.large_batch.noise_scale import estimate
-from mpcourse.large_batch.results import Folder
-from mpcourse.large_batch.study import train_task
+from mpcourse.studies.grid import read_study
+from mpcourse.studies.many_training import ManyRuns
+from mpcourse.studies.results import Folder
+from mpcourse.studies.run import train_task
 
 COLUMNS = ("run", "batch", "rate", "seed", "step", "test_accuracy", "gradient_square", "trace")
 SMALL, PARTS = 256, 16  # examples of the small batch; so many of them are the big one
@@ -43,8 +43,8 @@ def measure(
 
 def main() -> None:
     """Exit status: 2 for a mistake of the user's."""
-    parser = argparse.ArgumentParser(prog="python -m mpcourse.large_batch.noise_along", description=__doc__)
-    parser.add_argument("study", type=Path, metavar="STUDY.toml", help="fields of mpcourse.large_batch.grid.Study")
+    parser = argparse.ArgumentParser(prog="python -m mpcourse.studies.noise_along", description=__doc__)
+    parser.add_argument("study", type=Path, metavar="STUDY.toml", help="fields of mpcourse.studies.grid.Study")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="for the results")
     options = parser.parse_args()
     torch.set_num_threads(1)

