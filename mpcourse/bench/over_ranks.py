@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpcourse.comm import Comm
 from mpcourse.errors import UserError
 from mpcourse.forkserver import Plain, Starter, python
 from mpcourse.launch import mpirun_command, rank_environment
@@ -97,7 +98,7 @@ def answer(measure: Callable[[Any], Any]) -> None:
         print(json.dumps(found))
 
 
-def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
+def timed(comm: Comm, side: str, call: Callable[[], object]) -> float:
     """Seconds that `call` takes on this rank, from when all ranks were ready; all ranks call this.
 
     side: "gloo" is served by threads that sleep. MPI's ranks do not sleep while they wait: on the same cores they would
@@ -121,7 +122,7 @@ def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
 
 
 def timed_block(
-    comm: Any,
+    comm: Comm,
     side: str,
     rounds: int,
     prepare: Callable[[], object],

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler, Subset
 
+from mpcourse.comm import Comm
+
 SHARDS = ("exact", "repeat", "drop")
 
 
-def scatter_indices(comm: Any, n: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
+def scatter_indices(comm: Comm, n: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
     """This rank's share of the examples 0 to n - 1; int64, (share,). All ranks call it with equal arguments.
 
     n: examples, 0 or more.
@@ -47,7 +49,7 @@ def share_of(n: int, rank: int, size: int, shuffle: bool = False, seed: int = 0,
 
 
 def scatter_dataset(
-    dataset: Any, comm: Any, root: int = 0, shuffle: bool = False, seed: int = 0, shards: str = "exact"
+    dataset: Any, comm: Comm, root: int = 0, shuffle: bool = False, seed: int = 0, shards: str = "exact"
 ) -> Any:
     """This rank's share of a data set. All ranks of `comm` call it.
 

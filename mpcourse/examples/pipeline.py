@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
+from mpcourse.comm import Comm
 from mpcourse.data import Dataset, digits
 from mpcourse.errors import UserError
 from mpcourse.examples.pipeline_options import check_batches, check_files
@@ -71,7 +71,7 @@ def _options(rank: int) -> argparse.Namespace:
                 return parser.parse_args()
 
 
-def _run(comm: Any, options: argparse.Namespace) -> int:
+def _run(comm: Comm, options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     data = digits()
     schedule, chunks = _schedule(comm.size, options)
@@ -101,7 +101,7 @@ def _run(comm: Any, options: argparse.Namespace) -> int:
             executions.append(execution)
     learned = comm.gather([part.state_dict() for part in mine], root=0)
     with _while_others_sleep(comm):
-        if comm.rank == 0:
+        if learned is not None:  # on rank 0
             for rank, states in enumerate(learned):
                 for part, state in zip(list(parts)[rank :: comm.size], states, strict=True):
                     part.load_state_dict(state)
@@ -117,7 +117,7 @@ def _run(comm: Any, options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_files(comm: Any, options: argparse.Namespace) -> None:
+def _check_files(comm: Comm, options: argparse.Namespace) -> None:
     """Rank 0 writes the files, after the training; all ranks raise now if it could not."""
     said = None
     if comm.rank == 0:
@@ -130,7 +130,7 @@ def _check_files(comm: Any, options: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _while_others_sleep(comm: Any) -> Iterator[None]:
+def _while_others_sleep(comm: Comm) -> Iterator[None]:
     """Rank 0 works in it; the others wait for its end without taking the cores, for MPI would wait at full speed.
 
     They exit as it does.

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
+from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
 
 DTYPES = (
@@ -25,7 +26,7 @@ class Mailbox:
     shape. Tensors on a GPU travel through the host's memory.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         self.comm = comm
         self._sent: list[tuple[Any, Any]] = []  # requests, and what must not change before they are done
         self._header = bytearray(HEADER_BYTES)

@@ -5,12 +5,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm
 from mpcourse.pipeline.execution import Execution, Timed
@@ -39,7 +39,7 @@ class PipelineRank:
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         chunks: nn.Module | Sequence[nn.Module],
         schedule: Schedule,
         loss: Loss,

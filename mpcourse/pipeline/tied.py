@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mpcourse.comm import Comm
 from mpcourse.pipeline.messages import memory_of
 
 
@@ -17,7 +18,7 @@ class Tied:
     they are trained.
     """
 
-    def __init__(self, comm: Any, own: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, comm: Comm, own: Mapping[str, nn.Parameter]) -> None:
         told = comm.allgather({name: (tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in own.items()})
         self._shared: list[tuple[Any, nn.Parameter]] = []
         for name in sorted(set().union(*told)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mpcourse.comm import Comm
 from mpcourse.data_parallel import create_communicator
 from mpcourse.errors import UserError
 from mpcourse.virtual import MPI, Topology, run
@@ -106,7 +107,7 @@ def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Mach
     shrink = math.ceil(4 * sum(parameters) * machines.ranks / MOST)
     rows = [max(1, round(n / shrink)) for n in (parameters if communicator == "naive" else [sum(parameters)])]
 
-    def program(comm: Any) -> tuple[float, float]:
+    def program(comm: Comm) -> tuple[float, float]:
         if isinstance(communicator, str):
             add_up = create_communicator(communicator, comm, machines.ranks // machines.nodes).allreduce
         else:

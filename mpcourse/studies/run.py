@@ -21,11 +21,11 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
+from mpcourse.comm import Comm
 from mpcourse.data import Dataset
 from mpcourse.errors import UserError
 from mpcourse.launch import launched_rank
@@ -59,7 +59,7 @@ def main() -> None:
         comm.Abort(1)
 
 
-def run_study(comm: Any, study: Study, folder: Folder, mpi: str = "") -> None:
+def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "") -> None:
     """Do what is left of the study. All ranks of `comm` call it, with the same study and a folder that all see.
 
     mpi: the MPI library's name, for the manifest. Raises UserError, on every rank, for a folder of another study.

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
+from mpcourse.comm import Comm
 from mpcourse.virtual import mpi_of
 
 ASK, ANSWER = 1, 2  # tags
@@ -12,7 +12,7 @@ NAP = 0.002  # seconds between two looks of a rank that has nothing else to do
 Work = Callable[[int], Iterator[None]]
 
 
-def farm(comm: Any, tasks: Sequence[int], work: Work, done: Callable[[int], None] = lambda task: None) -> None:
+def farm(comm: Comm, tasks: Sequence[int], work: Work, done: Callable[[int], None] = lambda task: None) -> None:
     """Do every task once, on one of the ranks. All ranks call it, with the same tasks.
 
     work: does a task, and yields now and then; rank 0 answers the others only there, so that it needs no thread of its
@@ -46,7 +46,7 @@ def farm(comm: Any, tasks: Sequence[int], work: Work, done: Callable[[int], None
         time.sleep(NAP)
 
 
-def _work_for(comm: Any, work: Work) -> None:
+def _work_for(comm: Comm, work: Work) -> None:
     finished = None
     while True:
         comm.send(finished, dest=0, tag=ASK)

@@ -3,12 +3,12 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.comm import Comm
 from mpcourse.data import digits
 from mpcourse.data_parallel import (
     DoubleBufferedOptimizer,
@@ -95,7 +95,7 @@ def _model(seed: int) -> nn.Module:
     return mlp((64, 32, 10))
 
 
-def _batches(model: nn.Module, comm: Any, worker: int, slowness: Slowness, seed: int) -> Callable[[int], float]:
+def _batches(model: nn.Module, comm: Comm, worker: int, slowness: Slowness, seed: int) -> Callable[[int], float]:
     """`backward(step)` of a worker: the loss of its next batch, whose gradients it leaves in `model`."""
     train, generator = digits().train, torch.Generator().manual_seed(1000 * seed + worker)
 
@@ -113,7 +113,7 @@ def _served(way: Way, slowness: Slowness, workers: int, gradients: int, seed: in
     each = way.gradients_of_an_update(workers)
     looked: dict[int, float] = {}
 
-    def program(comm: Any) -> Served:
+    def program(comm: Comm) -> Served:
         model = _model(seed)
 
         def look(update: int) -> None:
@@ -145,7 +145,7 @@ def _served(way: Way, slowness: Slowness, workers: int, gradients: int, seed: in
 def _locally(way: Way, slowness: Slowness, workers: int, gradients: int, seed: int) -> Curve:
     looked: dict[int, tuple[float, float]] = {}
 
-    def program(comm: Any) -> None:
+    def program(comm: Comm) -> None:
         model = _model(seed)
         sgd, communicator = torch.optim.SGD(model.parameters(), way.rate), create_communicator("flat", comm)
         optimizer = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster import world as _world
@@ -108,7 +109,7 @@ def run(
     return VirtualRun(world.results, list(world.clock), world)
 
 
-def compute(comm: Any, seconds: float, phase: str = "") -> None:
+def compute(comm: Comm, seconds: float, phase: str = "") -> None:
     """On virtual ranks this rank works for `seconds` on its own. On real ones nothing: there, real work takes time.
 
     phase: of a training step, for its events: "forward", "backward", "optimizer", or any other name.
@@ -117,7 +118,7 @@ def compute(comm: Any, seconds: float, phase: str = "") -> None:
         comm.compute(seconds, phase)
 
 
-def mpi_of(comm: Any) -> Any:
+def mpi_of(comm: Comm) -> Any:
     """The module whose names go with `comm`: `MPI.SUM` of virtual ranks, or mpi4py's."""
     if isinstance(comm, VirtualComm):
         return mpi
