@@ -126,13 +126,13 @@ def rank_environment(threads: int = 1) -> dict[str, str]:
 
 def launched_size() -> int:
     """Number of ranks that the launcher says it started (1 where there is no launcher), without asking MPI."""
-    return _told(SIZE_VARIABLES, 1)
+    return _from_environment(SIZE_VARIABLES, 1)
 
 
 def launched_rank() -> int:
     """This process's rank as the launcher says it (0 where there is no launcher), without asking MPI."""
-    return _told(RANK_VARIABLES, 0)
+    return _from_environment(RANK_VARIABLES, 0)
 
 
-def _told(names: tuple[str, ...], otherwise: int) -> int:
+def _from_environment(names: tuple[str, ...], otherwise: int) -> int:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), otherwise)

@@ -306,7 +306,7 @@ def test_what_two_hosts_sum_crosses_the_link_and_takes_what_its_formula_says_or_
         done = a.run("env", *given, *command)
         assert done.returncode == 0, done.stderr
         moved = sent() - before
-    facts = hosts_ranks.told(done.stdout)
+    facts = hosts_ranks.read_facts(done.stdout)
     seconds = {fact["what"]: fact["seconds"] for fact in facts if "what" in fact}
     assert {what: len(runs) for what, runs in seconds.items()} == dict.fromkeys(seconds, 1)
     least = predicted(2, 1e9 / 8)  # at two ranks, each sends what it has, once

@@ -34,7 +34,7 @@ def allreduce(runs: int = 5, np: int = 2) -> Iterator[Record]:
 
 
 def _records(case: AllreduceCase, found: dict, np: int) -> Iterator[Record]:
-    size, seconds = _told(case.nbytes), found["seconds"]
+    size, seconds = _size(case.nbytes), found["seconds"]
     for side in (*SIDES, "copying"):
         yield Record(f"{size}: {side}", [1e3 * s for s in seconds[side]], "ms")
 
@@ -54,5 +54,5 @@ def _records(case: AllreduceCase, found: dict, np: int) -> Iterator[Record]:
     yield Record(f"{size}: sums differ by", [1e6 * found["difference"]], "millionths", 1)
 
 
-def _told(nbytes: int) -> str:
+def _size(nbytes: int) -> str:
     return f"{nbytes // 10**6} MB" if nbytes >= 10**6 else f"{nbytes // 1000} kB"

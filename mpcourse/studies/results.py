@@ -65,8 +65,8 @@ class Folder:
 
     def save(self, task: int, rows: Sequence[Mapping[str, Any]], curves: Mapping[int, LearningCurve]) -> None:
         """The task is done: its runs' rows and curves, by the runs' numbers. Its snapshot goes."""
-        told = {"rows": list(rows), "curves": {number: vars(curve) for number, curve in curves.items()}}
-        write_atomically(self._task(task), json.dumps(told), sync=True)
+        contents = {"rows": list(rows), "curves": {number: vars(curve) for number, curve in curves.items()}}
+        write_atomically(self._task(task), json.dumps(contents), sync=True)
         self._snapshot(task).unlink(missing_ok=True)
 
     def save_snapshot(self, task: int, state: dict[str, Any]) -> None:
@@ -79,13 +79,13 @@ class Folder:
 
     def read_rows(self) -> list[dict[str, Any]]:
         """A dict for each finished run, in the order of their numbers: the columns of runs.csv."""
-        rows = [row for told in self._told() for row in told["rows"]]
+        rows = [row for task in self._finished_tasks() for row in task["rows"]]
         return sorted(rows, key=lambda row: row["run"])
 
     def read_curves(self) -> dict[int, LearningCurve]:
         """The learning curve of each finished run, by its number."""
-        told = {int(number): curve for told in self._told() for number, curve in told["curves"].items()}
-        return {number: LearningCurve(**told[number]) for number in sorted(told)}
+        curves = {int(number): curve for task in self._finished_tasks() for number, curve in task["curves"].items()}
+        return {number: LearningCurve(**curves[number]) for number in sorted(curves)}
 
     def write_tables(self) -> None:
         """runs.csv, one row a run, and curves.csv, one row a record, of what is finished."""
@@ -102,7 +102,7 @@ class Folder:
     def write_table(self, name: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
         write_atomically(self.path / name, as_csv(columns, rows), sync=True)
 
-    def _told(self) -> Iterable[dict[str, Any]]:
+    def _finished_tasks(self) -> Iterable[dict[str, Any]]:
         return (json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.tasks.glob("*.json")))
 
     def _task(self, task: int) -> Path:
@@ -130,7 +130,7 @@ def summary(curve: LearningCurve, target: float) -> dict[str, Any]:
 
 
 def _session(ranks: int, mpi: str) -> dict[str, Any]:
-    told = {"mpcourse": __version__, "MPI library": mpi} | versions(*PACKAGES)
+    software = {"mpcourse": __version__, "MPI library": mpi} | versions(*PACKAGES)
     hardware = {
         "processor": processor(),
         "cores": psutil.cpu_count(),
@@ -142,6 +142,6 @@ def _session(ranks: int, mpi: str) -> dict[str, Any]:
         "date": now,
         "command": shlex.join(sys.orig_argv),
         "ranks": ranks,
-        "versions": told,
+        "versions": software,
         "hardware": hardware,
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from mpcourse.virtual.allocator import CachingAllocator, Chunk
-from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.specs import GPU
 
 # In the order in which figures stack them: what stays first.
@@ -44,7 +44,7 @@ class Allocation:
         self.chunk: Chunk | None = None
 
     def __str__(self) -> str:
-        where = f" at {told(self.line)}" if self.line else ""
+        where = f" at {location(self.line)}" if self.line else ""
         dtype = str(self.dtype).removeprefix("torch.")
         return f"{size(self.nbytes)} {self.kind} {self.shape} {dtype} from {self.name}{where}"
 
@@ -131,7 +131,7 @@ class Ledger:
         seconds, last, _ = entries[-1] if entries else (0.0, None, 0)
         if last is None:
             return Peak(0, 0.0, "", "", "", {})
-        return Peak(self.most[device], seconds, last.name, told(last.line), last.phase, kinds)
+        return Peak(self.most[device], seconds, last.name, location(last.line), last.phase, kinds)
 
     def history(self, device: int) -> Iterator[tuple[float, dict[str, int]]]:
         """(host seconds, bytes by kind) after each change on `device`. The dict is the same object each time."""

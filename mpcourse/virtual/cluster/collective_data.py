@@ -151,7 +151,7 @@ def checked(comm: Any, read: Callable, *args: Any) -> Any:
 
 
 def wrong(comm: Any, kind: str, text: str, number: int | None = None) -> Any:
-    comm.world.fail(kind, f"rank {comm.me}, {comm.world.told(line_of())}: {text}", number)
+    comm.world.fail(kind, f"rank {comm.me}, {comm.world.location(line_of())}: {text}", number)
 
 
 def same_dtype(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:

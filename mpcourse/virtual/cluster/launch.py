@@ -54,9 +54,9 @@ class VirtualRun:
     @functools.cached_property
     def events(self) -> list[Event]:
         """Every message ("rank 0 -> rank 1"), and what each rank computed and where it waited ("rank 0")."""
-        told = self._world.told
+        location = self._world.location
         found = [
-            Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=told(line))
+            Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=location(line))
             for a, b, tag, nbytes, posted, start, end, line in _rows(self._world.mail.messages, 8)
         ]
         found += [
@@ -157,5 +157,5 @@ def _more(count: int) -> str:
     return f", and {count - 1} more" if count > 1 else ""
 
 
-def _rows(told: list[Any], width: int) -> Iterator[tuple]:
-    return zip(*[iter(told)] * width, strict=True)
+def _rows(records: list[Any], width: int) -> Iterator[tuple]:
+    return zip(*[iter(records)] * width, strict=True)

@@ -124,7 +124,7 @@ class Making:
         return tuple(place[r] for r in group.ranks)
 
     def _misused(self, text: str, number: int | None = None) -> None:
-        self.world.fail("misuse", f"rank {self.me}, {self.world.told(line_of())}: {text}", number)
+        self.world.fail("misuse", f"rank {self.me}, {self.world.location(line_of())}: {text}", number)
 
 
 def _list(value: Any, length: int) -> list[Any]:

@@ -25,7 +25,7 @@ from mpcourse.virtual.cluster.request import Line, Request, told_call
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.waiting import Waiter, Waiting
-from mpcourse.virtual.line import told as told_line
+from mpcourse.virtual.line import location as source_location
 
 _running: "World | None" = None
 
@@ -228,12 +228,12 @@ class World(Waiting, Asking):
     def who(self, q: Request | Message) -> str:
         """A request or message for messages of errors: "rank 0's Send(dest=1, tag=0), file.py:12"."""
         call = q.call if isinstance(q, Request) else told_call(q.name, "dest", q.dest, q.tag)
-        return f"rank {q.owner}'s {call}, {self.told(q.line)}"
+        return f"rank {q.owner}'s {call}, {self.location(q.line)}"
 
     @staticmethod
-    def told(line: Line | None) -> str:
+    def location(line: Line | None) -> str:
         if line is None:
             return "an unknown line"
         code, at = line
         number = next((n for begin, end, n in code.co_lines() if begin <= at < end and n), code.co_firstlineno)
-        return told_line((code.co_filename, number))
+        return source_location((code.co_filename, number))
