@@ -82,12 +82,12 @@ def crossovers(p: int, cost: Cost, of: Sequence[str] = tuple(FORMULAS), most: in
 
     All formulas are straight lines in the number of bytes, so that one which has been overtaken never comes back.
     """
-    found, nbytes = [(0, best(p, 0, cost, of))], 0
-    while best(p, most, cost, of) != found[-1][1]:
+    choices, nbytes = [(0, best(p, 0, cost, of))], 0
+    while best(p, most, cost, of) != choices[-1][1]:
         low, high = nbytes, most
         while high - low > 1:  # the first size at which another one is best
             middle = (low + high) // 2
-            low, high = (middle, high) if best(p, middle, cost, of) == found[-1][1] else (low, middle)
-        found.append((high, best(p, high, cost, of)))
+            low, high = (middle, high) if best(p, middle, cost, of) == choices[-1][1] else (low, middle)
+        choices.append((high, best(p, high, cost, of)))
         nbytes = high
-    return found
+    return choices

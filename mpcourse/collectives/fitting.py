@@ -51,11 +51,11 @@ def _solved(rows: list[Row]) -> Cost:
     rows = [row for row in rows if row[1]]
     matrix = np.array([row for row, _ in rows]) / np.array([[seconds] for _, seconds in rows])
     while True:
-        found = np.linalg.lstsq(matrix[:, used], np.ones(len(rows)), rcond=None)[0]
-        if (found >= 0).all():
-            values = dict(zip(used, map(float, found), strict=True))
+        solution = np.linalg.lstsq(matrix[:, used], np.ones(len(rows)), rcond=None)[0]
+        if (solution >= 0).all():
+            values = dict(zip(used, map(float, solution), strict=True))
             return Cost(*(values.get(i, 0.0) for i in range(3)))
-        used = [i for i, value in zip(used, found, strict=True) if value >= 0]
+        used = [i for i, value in zip(used, solution, strict=True) if value >= 0]
 
 
 def _ping_pong(comm: Comm, nbytes: int, runs: int, clock: Callable[[], float]) -> float:

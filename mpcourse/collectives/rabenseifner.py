@@ -22,16 +22,16 @@ def halvings(place: int, ranks: int, length: int, far_first: bool = False) -> li
     """
     at = offsets(length, ranks)
     distances = [1 << k for k in range(ranks.bit_length() - 1)]
-    found, first, count = [], 0, ranks  # this rank and its next partner have chunks first to first + count
+    rounds, first, count = [], 0, ranks  # this rank and its next partner have chunks first to first + count
     for distance in reversed(distances) if far_first else distances:
         count //= 2
         lower, upper = slice(at[first], at[first + count]), slice(at[first + count], at[first + 2 * count])
         if place & distance:
-            found.append(Halving(place ^ distance, kept=upper, given=lower))
+            rounds.append(Halving(place ^ distance, kept=upper, given=lower))
             first += count
         else:
-            found.append(Halving(place ^ distance, kept=lower, given=upper))
-    return found
+            rounds.append(Halving(place ^ distance, kept=lower, given=upper))
+    return rounds
 
 
 def rabenseifner_allreduce(comm: Comm, x: Array, op: Op | None = None, *, far_first: bool = False) -> None:

@@ -61,17 +61,17 @@ class Checkpointer:
 
     def _together(self, doing: str, call: Callable[[], Any]) -> list[Any]:
         """What `call` returns on each rank, by rank. Where it raises anything on one, the others raise RankFailed."""
-        found, error = None, None
+        result, error = None, None
         try:
-            found = call()
+            result = call()
         except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
             error = mine
-        told = self.communicator.comm.allgather((found, error and f"{type(error).__name__}: {error}"))
+        answers = self.communicator.comm.allgather((result, error and f"{type(error).__name__}: {error}"))
         if error is not None:
             raise error
-        if failed := [(rank, text) for rank, (_, text) in enumerate(told) if text]:
+        if failed := [(rank, text) for rank, (_, text) in enumerate(answers) if text]:
             raise RankFailed(f"rank {failed[0][0]} cannot {doing} its snapshot: {failed[0][1]}")
-        return [each for each, _ in told]
+        return [each for each, _ in answers]
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         write_atomically(path, lambda file: torch.save(state, file), sync=True)

@@ -71,11 +71,11 @@ class LocalOptimizer(torch.optim.Optimizer):
                 return self.together.step(closure, examples=examples)
             finally:  # also where a batch was refused, which all ranks are told of
                 self._part()
-        found = self.optimizer.step(closure)
+        loss = self.optimizer.step(closure)
         self.alone += 1
         if self.alone >= self.every:  # more, where a run goes on with a smaller number, or after an error
             self.finish()
-        return found
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.together.zero_grad(set_to_none)

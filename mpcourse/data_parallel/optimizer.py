@@ -113,13 +113,15 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def named_parameters(self) -> dict[str, torch.Tensor]:
         """The parameters of all groups, by name."""
         names = {p: name for name, p in self.model.named_parameters()} if self.model is not None else {}
-        found: dict[str, torch.Tensor] = {}
+        parameters: dict[str, torch.Tensor] = {}
         for group in self.optimizer.param_groups:
             given = group.get("param_names") or [None] * len(group["params"])
             for p, name in zip(group["params"], given, strict=True):
-                known = names.get(p) or name or f"parameter {len(found)}"
-                found[known if known not in found else f"{known} (parameter {len(found)})"] = p  # groups may name alike
-        return found
+                known = names.get(p) or name or f"parameter {len(parameters)}"
+                if known in parameters:  # two groups may use one name
+                    known = f"{known} (parameter {len(parameters)})"
+                parameters[known] = p
+        return parameters
 
     def _averaging(self, closure: Closure, examples: int | None) -> Closure:
         def averaged() -> Any:

@@ -23,7 +23,7 @@ from mpcourse.comm import Comm
 from mpcourse.data import Dataset, digits
 from mpcourse.errors import UserError
 from mpcourse.examples.pipeline_options import check_batches, check_files
-from mpcourse.examples.pipeline_report import compare, draw, tell
+from mpcourse.examples.pipeline_report import compare, draw, report
 from mpcourse.pipeline import SCHEDULES, Schedule, interleaved_one_f_one_b
 from mpcourse.pipeline.local import cut
 from mpcourse.pipeline.ranks import PipelineRank
@@ -106,14 +106,14 @@ def _run(comm: Comm, options: argparse.Namespace) -> int:
                 for part, state in zip(list(parts)[rank :: comm.size], states, strict=True):
                     part.load_state_dict(state)
             alone = _alone(whole, data, options, len(losses))
-            told = compare(whole, parts, len(losses))
+            figures = compare(whole, parts, len(losses))
             steps = len(losses) // options.epochs
-            told["alone"] = {
+            figures["alone"] = {
                 name: 1e3 * statistics.median(t) for name, t in zip(("at_once", "in_turn"), alone, strict=True)
             }
-            told["losses"] = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
-            tell(comm.size, options, told, seconds, evaluate(parts, data.test))
-            draw(options, schedule, executions, told)
+            figures["losses"] = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
+            report(comm.size, options, figures, seconds, evaluate(parts, data.test))
+            draw(options, schedule, executions, figures)
     return 0
 
 

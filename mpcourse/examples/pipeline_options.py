@@ -1,4 +1,4 @@
-"""What can be asked of training on a pipeline of ranks: looked at before it begins."""
+"""The options of the pipeline example, looked at before the training begins."""
 
 import argparse
 
@@ -28,7 +28,7 @@ def check_batches(options: argparse.Namespace, examples: int) -> None:
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """Raise UserError where what is told in the end could not be written then. It leaves no file."""
+    """Raise UserError where the files of the end could not be written then. It leaves no file."""
     check_picture(options.save)
     if options.json:
         check_writable(options.json)

@@ -1,4 +1,4 @@
-"""What training on a pipeline of ranks tells: what it learned, beside one process alone, and when each rank worked."""
+"""The report of the pipeline example: what it learned, beside one process alone, and when each rank worked."""
 
 import argparse
 import contextlib
@@ -35,9 +35,9 @@ def compare(whole: nn.Module, parts: nn.Module, steps: int) -> dict[str, Any]:
     return {"steps": steps, "difference": difference, "rounding": steps * EPS * largest}
 
 
-def difference(told: dict[str, Any]) -> str:
+def difference(figures: dict[str, Any]) -> str:
     """What `compare` found, in words."""
-    steps, off, rounding = counted(told["steps"], "step"), told["difference"], told["rounding"]
+    steps, off, rounding = counted(figures["steps"], "step"), figures["difference"], figures["rounding"]
     if off <= rounding:
         return (
             f"One process alone learns the same: after {steps} no parameter differs by more than {off:.1e}. That is "
@@ -51,15 +51,17 @@ def difference(told: dict[str, Any]) -> str:
     )
 
 
-def tell(ranks: int, options: argparse.Namespace, told: dict[str, Any], seconds: list[float], accuracy: float) -> None:
+def report(
+    ranks: int, options: argparse.Namespace, figures: dict[str, Any], seconds: list[float], accuracy: float
+) -> None:
     pieces = counted(options.microbatches, "micro-batch")
     print(f"{options.schedule}: {counted(ranks, 'rank')}, {pieces} a batch of {options.batch}")
-    losses = told["losses"]
+    losses = figures["losses"]
     grew = ". It grew: a lower --lr helps." if losses[-1] > losses[0] else ""
     print("Loss by epoch:", " ".join(f"{loss:.3f}" for loss in losses) + grew)
     print(f"{100 * accuracy:.1f} % of the test digits are classified rightly.")
-    _say(difference(told))
-    alone = told["alone"]
+    _say(difference(figures))
+    alone = figures["alone"]
     _say(durations(ranks, options, 1e3 * statistics.median(seconds), alone["at_once"], alone["in_turn"]))
 
 
@@ -104,9 +106,9 @@ def draw(options: argparse.Namespace, schedule: Schedule, executions: list[Execu
         picture(runs, title, "milliseconds").savefig(options.save, bbox_inches="tight", dpi=150)
     print(f"The picture: {options.save}")
     if options.json:
-        told = figures | {"computed": computed, "measured": measured.as_dict(), "predicted": predicted.as_dict()}
+        contents = figures | {"computed": computed, "measured": measured.as_dict(), "predicted": predicted.as_dict()}
         with _writing(options.json):
-            options.json.write_text(json.dumps(told))
+            options.json.write_text(json.dumps(contents))
 
 
 @contextlib.contextmanager

@@ -65,14 +65,14 @@ class Execution:
 
         From the forward to the backward, or to its weight part, which still needs them.
         """
-        found = []
+        peaks = []
         for row in self.stages:
             held = most = 0
             for t in row:
                 held += {"F": 1, "B": -1, "W": -1, "I": 0}[t.action.kind]
                 most = max(most, held)
-            found.append(most / self.chunks)
-        return found
+            peaks.append(most / self.chunks)
+        return peaks
 
     def as_dict(self) -> dict:
         """Plain lists and numbers, for JSON; `from_dict` reads them."""

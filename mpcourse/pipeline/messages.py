@@ -67,12 +67,12 @@ class Mailbox:
         count, length = struct.unpack_from("2q", header)
         if count == FAILED:
             raise RankFailed(header[16 : 16 + length].decode(errors="replace"))
-        found: list[torch.Tensor | None] = []
+        tensors: list[torch.Tensor | None] = []
         at = 8
         for _ in range(count):
             dtype, learns, dims = struct.unpack_from("3q", header, at)
             if dtype == NOTHING:
-                found.append(None)
+                tensors.append(None)
                 at += 8
                 continue
             shape = struct.unpack_from(f"{dims}q", header, at + 24)
@@ -80,8 +80,8 @@ class Mailbox:
             t = torch.empty(shape, dtype=DTYPES[dtype])
             if t.numel():
                 self.comm.Recv(memory_of(t), source, tag)
-            found.append(t.to(device).requires_grad_(bool(learns)))
-        return found
+            tensors.append(t.to(device).requires_grad_(bool(learns)))
+        return tensors
 
     def finish(self) -> None:
         """Wait until all that was sent is out of this rank's buffers."""

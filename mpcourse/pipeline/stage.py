@@ -75,11 +75,11 @@ class Stage:
         """
         if a.kind == "F":
             return self._forward(a.microbatch, given)
-        found = [] if a.kind == "W" else self._backward(a.microbatch, given)
+        result = [] if a.kind == "W" else self._backward(a.microbatch, given)
         if a.kind != "I":
             for task in self._kept.pop(a.microbatch).later:
                 task()
-        return found
+        return result
 
     def _forward(self, k: int, given: Given) -> Given:
         inputs = [x.detach().requires_grad_(x.requires_grad) for x in given if x is not None]
@@ -107,9 +107,9 @@ class Stage:
         if pairs:
             begins: list = [y for y, _ in pairs]  # of one kind, which is all that torch's types know
             torch.autograd.backward(begins, [g for _, g in pairs])
-        found = [x.grad for x in kept.inputs]
+        of_inputs = [x.grad for x in kept.inputs]
         kept.inputs, kept.outputs = [], []
-        return found
+        return of_inputs
 
     def _begins(self, outputs: list[torch.Tensor]) -> list[torch.Tensor | GradientEdge | None]:
         if self.loss is not None:

@@ -48,5 +48,5 @@ class Tied:
             mine = torch.zeros(p.shape, dtype=dtype) if p.grad is None else p.grad.detach().to("cpu", dtype)
             whole = torch.empty_like(mine, memory_format=torch.contiguous_format)
             group.Allreduce(mine.contiguous().numpy(), whole.numpy())
-            found = whole.to(p.device, p.dtype)
-            p.grad = found if before is None else before + found
+            gradient = whole.to(p.device, p.dtype)
+            p.grad = gradient if before is None else before + gradient

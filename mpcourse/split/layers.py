@@ -72,10 +72,10 @@ class Split(nn.Sequential):
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Stages may take and return several tensors."""
-        found: torch.Tensor | tuple[torch.Tensor, ...] = given
+        output: torch.Tensor | tuple[torch.Tensor, ...] = given
         for stage, device in zip(self, self.devices, strict=True):
-            found = stage(*(copy(x, device) for x in ([found] if isinstance(found, torch.Tensor) else found)))
-        return found
+            output = stage(*(copy(x, device) for x in ([output] if isinstance(output, torch.Tensor) else output)))
+        return output
 
 
 def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:

@@ -112,13 +112,13 @@ class SharedBuffer:
 
     def _pieces(self, lengths: Sequence[int], begin: int, end: int) -> list[Piece]:
         """What lies between two places of the buffer."""
-        found, at = [], 0
+        pieces, at = [], 0
         for index, length in enumerate(lengths):
             first, last = max(begin, at), min(end, at + length)
             if first < last:
-                found.append(Piece(index, first - at, last - at, self.buffer[first:last]))
+                pieces.append(Piece(index, first - at, last - at, self.buffer[first:last]))
             at += length
-        return found
+        return pieces
 
     def _all(self, what: int) -> bool:
         self._told.Sync()

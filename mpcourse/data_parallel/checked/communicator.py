@@ -206,8 +206,8 @@ class CheckedCommunicator(Communicator):
         )
 
     def _raise_not_finite(self, own: str | None, what: str) -> NoReturn:
-        found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
-        raise not_finite(*found[0], len(found) - 1, what)
+        bad = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
+        raise not_finite(*bad[0], len(bad) - 1, what)
 
 
 def is_expanded(t: torch.Tensor) -> bool:
