@@ -99,7 +99,7 @@ def hosts_command(hosts: Sequence[str], command: list[str], each: int = 1) -> li
 
 
 def with_ssh(program: str) -> dict[str, str]:
-    """The environment in which mpirun uses `program`, a path, in place of ssh: MPICH's, Open MPI 5's, Open MPI 4's."""
+    """The environment in which mpirun uses `program`, a path, instead of ssh: MPICH's, Open MPI 5's, Open MPI 4's."""
     return {name: program for name in ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")}
 
 
@@ -120,19 +120,19 @@ def mpi_environment() -> dict[str, str]:
 
 
 def rank_environment(threads: int = 1) -> dict[str, str]:
-    """The same for ranks that the course starts itself: also one thread each, unless the user said otherwise."""
+    """The environment of ranks that the course starts itself: `threads` threads each, unless the user set it."""
     return {"OMP_NUM_THREADS": str(threads)} | mpi_environment()
 
 
 def launched_size() -> int:
     """Number of ranks that the launcher says it started (1 where there is no launcher), without asking MPI."""
-    return _told(SIZE_VARIABLES, 1)
+    return _from_environment(SIZE_VARIABLES, 1)
 
 
 def launched_rank() -> int:
     """This process's rank as the launcher says it (0 where there is no launcher), without asking MPI."""
-    return _told(RANK_VARIABLES, 0)
+    return _from_environment(RANK_VARIABLES, 0)
 
 
-def _told(names: tuple[str, ...], otherwise: int) -> int:
+def _from_environment(names: tuple[str, ...], otherwise: int) -> int:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), otherwise)

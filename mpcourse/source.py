@@ -42,7 +42,7 @@ def shown_path(file: Path) -> str:
 def load_module(path: Path, name: str, stand_in: ModuleType | None = None) -> ModuleType:
     """Run the Python file at `path` as a module of that name. Whatever its code raises passes through.
 
-    stand_in: what stands in sys.modules in place of the module, where several threads load one file.
+    stand_in: what stands in sys.modules instead of the module, where several threads load one file.
     """
     module = ModuleType(name)
     module.__file__ = str(path)

@@ -7,15 +7,16 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from mpcourse.bench import scaling_rows
 from mpcourse.bench.quiet import Noise, noise, refuse_if_busy
-from mpcourse.bench.scaling import BUSY, KINDS, SIDES, Case, Row, batches, cases, load, medians
+from mpcourse.bench.scaling import BUSY, KINDS, SIDES, Row, ScalingCase, batches, cases, load, medians
 from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
 from mpcourse.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
+from mpcourse.files import write_atomically
 from tests.conftest import ROOT
 
 scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
@@ -74,11 +75,16 @@ def every(np, runs):
 
 
 def test_ranks_have_one_thread_and_then_one_for_each_core_free_and_bound():
-    one = [Case(ranks, 1, True) for ranks in (1, 2, 3, 4)]
-    assert cases(4, 8, True) == one + [Case(r, 8, b) for r in (1, 2, 4) for b in (False, True)]
-    assert cases(3, 2, True) == one[:3] + [Case(r, 2, b) for r in (1, 2) for b in (False, True)]
+    one = [ScalingCase(ranks, 1, True) for ranks in (1, 2, 3, 4)]
+    assert cases(4, 8, True) == one + [ScalingCase(r, 8, b) for r in (1, 2, 4) for b in (False, True)]
+    assert cases(3, 2, True) == one[:3] + [ScalingCase(r, 2, b) for r in (1, 2) for b in (False, True)]
     assert cases(4, 1, True) == one
-    assert cases(2, 2, False) == [Case(1, 1, False), Case(2, 1, False), Case(1, 2, False), Case(2, 2, False)]
+    assert cases(2, 2, False) == [
+        ScalingCase(1, 1, False),
+        ScalingCase(2, 1, False),
+        ScalingCase(1, 2, False),
+        ScalingCase(2, 2, False),
+    ]
 
 
 def test_strong_scaling_shares_one_batch_whatever_the_number_of_ranks():
@@ -144,12 +150,12 @@ def test_rows_are_read_as_they_were_written(stand_in, tmp_path):
     file = tmp_path / "out.csv"
     first = run(file)
     rows = load(file)
-    row = next(r for r in rows if (r.kind, r.case, r.side) == ("strong", Case(2, 2, False), "ours"))
+    row = next(r for r in rows if (r.kind, r.case, r.side) == ("strong", ScalingCase(2, 2, False), "ours"))
     assert row[1:] == (*NOW, "strong", 2, 2, False, 200, "ours", 1, 0.02, 20000.0)
     assert all(type(value) is Row.__annotations__[name] for name, value in row._asdict().items())
-    assert medians(rows, "seconds")["weak", Case(1, 1, True), "ours"] == pytest.approx(0.0205)
-    assert medians(rows, "seconds")["weak", Case(1, 1, True), "alone"] == 0.0142857  # six digits, of 1/70
-    assert medians(rows)["weak", Case(2, 1, True), "alone"] == 14000
+    assert medians(rows, "seconds")["weak", ScalingCase(1, 1, True), "ours"] == pytest.approx(0.0205)
+    assert medians(rows, "seconds")["weak", ScalingCase(1, 1, True), "alone"] == 0.0142857  # six digits, of 1/70
+    assert medians(rows)["weak", ScalingCase(2, 1, True), "alone"] == 14000
     write(tmp_path / "again.csv", rows)
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
     asked = len(stand_in.asked)
@@ -176,11 +182,13 @@ def test_what_was_killed_goes_on_with_the_case_that_it_was_at(stand_in, tmp_path
 @pytest.mark.parametrize("where", ["half of a write", "before it counts"])
 def test_one_killed_as_it_writes_leaves_the_rows_before(stand_in, tmp_path, where):
     file = tmp_path / "out.csv"
-    write_text = Path.write_text
 
-    def half(path, text, **options):
-        write_text(path, text[: len(text) // 2], **options)
-        raise Killed
+    def half(path, text):
+        def write_half(part):
+            part.write(text[: len(text) // 2].encode())
+            raise Killed
+
+        write_atomically(path, write_half)
 
     def kill(*paths):
         raise Killed
@@ -189,7 +197,9 @@ def test_one_killed_as_it_writes_leaves_the_rows_before(stand_in, tmp_path, wher
 
         def before_each():
             if len(stand_in.asked) == 2:
-                patch.setattr(*((Path, "write_text", half) if where == "half of a write" else (os, "replace", kill)))
+                patch.setattr(
+                    *((scaling_rows, "write_atomically", half) if where == "half of a write" else (os, "replace", kill))
+                )
 
         stand_in.before_each = before_each
         with pytest.raises(Killed):

@@ -342,7 +342,8 @@ def test_no_course_here_is_one_line(cli, tmp_path):
 
 def test_importing_the_library_starts_neither_mpi_nor_matplotlib():
     code = (
-        "import sys, mpcourse, mpcourse.models, mpcourse.training, mpcourse.data, mpcourse.memory, mpcourse.check\n"
+        "import sys, mpcourse, mpcourse.models, mpcourse.training, mpcourse.data, mpcourse.step_memory\n"
+        "import mpcourse.check\n"
         "print([m for m in ('mpi4py.MPI', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -259,16 +259,16 @@ def test_ranks_with_other_lengths_are_told(name):
 
 
 def test_the_benchmark_checks_sums_and_measures_all_sides(mpirun):
-    from mpcourse.bench.allreduce import SIDES, Case, _records
+    from mpcourse.bench.allreduce import SIDES, AllreduceCase, _records
     from mpcourse.bench.over_ranks import measured
 
-    case = Case(4_000, 2, 3)
+    case = AllreduceCase(4_000, 2, 3)
     (found,) = measured("mpcourse.bench.allreduce_ranks", [case], 3)
     assert set(found["seconds"]) == {*SIDES, "copying"} and all(len(runs) == 2 for runs in found["seconds"].values())
     assert 0 < found["difference"] < 1e-6
     rows = {r.what: r for r in _records(case, found, 3)}
     assert rows["4 kB: allreduce, of the best"].promise == 0.5
-    large = {r.what: r.promise for r in _records(Case(40_000_000, 2, 3), found, 3)}
+    large = {r.what: r.promise for r in _records(AllreduceCase(40_000_000, 2, 3), found, 3)}
     assert large["40 MB: ours against MPI's"] == 2.0 and large["40 MB: ours against gloo's"] == 3.0
 
 

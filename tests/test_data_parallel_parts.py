@@ -257,8 +257,9 @@ def test_the_latest_snapshot_that_all_ranks_have_is_taken(tmp_path):
         return checkpointer.resume()["step"], model.weight.item()
 
     run(lambda comm: program(comm, 4), 2)
-    (tmp_path / "step00000003-rank1of2.pt").rename(tmp_path / "step00000003-rank1of2.part")  # it was being written
+    (tmp_path / "step00000003-rank1of2.pt").rename(tmp_path / "step00000003-rank1of2.pt.0.part")  # it was being written
     assert run(lambda comm: program(comm, 0), 2).results == [(2, 2.0)] * 2
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_what_does_not_fit_a_snapshot_is_told(tmp_path):
@@ -350,10 +351,10 @@ def test_a_rank_that_waits_for_the_others_reports_goes_on_with_its_sums(mpirun):
 
 
 def test_the_benchmark_compares_parameters_and_measures_all_sides(mpirun):
-    from mpcourse.bench.data_parallel import SIDES, Case, _records, sides_of
+    from mpcourse.bench.data_parallel import SIDES, DataParallelCase, _records, sides_of
     from mpcourse.bench.over_ranks import measured
 
-    case = Case("transformer", 4, 2, 1)
+    case = DataParallelCase("transformer", 4, 2, 1)
     (found,) = measured("mpcourse.bench.data_parallel_ranks", [case], 2)
     rows = {record.what: record for record in _records(case, found, 2)}
     assert [f"transformer: {side}" in rows for side in SIDES] == [side != "fused" for side in SIDES]
@@ -362,5 +363,5 @@ def test_the_benchmark_compares_parameters_and_measures_all_sides(mpirun):
     assert rows["transformer: bucketed / alone"].promise == 0.9
     assert sides_of("mlp") == list(SIDES)  # whose layers are large enough to be written in place
     told = {"seconds": {side: [1.0] for side in SIDES}, "difference": 0.0}
-    promised = {r.what: r.promise for r in _records(Case("mlp", 4, 2, 1), told, 2) if r.promise is not None}
+    promised = {r.what: r.promise for r in _records(DataParallelCase("mlp", 4, 2, 1), told, 2) if r.promise is not None}
     assert promised == {"mlp: bucketed / DDP": 1.3, "mlp: fused / alone": 0.9, "mlp: parameters differ by": 100}

@@ -151,7 +151,7 @@ def test_without_mpirun_the_report_exits_with_1_and_says_how_to_get_one(monkeypa
 
 
 def test_two_ranks_between_which_no_message_passes_are_fatal():
-    started = start.Start(subprocesses.Run(None, ""), [(0, 2), (1, 2)], None)
+    started = start.Start(subprocesses.CompletedCommand(None, ""), [(0, 2), (1, 2)], None)
     finding = start.round_trip(started)
     assert finding.fatal
     assert "no message came back" in finding.value
@@ -201,7 +201,7 @@ def test_open_mpi_refuses_root_until_both_variables_are_set(monkeypatch):
 
 def test_a_launcher_that_counts_slots_is_a_note_with_the_flag(tmp_path, monkeypatch):
     fake_mpirun(tmp_path, monkeypatch, "echo 'There are not enough slots available'; exit 1")
-    started = start.Start(subprocesses.Run(0, ""), [(0, 2), (1, 2)], None)
+    started = start.Start(subprocesses.CompletedCommand(0, ""), [(0, 2), (1, 2)], None)
     finding = slots.slots(launch.mpirun(), started)
     assert finding.status == "note"
     assert finding.value.startswith("refuses")

@@ -306,7 +306,7 @@ def test_what_two_hosts_sum_crosses_the_link_and_takes_what_its_formula_says_or_
         done = a.run("env", *given, *command)
         assert done.returncode == 0, done.stderr
         moved = sent() - before
-    facts = hosts_ranks.told(done.stdout)
+    facts = hosts_ranks.read_facts(done.stdout)
     seconds = {fact["what"]: fact["seconds"] for fact in facts if "what" in fact}
     assert {what: len(runs) for what, runs in seconds.items()} == dict.fromkeys(seconds, 1)
     least = predicted(2, 1e9 / 8)  # at two ranks, each sends what it has, once
@@ -393,7 +393,7 @@ def test_a_machine_without_ssh_is_told_to_get_it(cli):
 
 
 def test_a_wall_that_rejects_counts_as_unreachable():
-    run = hosts_login.Run(255, "ssh: connect to host b port 22: No route to host\r\n")
+    run = hosts_login.CompletedCommand(255, "ssh: connect to host b port 22: No route to host\r\n")
     assert hosts_login._refused(hosts_login.Host("b", None), run)[0].startswith("unreachable")
 
 

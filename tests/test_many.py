@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.data import Dataset, Examples
-from mpcourse.large_batch import LARS, ManyMLPs, ManyRuns, ManySGD, Schedule, scheduler
+from mpcourse.large_batch import LARS, Schedule, scheduler
 from mpcourse.models import conv_net, mlp
+from mpcourse.studies import ManyMLPs, ManyRuns, ManySGD
 from mpcourse.training import train
 
 WIDTHS = [16, 9, 7, 3]
@@ -179,9 +180,9 @@ def test_a_bias_of_one_number_and_a_weight_of_one_row_are_told_apart():
 
 
 def test_the_benchmark_compares_results_and_measures_both_sides():
-    from mpcourse.bench.large_batch import Case, _measured, _records
+    from mpcourse.bench.large_batch import StackedRunsCase, _measured, _records
 
-    case = Case(batch=200, together=3, epochs=2, plain=2)
+    case = StackedRunsCase(batch=200, together=3, epochs=2, plain=2)
     found = _measured(case, runs=2)
     assert found.exactly < 1e-12 and 0 < found.apart < 1e-4 and 0 < found.reordered < 1e-4 and found.examples == 0
     records = list(_records(case, found))
@@ -191,4 +192,4 @@ def test_the_benchmark_compares_results_and_measures_both_sides():
     ]  # fmt: skip
     assert all(len(r.runs) == 2 and min(r.runs) > 0 for r in records[:3])
     assert [r.promise for r in records] == [None, None, None, 1e-3, None, None, 0]
-    assert list(_records(Case(), found))[2].promise == 5.0
+    assert list(_records(StackedRunsCase(), found))[2].promise == 5.0

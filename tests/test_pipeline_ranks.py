@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from mpcourse.bench.over_ranks import measured
-from mpcourse.bench.pipeline import Case, _bubbles, _speeds
-from mpcourse.commands.pipeline_asked import check_batches, check_files
-from mpcourse.commands.pipeline_told import EPS, compare, difference, durations
+from mpcourse.bench.pipeline import PipelineCase, _bubbles, _speeds
 from mpcourse.errors import UserError
+from mpcourse.examples.pipeline_options import check_batches, check_files
+from mpcourse.examples.pipeline_report import EPS, compare, difference, durations
 from mpcourse.pipeline import Execution, interleaved_one_f_one_b, one_f_one_b
 
 PROGRAM = Path(__file__).parent / "programs" / "pipeline_ranks.py"
@@ -69,7 +69,7 @@ def test_ranks_end_by_themselves_while_messages_wait_for_a_rank_that_raised(mpir
 def test_the_demonstration_learns_digits_equals_one_process_and_draws(mpirun, tmp_path, name):
     picture, told = tmp_path / "pipeline.svg", tmp_path / "pipeline.json"
     asked = ["--schedule", name, "--microbatches", 4, "--epochs", 4, "--width", 64, "--batch", 240, "--lr", 0.02]
-    done = mpirun(2, "-m", "mpcourse.pipeline.ranks", *asked, "--save", picture, "--json", told)
+    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked, "--save", picture, "--json", told)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "One process alone learns the same" in done.stdout and str(picture) in done.stdout
     assert "<svg" in picture.read_text()
@@ -96,7 +96,7 @@ def test_the_demonstration_learns_digits_equals_one_process_and_draws(mpirun, tm
     ],
 )
 def test_the_demonstration_refuses_once_what_cannot_be(mpirun, asked, said):
-    done = mpirun(2, "-m", "mpcourse.pipeline.ranks", *asked)
+    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked)
     assert done.returncode == 2 and done.stderr.count(said) == 1 and "Traceback" not in done.stderr
     assert done.stdout == ""  # no one waits for a training, to be told then
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_told_before_the_training(tmp_path, asked, said):
 
 def test_a_file_that_cannot_be_written_after_all_ends_all_ranks_with_one_line(mpirun, tmp_path):
     asked = ["--epochs", 1, "--width", 16, "--save", tmp_path / "out.svg", "--json", "/dev/full"]
-    done = mpirun(2, "-m", "mpcourse.pipeline.ranks", *asked)
+    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked)
     assert done.returncode == 2 and done.stderr.count("mpcourse: ") == 1 and "Traceback" not in done.stderr
     assert "/dev/full cannot be written" in done.stderr
 
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_written_after_all_ends_all_ranks_with_one_line(mp
 def test_the_demonstration_learns_well_as_it_stands_on_1_to_4_ranks(mpirun, tmp_path, size, asked):
     told = tmp_path / "told.json"
     asked = [*asked, "--save", tmp_path / "out.svg", "--json", told]
-    done = mpirun(size, "-m", "mpcourse.pipeline.ranks", *asked, timeout=110)
+    done = mpirun(size, "-m", "mpcourse.examples.pipeline", *asked, timeout=110)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"1f1b: {size} rank{'s' * (size > 1)}, 8 micro-batches" in done.stdout
     right = float(done.stdout.split(" % of the test digits")[0].split()[-1])
@@ -154,7 +154,7 @@ def test_the_demonstration_learns_well_as_it_stands_on_1_to_4_ranks(mpirun, tmp_
 
 def test_where_training_diverges_all_ranks_say_so_and_fail(mpirun, tmp_path):
     picture = tmp_path / "out.svg"
-    done = mpirun(2, "-m", "mpcourse.pipeline.ranks", "--lr", 1e38, "--width", 64, "--save", picture)
+    done = mpirun(2, "-m", "mpcourse.examples.pipeline", "--lr", 1e38, "--width", 64, "--save", picture)
     assert done.returncode == 1 and done.stderr.count("mpcourse: ") == 1, done.stderr[-3000:]
     assert "training diverged: in step 2 the loss is " in done.stderr and "A lower --lr helps" in done.stderr
     assert "learns" not in done.stdout and "Traceback" not in done.stderr and not picture.exists()
@@ -163,7 +163,7 @@ def test_where_training_diverges_all_ranks_say_so_and_fail(mpirun, tmp_path):
 def test_where_training_is_unstable_the_demonstration_claims_no_equality(mpirun, tmp_path):
     told = tmp_path / "told.json"
     asked = ["--lr", 50, "--epochs", 3, "--width", 64, "--save", tmp_path / "out.svg", "--json", told]
-    done = mpirun(2, "-m", "mpcourse.pipeline.ranks", *asked)
+    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked)
     found = json.loads(told.read_text())
     assert done.returncode == 0 and found["losses"][-1] > found["losses"][0] and "It grew: a lower --lr" in done.stdout
     assert found["difference"] > found["rounding"] and f"differ by up to {found['difference']:.1e}" in done.stdout
@@ -197,15 +197,20 @@ def test_a_step_is_told_beside_one_process_with_the_whole_batch_and_with_the_sam
 
 
 def test_the_benchmark_compares_gradients_with_torchs_pipeline():
-    cases = [Case("gpipe", 1, 16, 16, 1, 2), Case("1f1b", 1, 16, 16, 1, 2, True)]
-    cases += [Case("gpipe", 1, 8, 8, 1, 1, True, ticks=0.002)]
+    cases = [PipelineCase("gpipe", 1, 16, 16, 1, 2), PipelineCase("1f1b", 1, 16, 16, 1, 2, True)]
+    cases += [PipelineCase("gpipe", 1, 8, 8, 1, 1, True, ticks=0.002)]
     speed, bubble, ticking = measured("mpcourse.bench.pipeline_ranks", cases, 2)
-    (by_clock,) = list(_bubbles(Case(*ticking["case"]), ticking, 2))[1:]
+    (by_clock,) = list(_bubbles(PipelineCase(*ticking["case"]), ticking, 2))[1:]
     assert by_clock.what == "gpipe, stages of 2 and 4 ms: bubble / (p-1)/(m+p-1)" and by_clock.promise == 1.15
     assert by_clock.runs == [pytest.approx(9 * ticking["bubbles"][0][0])] and by_clock.runs[0] < 9
     assert speed["difference"] < 1e-5 and [len(v) for v in speed["seconds"].values()] == [1, 1]
     assert len(speed["ratios"]) == 1 and len(bubble["bubbles"]) == 2
-    assert [r.unit for r in _speeds(Case(*speed["case"]), speed)] == ["examples/s", "examples/s", "times", "millionths"]
+    assert [r.unit for r in _speeds(PipelineCase(*speed["case"]), speed)] == [
+        "examples/s",
+        "examples/s",
+        "times",
+        "millionths",
+    ]
 
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):

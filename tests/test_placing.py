@@ -9,7 +9,7 @@ from mpcourse import plot
 from mpcourse.pipeline import IllegalAction, gpipe, one_f_one_b, replay, zero_bubble_h1
 from mpcourse.pipeline.placing import Placing
 from mpcourse.plot import placing as view
-from mpcourse.plot.placing import PlacingView, told
+from mpcourse.plot.placing import PlacingView, describe
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_who_places_1f1b_gets_1f1b_under_its_cap(p, m):
     made = placed(one_f_one_b(p, m), cap=min(p, m))
     assert made.rows == one_f_one_b(p, m) and made.complete and not made.stuck()
     assert made.run.makespan == replay(one_f_one_b(p, m)).makespan
-    assert f"makespan of {made.run.makespan:g}" in told(made)
+    assert f"makespan of {made.run.makespan:g}" in describe(made)
 
 
 def test_gpipe_needs_more_than_the_cap():

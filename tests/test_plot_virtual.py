@@ -13,13 +13,13 @@ from matplotlib.collections import PolyCollection
 from torch import nn
 
 from mpcourse import plot
-from mpcourse.memory import StepMemory
 from mpcourse.models import mlp
 from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP
+from mpcourse.step_memory import StepMemory
 from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
-from mpcourse.virtual.memory import KINDS, size
+from mpcourse.virtual.ledger import KINDS, size
 
 PHASES = ("forward", "backward", "optimizer")
 

@@ -11,7 +11,7 @@ from mpcourse.collectives.cost import Cost, seconds
 from mpcourse.errors import UserError
 from mpcourse.models import VGG16, ResNet50, mlp
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
-from mpcourse.predict.scaling import Machines, Step, step, steps_of_epoch, sum_seconds
+from mpcourse.predict.scaling import Machines, StepTime, step, steps_of_epoch, sum_seconds
 from mpcourse.predict.tutorial import MPICH_2018, OPEN_MPI_2018, cpu_rows, fitted, gpu_rows, step_of
 from mpcourse.published import CHAINERMN_TUTORIAL, IMAGENET
 from mpcourse.virtual import run
@@ -56,7 +56,7 @@ def test_more_parameters_cost_the_naive_communicator_latency_and_no_other():
 
 
 def test_one_rank_waits_for_nobody():
-    assert step(0.01, [N], Machines(1)) == Step(0.01, 0.0, 0.0)
+    assert step(0.01, [N], Machines(1)) == StepTime(0.01, 0.0, 0.0)
     assert step(0.01, [N], Machines(1)).efficiency == 1
 
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_refused(call, told):
 
 
 def test_an_epoch_takes_its_steps():
-    assert Step(0.006, 0.001, 0.003).epoch(1000, 32, 4) == pytest.approx(8 * 0.010)
+    assert StepTime(0.006, 0.001, 0.003).epoch(1000, 32, 4) == pytest.approx(8 * 0.010)
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ import torch
 
 from mpcourse.data import digits
 from mpcourse.errors import UserError
-from mpcourse.large_batch import ManyRuns
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
-from mpcourse.large_batch.grid import read_study
-from mpcourse.large_batch.noise_along import COLUMNS, measure
-from mpcourse.large_batch.shipped import FOLDER, names, shipped, shipped_noise
-from mpcourse.large_batch.tables import as_csv, read_curves, read_rows
+from mpcourse.studies import ManyRuns
+from mpcourse.studies.grid import read_study
+from mpcourse.studies.noise_along import COLUMNS, measure
+from mpcourse.studies.shipped import FOLDER, names, shipped, shipped_noise
+from mpcourse.studies.tables import as_csv, read_curves, read_rows
 from tests.conftest import ROOT, python
 
 SIZES = [32 * 2**i for i in range(10)]
@@ -119,7 +119,7 @@ def test_the_measured_noise_is_that_of_all_examples():
 def test_a_noise_study_writes_a_row_for_each_record(tmp_path):
     study = tmp_path / "s.toml"
     study.write_text("batch = 256\nrate = [0.1, 0.2]\nseed = 2\nsteps = 4\nrecord_every = 2\n")
-    command = python("-m", "mpcourse.large_batch.noise_along", study, tmp_path / "out")
+    command = python("-m", "mpcourse.studies.noise_along", study, tmp_path / "out")
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     rows = read_rows(tmp_path / "out" / "noise.csv")
     assert list(rows[0]) == list(COLUMNS)
@@ -167,7 +167,7 @@ def test_the_results_are_those_of_the_study_beside_them(name):
 
 def test_a_part_of_a_shipped_study_made_again_comes_out_the_same():
     """Within rounding, which another machine does in another order: three of 360 examples."""
-    from mpcourse.large_batch.study import train_task
+    from mpcourse.studies.run import train_task
 
     found = shipped("digits-epochs")
     numbers = [r["run"] for r in found.chosen(batch=1024, rate=0.32)][:3]

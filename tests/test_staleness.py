@@ -5,9 +5,19 @@ import json
 import pytest
 
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synchronous
-from mpcourse.staleness.shipped import Runs, shipped_delay, shipped_staleness, shipped_ways
-from mpcourse.staleness.study import DELAY_RATES, DELAYS, RATES, SEEDS, SLOWNESS, STALE_SEEDS, STALENESS, WAYS, as_text
-from mpcourse.staleness.training import FAST, SLOW, Way, alike, now_and_then, one_slow, train
+from mpcourse.studies.staleness.shipped import Runs, shipped_delay, shipped_staleness, shipped_ways
+from mpcourse.studies.staleness.study import (
+    DELAY_RATES,
+    DELAYS,
+    RATES,
+    SEEDS,
+    SLOWNESS,
+    STALE_SEEDS,
+    STALENESS,
+    WAYS,
+    as_text,
+)
+from mpcourse.studies.staleness.training import FAST, SLOW, Way, alike, now_and_then, one_slow, train
 
 
 @pytest.mark.parametrize(

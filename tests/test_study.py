@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from mpcourse.errors import UserError
-from mpcourse.large_batch import study as program
-from mpcourse.large_batch.grid import make_study, read_study
-from mpcourse.large_batch.results import Folder
-from mpcourse.large_batch.study import run_study, work
-from mpcourse.large_batch.task_pool import farm
 from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.models import mlp
+from mpcourse.studies import run as program
+from mpcourse.studies.grid import make_study, read_study
+from mpcourse.studies.results import Folder
+from mpcourse.studies.run import run_study, work
+from mpcourse.studies.task_pool import farm
 from mpcourse.training import train
 from mpcourse.virtual import compute, run
 from tests.conftest import python
@@ -258,7 +258,7 @@ LONG = {"batch": [16, 32], "rate": [0.01, 0.02], "seed": 5, "epochs": 25, "toget
 
 
 def command(size, *args):
-    own = python("-m", "mpcourse.large_batch.study", *args)
+    own = python("-m", "mpcourse.studies.run", *args)
     return mpirun_command(size, own) if size else own
 
 

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from mpcourse.check.cases import e01_memory
 from mpcourse.data import Dataset, Examples, digits
-from mpcourse.memory import measure_step
 from mpcourse.models import conv_net, mlp
+from mpcourse.step_memory import measure_step
 from mpcourse.training import batches, evaluate, train
 
 

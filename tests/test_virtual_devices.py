@@ -295,7 +295,7 @@ def test_a_dry_box_has_no_values():
         for read in (x.tolist, lambda: bool(x > 0), x.long().item, x.cpu().tolist):
             with pytest.raises(RuntimeError, match=r"at test_virtual_devices.py:\d+: a dry box holds no data"):
                 read()
-        with pytest.warns(UserWarning, match=r"item\(\) at test_virtual_devices.py:\d+ is 0 in place of its value"):
+        with pytest.warns(UserWarning, match=r"item\(\) at test_virtual_devices.py:\d+ is 0 instead of its value"):
             assert x.item() == 0.0
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # it was said once

@@ -19,8 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from mpcourse import plot
 from mpcourse.compare import difference, mean_of
 from mpcourse.data import digits
-from mpcourse.memory import measure_step
 from mpcourse.models import mlp
+from mpcourse.step_memory import measure_step
 from mpcourse.training import train
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 

@@ -27,10 +27,10 @@ from mpcourse.data import digits
 from mpcourse.data_parallel import DoubleBufferedOptimizer, LocalOptimizer, MultiNodeOptimizer, create_communicator
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Shards, Synchronous, train_with_servers
 from mpcourse.models import mlp
-from mpcourse.staleness.shipped import shipped_delay, shipped_staleness, shipped_ways
-from mpcourse.staleness.study import RATES, STALENESS, WAYS
-from mpcourse.staleness.training import one_slow
-from mpcourse.staleness.training import train as train_way
+from mpcourse.studies.staleness.shipped import shipped_delay, shipped_staleness, shipped_ways
+from mpcourse.studies.staleness.study import RATES, STALENESS, WAYS
+from mpcourse.studies.staleness.training import one_slow
+from mpcourse.studies.staleness.training import train as train_way
 from mpcourse.virtual import LINKS, compute, run
 
 DATA = digits()
@@ -144,8 +144,8 @@ None
 #
 # With more workers of equal speed the staleness is larger. Here they use the same 320 gradients in all, at three
 # learning rates. One training says little: two of the same kind differ by several points. So there are 20 seeds for
-# each point, and a band from the worst to the best. They were trained before, by `python -m mpcourse.staleness.study`,
-# which takes some minutes.
+# each point, and a band from the worst to the best. They were trained before, by
+# `python -m mpcourse.studies.staleness.study`, which takes some minutes.
 #
 # **Predict first.** Which of the three rates will be best without staleness, and which at a staleness of 15?
 

@@ -24,7 +24,7 @@ from mpcourse.collectives.cost import Cost, seconds
 from mpcourse.models import VGG16, ResNet50
 from mpcourse.models.flat import flat_resnet101
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
-from mpcourse.predict.scaling import Machines, Step, step, steps_of_epoch, sum_seconds
+from mpcourse.predict.scaling import Machines, StepTime, step, steps_of_epoch, sum_seconds
 from mpcourse.predict.tutorial import MPICH_2018, OPEN_MPI_2018, cpu_rows, fitted, gpu_rows, step_of
 from mpcourse.published import AKIBA_1024, CHAINERMN_128, CHAINERMN_TUTORIAL, HOROVOD_512, IMAGENET
 from mpcourse.published import IMAGES_PER_SECOND as MEASURED
@@ -279,7 +279,7 @@ of_one = resnet[64].seconds
 
 def on(p, batch):
     machines = Machines(p, max(1, p // 4), "PCIe 3.0 x16", "InfiniBand FDR")
-    return step(resnet[batch].seconds, lengths, machines) if p > 1 else Step(of_one, 0.0, 0.0)
+    return step(resnet[batch].seconds, lengths, machines) if p > 1 else StepTime(of_one, 0.0, 0.0)
 
 
 strong = [of_one / on(p, 64 // p).seconds for p in COUNTS]
@@ -341,7 +341,7 @@ sums = {
 
 def speedup(p, compute_ms, between, overlap):
     hidden = 2 / 3 * compute_ms / 1e3 if overlap == "all of backward" else 0.0
-    return p * Step(compute_ms / 1e3, 0.0, max(0.0, sums[p, between] - hidden)).efficiency
+    return p * StepTime(compute_ms / 1e3, 0.0, max(0.0, sums[p, between] - hidden)).efficiency
 
 
 def try_it(compute_ms=6.72, between="1 GbE", overlap="none"):
@@ -469,7 +469,7 @@ virtual["VGG-16, measured"] = Backward(
 for name, backward in virtual.items():
     public = HOROVOD_512[name.partition(",")[0]].efficiency
     numbers = sum(n for _, n in backward.ready)
-    behind = Step(backward.seconds, 0.0, ring_of_512(numbers))
+    behind = StepTime(backward.seconds, 0.0, ring_of_512(numbers))
     during = overlapped(backward, 64 << 18, ring_of_512)
     rates[name] = 4 * numbers / backward.seconds
     for what, made in (("after backward", behind), ("overlapped", during)):

@@ -23,9 +23,10 @@ from mpcourse import plot
 from mpcourse.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
-from mpcourse.large_batch import ManyRuns, RankNoise, Schedule, linear_scaling, sqrt_scaling
-from mpcourse.large_batch.shipped import names, shipped, shipped_noise
+from mpcourse.large_batch import RankNoise, Schedule, linear_scaling, sqrt_scaling
 from mpcourse.models import mlp
+from mpcourse.studies import ManyRuns
+from mpcourse.studies.shipped import names, shipped, shipped_noise
 from mpcourse.virtual import run
 
 DATA = digits()
@@ -40,7 +41,7 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 #
 # 1437 real digits, an MLP of 64-32-10, SGD with momentum 0.9, 20 epochs. One such run takes a second. We need hundreds:
 # four batch sizes, nine learning rates, five seeds each. So all runs of one batch size are trained together. Their
-# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.large_batch.ManyRuns`).
+# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.studies.ManyRuns`).
 # Each run gives what it would give alone, except for rounding.
 
 # %%
@@ -314,7 +315,7 @@ assert not early.told_apart and late.told_apart and late.mean > 0 and live[39] <
 # equal, it is constant.
 #
 # That takes nearly two hours of a core. So it was done once, and the results come with the course: the table of runs,
-# all learning curves, versions, hardware and the command, in `mpcourse/large_batch/shipped`.
+# all learning curves, versions, hardware and the command, in `mpcourse/studies/shipped`.
 
 # %%
 from mpcourse.large_batch.critical import critical_batch, tuned
@@ -646,7 +647,7 @@ None
 
 # %% tags=["nbval-ignore-output"]
 from mpcourse.data import glyphs
-from mpcourse.large_batch.study import train_task
+from mpcourse.studies.run import train_task
 
 numbers = [row["run"] for row in reached[512][:3]]
 again = train_task(steps.study, glyphs(), numbers).finish()
@@ -851,7 +852,7 @@ reference(trust_ratio, LARS.step)
 # | noise scale | "critical batch size"; OpenAI sized GPT-3's batches by it |
 # | `GhostBatchNorm` | batch norm on each GPU's own examples, which is what DDP does unless told otherwise |
 #
-# A study of your own: `mpirun -np 2 python -m mpcourse.large_batch.study STUDY.toml FOLDER` runs one from a file, and
+# A study of your own: `mpirun -np 2 python -m mpcourse.studies.run STUDY.toml FOLDER` runs one from a file, and
 # goes on where it was killed.
 #
 # Next comes lesson 10: how do all of these combine? It is being written.

@@ -12,7 +12,7 @@ SIZES = ((4_000, 200), (40_000, 100), (400_000, 40), (4_000_000, 12), (40_000_00
 SIDES = ("allreduce", "ring", "MPI", "gloo")
 
 
-class Case(NamedTuple):
+class AllreduceCase(NamedTuple):
     """nbytes: of what is summed, float32. rounds: sums that make one run."""
 
     nbytes: int
@@ -28,13 +28,13 @@ def allreduce(runs: int = 5, np: int = 2) -> Iterator[Record]:
     """
     if np < 2:
         raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")
-    cases = [Case(nbytes, runs, rounds) for nbytes, rounds in SIZES]
+    cases = [AllreduceCase(nbytes, runs, rounds) for nbytes, rounds in SIZES]
     for found in measured("mpcourse.bench.allreduce_ranks", cases, np):
-        yield from _records(Case(*found["case"]), found, np)
+        yield from _records(AllreduceCase(*found["case"]), found, np)
 
 
-def _records(case: Case, found: dict, np: int) -> Iterator[Record]:
-    size, seconds = _told(case.nbytes), found["seconds"]
+def _records(case: AllreduceCase, found: dict, np: int) -> Iterator[Record]:
+    size, seconds = _size(case.nbytes), found["seconds"]
     for side in (*SIDES, "copying"):
         yield Record(f"{size}: {side}", [1e3 * s for s in seconds[side]], "ms")
 
@@ -54,5 +54,5 @@ def _records(case: Case, found: dict, np: int) -> Iterator[Record]:
     yield Record(f"{size}: sums differ by", [1e6 * found["difference"]], "millionths", 1)
 
 
-def _told(nbytes: int) -> str:
+def _size(nbytes: int) -> str:
     return f"{nbytes // 10**6} MB" if nbytes >= 10**6 else f"{nbytes // 1000} kB"

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from mpcourse.bench.allreduce import Case
+from mpcourse.bench.allreduce import AllreduceCase
 from mpcourse.bench.over_ranks import rank_main, timed_block
 from mpcourse.collectives import Cost, allreduce, fit
 from mpcourse.collectives.fast.segmented import segmented_ring_allreduce
@@ -24,7 +24,7 @@ def _cost() -> Cost:
 
 
 def _measure(told: list) -> dict:
-    case = Case(*told)
+    case = AllreduceCase(*told)
     cost = _cost()
     length = case.nbytes // 4
     given = np.random.default_rng((comm.rank, case.nbytes)).standard_normal(length, np.float32)

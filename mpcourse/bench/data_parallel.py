@@ -18,7 +18,7 @@ MODELS = {
 CEILING = 0.9
 
 
-class Case(NamedTuple):
+class DataParallelCase(NamedTuple):
     """model: one of MODELS. batch: examples of each rank. steps: training steps that make one run."""
 
     model: str
@@ -38,9 +38,9 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
     """
     if np < 2:
         raise UserError(f"--np {np}: data parallelism needs 2 ranks or more")
-    cases = [Case(model, batch, steps, runs) for model, (batch, steps, *_) in MODELS.items()]
+    cases = [DataParallelCase(model, batch, steps, runs) for model, (batch, steps, *_) in MODELS.items()]
     for found in measured("mpcourse.bench.data_parallel_ranks", cases, np, keep_memory=True):
-        yield from _records(Case(*found["case"]), found, np)
+        yield from _records(DataParallelCase(*found["case"]), found, np)
 
 
 def sides_of(model: str) -> list[str]:
@@ -48,7 +48,7 @@ def sides_of(model: str) -> list[str]:
     return [side for side in SIDES if side != "fused" or MODELS[model][3] == side]
 
 
-def _records(case: Case, found: dict, np: int) -> Iterator[Record]:
+def _records(case: DataParallelCase, found: dict, np: int) -> Iterator[Record]:
     seconds, sides = found["seconds"], sides_of(case.model)
     for side in sides:
         speeds = [np * case.batch * case.steps / s for s in seconds[side]]

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mpcourse.bench.data_parallel import Case, sides_of
+from mpcourse.bench.data_parallel import DataParallelCase, sides_of
 from mpcourse.bench.over_ranks import rank_main, timed
 from mpcourse.data_parallel import (
     DoubleBufferedOptimizer,
@@ -29,7 +29,7 @@ RATE = 0.01
 
 
 def _measure(told: list) -> dict:
-    case = Case(*told)
+    case = DataParallelCase(*told)
     torch.manual_seed(0)
     base = MAKERS[case.model]()
     torch.manual_seed(1 + comm.rank)

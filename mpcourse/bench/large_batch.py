@@ -10,15 +10,16 @@ from torch import nn
 
 from mpcourse.bench.record import Record
 from mpcourse.data import Dataset, Examples, digits
-from mpcourse.large_batch import LARS, ManyRuns
+from mpcourse.large_batch import LARS
 from mpcourse.models import mlp
+from mpcourse.studies import ManyRuns
 from mpcourse.training import LearningCurve, train
 
 RATE, MOMENTUM = 0.1, 0.9
 Trained = list[tuple[nn.Module, LearningCurve]]
 
 
-class Case(NamedTuple):
+class StackedRunsCase(NamedTuple):
     """Runs on the digits. together: so many at once. plain: so many by the plain loop. trust: of LARS; None: SGD."""
 
     widths: tuple[int, ...] = (64, 32, 10)
@@ -50,11 +51,11 @@ class Found(NamedTuple):
 
 
 CASES = (
-    Case(),
-    Case(trust=0.02),
-    Case(widths=(64, 32, 32, 10)),
-    Case(widths=(64, 64, 10)),
-    Case(batch=256),
+    StackedRunsCase(),
+    StackedRunsCase(trust=0.02),
+    StackedRunsCase(widths=(64, 32, 32, 10)),
+    StackedRunsCase(widths=(64, 64, 10)),
+    StackedRunsCase(batch=256),
 )
 
 
@@ -69,12 +70,12 @@ def large_batch(runs: int = 5) -> Iterator[Record]:
         yield from _records(case, _measured(case, runs))
 
 
-def _records(case: Case, found: Found) -> Iterator[Record]:
+def _records(case: StackedRunsCase, found: Found) -> Iterator[Record]:
     many = f"{case.together} at once"
     yield Record(f"{case}: plain loop", found.plain, "runs/s")
     yield Record(f"{case}: {many}", found.many, "runs/s")
     ratios = [m / p for m, p in zip(found.many, found.plain, strict=True)]
-    studied = case.widths == Case().widths and case.batch == Case().batch
+    studied = case.widths == StackedRunsCase().widths and case.batch == StackedRunsCase().batch
     yield Record(f"{case}: {many} / plain loop", ratios, "times", 5.0 if studied else None, at_least=True)
     yield Record(f"{case}: parameters apart, float64", [1e6 * found.exactly], "millionths", 1e-3)
     yield Record(f"{case}: parameters apart, float32", [1e6 * found.apart], "millionths")
@@ -82,7 +83,7 @@ def _records(case: Case, found: Found) -> Iterator[Record]:
     yield Record(f"{case}: tests judged differently", [found.examples], "", 0)
 
 
-def _measured(case: Case, runs: int) -> Found:
+def _measured(case: StackedRunsCase, runs: int) -> Found:
     data = digits()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -132,7 +133,7 @@ def _apart(one: nn.Module, other: nn.Module) -> float:
     return max((p - q).abs().max().item() for p, q in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def _plain(case: Case, data: Dataset, in_order: bool = True) -> Trained:
+def _plain(case: StackedRunsCase, data: Dataset, in_order: bool = True) -> Trained:
     """Runs of the plain loop. in_order: False: the hidden units are turned round while it trains."""
     found: Trained = []
     backwards = [torch.arange(width - 1, -1, -1) for width in case.widths[1:-1]]
@@ -151,7 +152,7 @@ def _plain(case: Case, data: Dataset, in_order: bool = True) -> Trained:
     return found
 
 
-def _many(case: Case, data: Dataset) -> ManyRuns:
+def _many(case: StackedRunsCase, data: Dataset) -> ManyRuns:
     steps = case.epochs * -(-len(data.train) // case.batch)
     rates = torch.full((steps, case.together), RATE, dtype=data.train.images.dtype)
     runs = ManyRuns(

@@ -77,7 +77,7 @@ def made(model: Model, kind: str, device: torch.device) -> nn.Module:
 
 
 def _checkpoint_blocks(net: nn.Module) -> None:
-    """As the library has it, and where it has no checkpoints: each block of the outermost lists."""
+    """Checkpoint the network: by its own means, or where it has none, each block of its outermost lists."""
     if getattr(net, "supports_gradient_checkpointing", True):
         net.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         return

@@ -62,7 +62,7 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *rest: Any,
     **options: Any,
 ) -> Tensor:  # fmt: skip
-    """As CUDA's kernels, which draw what they drop anew in backward, and hold nothing for it."""
+    """Attention that holds no mask for its dropout: CUDA's kernels draw what they drop anew in backward."""
     return _plain_attention(query, key, value, attn_mask, 0.0, *rest, **options)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpcourse.comm import Comm
 from mpcourse.errors import UserError
 from mpcourse.forkserver import Plain, Starter, python
 from mpcourse.launch import mpirun_command, rank_environment
@@ -86,7 +87,10 @@ def rank_main(measure: Callable[[Any], Any]) -> None:
 
 
 def answer(measure: Callable[[Any], Any]) -> None:
-    """The same without gloo and wherever the rank was started, with as many threads as `measured` was asked for."""
+    """Measure all cases on this rank, without gloo; rank 0 prints the answers as JSON. All ranks call it.
+
+    The rank stays where it was started, with as many threads as `measured` was asked for.
+    """
     from mpi4py import MPI
 
     found = [measure(case) for case in json.loads(os.environ[CASES])]
@@ -94,7 +98,7 @@ def answer(measure: Callable[[Any], Any]) -> None:
         print(json.dumps(found))
 
 
-def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
+def timed(comm: Comm, side: str, call: Callable[[], object]) -> float:
     """Seconds that `call` takes on this rank, from when all ranks were ready; all ranks call this.
 
     side: "gloo" is served by threads that sleep. MPI's ranks do not sleep while they wait: on the same cores they would
@@ -118,7 +122,7 @@ def timed(comm: Any, side: str, call: Callable[[], object]) -> float:
 
 
 def timed_block(
-    comm: Any,
+    comm: Comm,
     side: str,
     rounds: int,
     prepare: Callable[[], object],

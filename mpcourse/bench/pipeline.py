@@ -11,11 +11,11 @@ MICROBATCHES = 8
 ALIKE = 0.03  # how far the stages' busy times may be apart in a step that is held against the formula for equal costs
 
 
-class Case(NamedTuple):
+class PipelineCase(NamedTuple):
     """schedule, of stages with `layers` layers of width x width each, on batches of `batch`. steps: of each run.
 
-    m: micro-batches. ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward, in
-    place of layers.
+    m: micro-batches. ticks: seconds of a stage's forward, whatever the core's speed, and half those of its backward,
+    instead of layers.
     """
 
     schedule: str
@@ -47,18 +47,18 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
     if np < 2:
         raise UserError(f"--np {np}: a pipeline to measure needs 2 ranks or more")
     cases = [
-        Case(name, layers, width, batch, runs, steps)
+        PipelineCase(name, layers, width, batch, runs, steps)
         for layers, width, batch, steps in ((2, 256, 128, 60), (4, 512, 128, 15))
         for name in ("gpipe", "1f1b")
     ]
-    cases += [Case(name, 16, 512, 2048, runs, 5, True, m=m) for m in (2, 4, 8) for name in ("gpipe", "1f1b")]
-    cases += [Case(name, 1, 8, 64, runs, 4, True, ticks=0.02) for name in ("gpipe", "1f1b")]
+    cases += [PipelineCase(name, 16, 512, 2048, runs, 5, True, m=m) for m in (2, 4, 8) for name in ("gpipe", "1f1b")]
+    cases += [PipelineCase(name, 1, 8, 64, runs, 4, True, ticks=0.02) for name in ("gpipe", "1f1b")]
     for found in measured("mpcourse.bench.pipeline_ranks", cases, np, keep_memory=True):
-        case = Case(*found["case"])
+        case = PipelineCase(*found["case"])
         yield from _bubbles(case, found, np) if case.measures_bubble else _speeds(case, found)
 
 
-def _speeds(case: Case, found: dict) -> Iterator[Record]:
+def _speeds(case: PipelineCase, found: dict) -> Iterator[Record]:
     for side, seconds in found["seconds"].items():
         yield Record(f"{case}: {side}", [case.batch / s for s in seconds], "examples/s")
     small = case.width < 512
@@ -66,7 +66,7 @@ def _speeds(case: Case, found: dict) -> Iterator[Record]:
     yield Record(f"{case}: gradients differ by", [1e6 * found["difference"]], "millionths", 10)
 
 
-def _bubbles(case: Case, found: dict, np: int) -> Iterator[Record]:
+def _bubbles(case: PipelineCase, found: dict, np: int) -> Iterator[Record]:
     formula = (np - 1) / (case.m + np - 1)
     bubbles = found["bubbles"]
     yield Record(f"{case}: bubble", [100 * b for b, _, _ in bubbles], "%")

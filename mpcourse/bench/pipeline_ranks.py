@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from mpcourse.bench.over_ranks import rank_main, timed
-from mpcourse.bench.pipeline import Case
+from mpcourse.bench.pipeline import PipelineCase
 from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
 
@@ -27,7 +27,7 @@ Step = Callable[[], None]
 
 
 def _measure(told: list) -> dict:
-    case = Case(*told)
+    case = PipelineCase(*told)
     ours, theirs = SCHEDULES[case.schedule]
     torch.manual_seed(comm.rank)
     layers = [nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)]
@@ -76,7 +76,7 @@ def _measure(told: list) -> dict:
             for pair in zip(seconds["ours"], seconds.get("torch", []), strict=False)
         ],
         "difference": comm.allreduce(differing, op=MPI.MAX),
-        "bubbles": [_told(e) for e in executions[case.steps :]],
+        "bubbles": [_bubbles(e) for e in executions[case.steps :]],
     }
 
 
@@ -110,7 +110,7 @@ def _busy(seconds: float) -> None:
         pass
 
 
-def _told(ran: Execution) -> tuple[float, float, float]:
+def _bubbles(ran: Execution) -> tuple[float, float, float]:
     """The bubble; what the replay says of stages that take what these took on average; how unlike the stages are."""
     planned = replay([[t.action for t in row] for row in ran.stages], measured_costs([ran]))
     return ran.bubble, planned.bubble, max(ran.busy) / min(ran.busy) - 1

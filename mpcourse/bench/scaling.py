@@ -14,9 +14,9 @@ from mpcourse.bench.scaling_rows import (
     KINDS,
     MEASURED,
     SIDES,
-    Case,
     Here,
     Row,
+    ScalingCase,
     here,
     load,
     medians,
@@ -28,7 +28,7 @@ from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.launch import check_ranks
 
-__all__ = ["MEASURED", "Case", "Row", "batches", "cases", "load", "medians", "scaling"]
+__all__ = ["MEASURED", "ScalingCase", "Row", "batches", "cases", "load", "medians", "scaling"]
 
 BATCH = 100  # examples of each rank
 SHARED = 400  # examples that all ranks share: at 4 ranks strong scaling is weak scaling
@@ -63,11 +63,13 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
         yield Record(f"{kind}, {case}: efficiency", [100 * speed / best for speed in speeds], "%")
 
 
-def cases(np: int, cores: int, binds: bool) -> list[Case]:
+def cases(np: int, cores: int, binds: bool) -> list[ScalingCase]:
     """In which order they are measured; the first is what efficiency is held against. binds: the system can."""
-    found = [Case(ranks, 1, binds) for ranks in range(1, np + 1)]
+    found = [ScalingCase(ranks, 1, binds) for ranks in range(1, np + 1)]
     if cores > 1:
-        found += [Case(ranks, cores, own) for ranks in THREADED if ranks <= np for own in ((False, True)[: 1 + binds])]
+        found += [
+            ScalingCase(ranks, cores, own) for ranks in THREADED if ranks <= np for own in ((False, True)[: 1 + binds])
+        ]
     return found
 
 
@@ -78,7 +80,7 @@ def batches(kind: str, ranks: int) -> list[int]:
     return [SHARED // ranks + (rank < SHARED % ranks) for rank in range(ranks)]
 
 
-def _rows(asked: Sequence[Case], runs: int, file: Path | None) -> list[Row]:
+def _rows(asked: Sequence[ScalingCase], runs: int, file: Path | None) -> list[Row]:
     """Of each case, from the file if it has them, else measured now and added to it."""
     fresh = file is not None and not file.exists()
     rows = resume(file, runs) if file else []
@@ -98,7 +100,7 @@ def _rows(asked: Sequence[Case], runs: int, file: Path | None) -> list[Row]:
     return rows
 
 
-def _measured(case: Case, runs: int, now: Here) -> list[Row]:
+def _measured(case: ScalingCase, runs: int, now: Here) -> list[Row]:
     cores = cpu_binding.usable()
     before = cpu_binding.prefix(cores, 1 if case.bound else len(cores))
     module, told = "mpcourse.bench.scaling_ranks", [case.threads, runs]

@@ -1,8 +1,8 @@
 """The file of `mpcourse bench scaling`: a row for each run, kept so that a killed measurement can be resumed."""
 
 import csv
+import glob
 import io
-import os
 import platform
 import re
 import statistics
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from mpcourse.bench.show import machine
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
+from mpcourse.files import remove_parts, write_atomically
 from mpcourse.launch import mpirun
 
 # Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`, while all other programs
@@ -23,7 +24,7 @@ MEASURED = Path(__file__).parent / "measured" / "scaling.csv"
 KINDS, SIDES = ("weak", "strong"), ("ours", "alone")
 
 
-class Case(NamedTuple):
+class ScalingCase(NamedTuple):
     """threads: of each rank. bound: each rank stays on one core, with all its threads."""
 
     ranks: int
@@ -76,8 +77,8 @@ class Row(NamedTuple):
     examples_per_second: float
 
     @property
-    def case(self) -> Case:
-        return Case(self.ranks, self.threads, self.bound)
+    def case(self) -> ScalingCase:
+        return ScalingCase(self.ranks, self.threads, self.bound)
 
     @property
     def here(self) -> Here:
@@ -124,16 +125,16 @@ def load(file: Path | str = MEASURED) -> list[Row]:
     return rows
 
 
-def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, Case, str], float]:
+def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, ScalingCase, str], float]:
     """By kind, case and side, the median over runs of a column: "seconds" (of a step) or "examples_per_second"."""
-    found: dict[tuple[str, Case, str], list[float]] = {}
+    found: dict[tuple[str, ScalingCase, str], list[float]] = {}
     for row in rows:
         found.setdefault((row.kind, row.case, row.side), []).append(getattr(row, of))
     return {key: statistics.median(values) for key, values in found.items()}
 
 
 def rounded(row: Row) -> Row:
-    """As the file has it, so that a row which is read is the one that was written."""
+    """The row with the digits that a file keeps, so that a row which is read is the one that was written."""
     return row._replace(seconds=float(_cell(row.seconds)), examples_per_second=float(_cell(row.examples_per_second)))
 
 
@@ -155,21 +156,20 @@ def resume(file: Path, runs: int) -> list[Row]:
             if count != runs:
                 told = f"{count} runs of {kind}, {case}, {side}"
                 raise UserError(f"{file} has {told}, and not --runs {runs}: ask for as many, or name another file")
+    target = file.resolve()
+    remove_parts(target.parent, glob.escape(target.name))
     write(file, rows)
     return rows
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
-    """Write all rows in place of what the file had: whoever is killed leaves the old file or the new one, whole."""
+    """Replace what the file had by all rows: who is killed leaves the old file or the new one, whole."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row._fields)
     writer.writerows([_cell(value) for value in row] for row in rows)
-    target = file.resolve()
-    aside = target.with_name(f".{target.name}.part")
     try:
-        aside.write_text(text.getvalue(), encoding="utf-8")
-        os.replace(aside, target)
+        write_atomically(file.resolve(), text.getvalue())
     except OSError as error:
         raise UserError(f"{file} cannot be written ({error.strerror}): name another file") from None
 

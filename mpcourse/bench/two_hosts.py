@@ -12,7 +12,7 @@ from typing import Any
 
 from mpcourse.bench.record import Record
 from mpcourse.doctor.hosts import host_names
-from mpcourse.doctor.hosts_ranks import told
+from mpcourse.doctor.hosts_ranks import read_facts
 from mpcourse.doctor.remote import remote
 from mpcourse.errors import UserError
 
@@ -70,6 +70,6 @@ def _measured(hosts: list[str], each: int, runs: int) -> dict[str, Any]:
         why = f"no end in {deadline:g} s" if done.status is None else done.reason
         raise UserError(f"ranks on {', '.join(hosts)} failed ({why}): `mpcourse doctor --hosts ...` finds out why")
     found: dict[str, Any] = {}
-    for fact in told(done.output):
+    for fact in read_facts(done.output):
         found |= {fact["what"]: fact["seconds"]} if "what" in fact else fact
     return found

@@ -19,7 +19,7 @@ from mpcourse.bench.over_ranks import pin, timed
 from mpcourse.bench.two_hosts import BATCH, RATE
 from mpcourse.collectives import allreduce
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
-from mpcourse.doctor.hosts_ranks import tell
+from mpcourse.doctor.hosts_ranks import write_facts
 from mpcourse.doctor.ranks import LARGE, half_round_trip
 from mpcourse.models import mlp
 
@@ -62,8 +62,8 @@ def main(steps: int, runs: int) -> None:
     one_way = half_round_trip(comm, LARGE, at_most=50, seconds=0.5)
     if comm.rank == 0:
         for what, found in seconds.items():
-            tell(what=what, seconds=found)
-        tell(bandwidth=LARGE / one_way)
+            write_facts(what=what, seconds=found)
+        write_facts(bandwidth=LARGE / one_way)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from mpcourse.check.manifest import Course, Exercise
 from mpcourse.errors import UserError
+from mpcourse.files import write_atomically
 
 
 @dataclass
@@ -74,10 +74,7 @@ class Progress:
         rows = {name: asdict(record) for name, record in self._records.items() if record != Done()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.folder, prefix="progress-")
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(rows, file, indent=1)
-            os.replace(name, self._file)
+            write_atomically(self._file, json.dumps(rows, indent=1))
         except OSError as error:
             raise self._unwritable(error) from None
 

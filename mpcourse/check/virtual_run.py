@@ -12,7 +12,7 @@ from typing import Any
 from mpcourse.check.answer import Answer
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
-from mpcourse.virtual.cluster import ClusterError, Run, Topology, run
+from mpcourse.virtual.cluster import ClusterError, Topology, VirtualRun, run
 from mpcourse.virtual.cluster.mpi import as_mpi4py
 
 SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
@@ -40,7 +40,7 @@ class Ran:
     says. results: what it returned, by rank.
     """
 
-    run: Run
+    run: VirtualRun
     given: list[tuple]
     results: list[Any]
     _answers: list[Answer]

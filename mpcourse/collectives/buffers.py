@@ -13,8 +13,9 @@ Op = Callable[[Any, Any], Any]  # of two flat buffers, e.g. np.maximum, or torch
 def flatten(x: Array) -> Array:
     """All elements of x as a buffer of one dimension, on the same memory.
 
-    Raises TypeError for what is neither a numpy array nor a tensor; ValueError for what is not contiguous, not
-    writeable, or not in the host's memory: it could not be reduced in place.
+    x: a numpy array or CPU tensor of any shape and dtype.
+    Raises TypeError where x is neither; ValueError where it is not contiguous, not writeable, or not in the host's
+    memory: no sum could be written into it.
     """
     if type(x) is np.ndarray and x.ndim == 1 and (flags := x.flags).c_contiguous and flags.writeable:  # as most are
         return x
@@ -40,7 +41,10 @@ def empty_like(x: Array, length: int | None = None) -> Array:
 
 
 def mpi_buffer(x: Array) -> np.ndarray:
-    """A flat buffer as MPI takes it, on the same memory. Of a dtype that MPI lacks (half precision) the bytes."""
+    """The flat buffer x as a numpy array that MPI takes, on the same memory.
+
+    Where MPI lacks the dtype (float16, bfloat16), these are its bytes, as uint8.
+    """
     if isinstance(x, np.ndarray):
         return x.view(np.uint8) if x.dtype.char == "e" else x  # "e" is float16
     if x.dtype not in (torch.float16, torch.bfloat16):
@@ -51,7 +55,11 @@ def mpi_buffer(x: Array) -> np.ndarray:
 
 
 def accumulate(into: Array, other: Array, op: Op | None = None) -> None:
-    """into = op(into, other), in place, of two flat buffers of one length. None: the sum."""
+    """into = op(into, other), written into `into`.
+
+    into, other: flat buffers of the same length and dtype.
+    op: an operation on both; None: the sum.
+    """
     if op is None:
         into += other
     else:
@@ -67,7 +75,12 @@ def offsets(length: int, parts: int) -> list[int]:
 
 
 def chunks(x: Array, parts: int) -> list[Array]:
-    """All elements of x, cut into `parts` flat buffers on the same memory, as `offsets` tells. Raises as `flatten`."""
+    """All elements of x, cut into `parts` flat buffers on the same memory; lengths differ by 1 at most.
+
+    x: a contiguous numpy array or CPU tensor of any shape.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
+    """
     flat = flatten(x)
     at = offsets(len(flat), parts)
     return [flat[begin:end] for begin, end in zip(at[:-1], at[1:], strict=True)]

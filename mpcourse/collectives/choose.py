@@ -21,12 +21,16 @@ USUAL = Cost(alpha=3e-5, beta=2e-10, gamma=5e-11)
 
 
 def allreduce(comm: Comm, x: Array, op: Op | None = None, *, cost: Cost | None = None) -> None:
-    """Sum x over all ranks, in place, by the algorithm whose formula takes least for so many bytes and ranks.
+    """Sum x over all ranks, in place, by the algorithm that is fastest by its formula. All ranks call it.
 
-    All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
-    an associative and commutative operation on two flat buffers in place of the sum. cost: what `fit(comm)` measured,
-    the same on all ranks, or they choose differently and wait without end; None: that of a usual machine. All ranks get
-    the same bits. Raises TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+    cost: what `fit(comm)` measured, in seconds a message and a byte; None: that of a usual machine. It must be the same
+    on all ranks, or they choose different algorithms and wait without end.
+
+    All ranks get the same bits.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     nbytes = getattr(x, "nbytes", 0)  # what has none is refused by any of the algorithms
     _chosen(comm.size, nbytes, cost or USUAL)(comm, x, op)

@@ -52,7 +52,14 @@ FORMULAS: dict[str, Callable[[int, float, Cost], float]] = {
 
 
 def seconds(algorithm: str, p: int, nbytes: float, cost: Cost) -> float:
-    """What an all-reduce of `nbytes` bytes over p ranks takes by the formula. Raises ValueError for an unknown one."""
+    """What an all-reduce takes by its formula, in seconds.
+
+    algorithm: one of FORMULAS.
+    p: ranks, 1 or more.
+    nbytes: of x, 0 or more.
+    cost: of a message and a byte.
+    Raises ValueError for an algorithm without a formula, and for p or nbytes out of range.
+    """
     if algorithm not in FORMULAS:
         raise ValueError(f"there is no formula for {algorithm!r}: choose one of {', '.join(FORMULAS)}")
     if p < 1 or nbytes < 0:
@@ -61,21 +68,26 @@ def seconds(algorithm: str, p: int, nbytes: float, cost: Cost) -> float:
 
 
 def best(p: int, nbytes: float, cost: Cost, of: Sequence[str] = tuple(FORMULAS)) -> str:
-    """The algorithm that takes least by its formula; of equals the first in `of`."""
+    """The algorithm that takes least by its formula for `nbytes` bytes over p ranks; of equals the first in `of`."""
     return min(of, key=lambda name: seconds(name, p, nbytes, cost))
 
 
 def crossovers(p: int, cost: Cost, of: Sequence[str] = tuple(FORMULAS), most: int = 1 << 30) -> list[tuple[int, str]]:
-    """From how many bytes on which algorithm is the best: (0, "doubling"), (17_532, "ring"), ... up to `most` bytes.
+    """From how many bytes on which algorithm is the fastest: [(0, "doubling"), (17_532, "ring"), ...].
 
-    All formulas are straight lines in n, so that one which has been overtaken never comes back.
+    p: ranks.
+    cost: of a message and a byte.
+    of: names of FORMULAS to choose from.
+    most: bytes up to which it is searched.
+
+    All formulas are straight lines in the number of bytes, so that one which has been overtaken never comes back.
     """
-    found, nbytes = [(0, best(p, 0, cost, of))], 0
-    while best(p, most, cost, of) != found[-1][1]:
+    choices, nbytes = [(0, best(p, 0, cost, of))], 0
+    while best(p, most, cost, of) != choices[-1][1]:
         low, high = nbytes, most
         while high - low > 1:  # the first size at which another one is best
             middle = (low + high) // 2
-            low, high = (middle, high) if best(p, middle, cost, of) == found[-1][1] else (low, middle)
-        found.append((high, best(p, high, cost, of)))
+            low, high = (middle, high) if best(p, middle, cost, of) == choices[-1][1] else (low, middle)
+        choices.append((high, best(p, high, cost, of)))
         nbytes = high
-    return found
+    return choices

@@ -6,13 +6,16 @@ from mpcourse.comm import Comm
 
 
 def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
-    """Sum x over all ranks, in place, in lg p rounds of n bytes: the best for short x. All ranks call it.
+    """Sum x over all p ranks, in place, by recursive doubling: the fastest for short x. All ranks call it.
 
-    x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
-    commutative operation on two flat buffers in place of the sum. In round k a rank and the one whose number differs in
-    bit k exchange what they have, and both add. Where p is no power of two, ranks are folded: 2 rounds more.
-    Both partners add the same two buffers, so all ranks get the same bits where op(a, b) is op(b, a) to the bit.
-    Raises TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+
+    In round k a rank and the one whose number differs in bit k exchange all they have, n bytes, and both add: lg p
+    rounds. Where p is no power of two, ranks are folded: 2 rounds more (Thakur, Rabenseifner & Gropp 2005). All ranks
+    get the same bits where op(a, b) and op(b, a) have the same bits, as sums have.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     own = flatten(x)
     received = empty_like(own)

@@ -21,14 +21,17 @@ Row = tuple[Sequence[float], float]  # how many alphas, betas and gammas somethi
 
 
 def fit(comm: Comm, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
-    """Measure alpha, beta and gamma; all ranks call it, and get the same.
+    """Measure alpha, beta and gamma of the formulas. All ranks call it, and get the same values.
 
-    What is measured: a ping-pong of long messages between ranks 0 and 1, adding float64 elements, and sums over all
-    ranks by recursive doubling and by the ring. Short messages of a ping-pong are left out: they know nothing of what
-    an algorithm does between its messages, nor of ranks that share a core, and in sums alpha holds all of that. Those
-    values count whose relative errors are least in squares. sizes: bytes, 8 at least. runs: of each; the median counts.
-    Virtual ranks are measured by their own clock, on which adding takes no time. Raises ValueError for fewer than 2
-    ranks.
+    sizes: of messages and sums, in bytes, 8 at least.
+    runs: of each; the median counts.
+
+    Measured are a ping-pong of long messages between ranks 0 and 1, adding float64 elements, and sums over all ranks by
+    recursive doubling and by the ring. Short messages of a ping-pong are left out: they know nothing of what an
+    algorithm does between its messages, nor of ranks that share a core; in sums, alpha holds all of that. Taken are the
+    values with the least squares of relative errors. Virtual ranks are measured by their own clock, on which adding
+    takes no time.
+    Raises ValueError for fewer than 2 ranks.
     """
     if comm.size < 2:
         raise ValueError("a message needs two ranks: start this with -np 2 or more")
@@ -48,11 +51,11 @@ def _solved(rows: list[Row]) -> Cost:
     rows = [row for row in rows if row[1]]
     matrix = np.array([row for row, _ in rows]) / np.array([[seconds] for _, seconds in rows])
     while True:
-        found = np.linalg.lstsq(matrix[:, used], np.ones(len(rows)), rcond=None)[0]
-        if (found >= 0).all():
-            values = dict(zip(used, map(float, found), strict=True))
+        solution = np.linalg.lstsq(matrix[:, used], np.ones(len(rows)), rcond=None)[0]
+        if (solution >= 0).all():
+            values = dict(zip(used, map(float, solution), strict=True))
             return Cost(*(values.get(i, 0.0) for i in range(3)))
-        used = [i for i, value in zip(used, found, strict=True) if value >= 0]
+        used = [i for i, value in zip(used, solution, strict=True) if value >= 0]
 
 
 def _ping_pong(comm: Comm, nbytes: int, runs: int, clock: Callable[[], float]) -> float:

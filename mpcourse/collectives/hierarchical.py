@@ -10,13 +10,17 @@ from mpcourse.virtual import mpi_of
 def hierarchical_allreduce(
     comm: Comm, x: Array, op: Op | None = None, *, levels: tuple[Comm, Comm] | None = None
 ) -> None:
-    """Sum x over all ranks, in place: to each node's first rank, among these, and back into the nodes.
+    """Sum x over all ranks, in place: to each node's first rank, among these, and back. All ranks call it.
 
-    All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
-    an associative and commutative operation on two flat buffers in place of the sum. Only one rank of a node talks to
-    other nodes, so a slow link carries what one rank sends and not what all would. levels: what `two_levels(comm)`
-    returned, where it is used more than once: making communicators is collective and takes time. All ranks get the same
-    bits. Raises TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+    levels: what `two_levels(comm)` returned; None: it is called here. Pass it where sums are repeated: making
+    communicators is collective and takes time.
+
+    Only one rank of a node talks to other nodes, so that a slow link carries what one rank sends. All ranks get the
+    same bits.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     inside, leaders = levels or two_levels(comm)
     reduce(inside, x, op)
@@ -28,7 +32,7 @@ def hierarchical_allreduce(
 def two_levels(comm: Comm) -> tuple[Comm, Comm]:
     """A communicator of this rank's node, and one of all ranks that have this rank's number in their nodes.
 
-    All ranks call it. Ranks that share memory are a node.
+    All ranks of comm call it. A node is the ranks that share memory.
     """
     inside = comm.Split_type(mpi_of(comm).COMM_TYPE_SHARED, comm.rank)
     return inside, comm.Split(inside.rank, comm.rank)

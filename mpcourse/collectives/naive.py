@@ -5,12 +5,15 @@ from mpcourse.comm import Comm
 
 
 def naive_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
-    """Sum x over all ranks, in place, on rank 0, which sends the sum to everybody. All ranks call it.
+    """Sum x over all p ranks, in place, on rank 0, which sends the sum to everybody. All ranks call it.
 
-    x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an operation on
-    two flat buffers in place of the sum. Rank 0 receives and sends (p - 1) n bytes in p - 1 messages each, every other
-    rank n bytes in one: the time grows with p, and all links but rank 0's are idle. Added up in the order of ranks; all
-    ranks get the same bits. Raises TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an operation on two flat buffers, applied in the order of ranks; None: the sum.
+
+    Of x with n bytes, rank 0 receives and sends (p - 1) n bytes in p - 1 messages each, every other rank n bytes in
+    one. The time grows with p, and all links but those of rank 0 are idle. All ranks get the same bits.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     own = flatten(x)
     if comm.rank:

@@ -22,29 +22,32 @@ def halvings(place: int, ranks: int, length: int, far_first: bool = False) -> li
     """
     at = offsets(length, ranks)
     distances = [1 << k for k in range(ranks.bit_length() - 1)]
-    found, first, count = [], 0, ranks  # this rank and its next partner have chunks first to first + count
+    rounds, first, count = [], 0, ranks  # this rank and its next partner have chunks first to first + count
     for distance in reversed(distances) if far_first else distances:
         count //= 2
         lower, upper = slice(at[first], at[first + count]), slice(at[first + count], at[first + 2 * count])
         if place & distance:
-            found.append(Halving(place ^ distance, kept=upper, given=lower))
+            rounds.append(Halving(place ^ distance, kept=upper, given=lower))
             first += count
         else:
-            found.append(Halving(place ^ distance, kept=lower, given=upper))
-    return found
+            rounds.append(Halving(place ^ distance, kept=lower, given=upper))
+    return rounds
 
 
 def rabenseifner_allreduce(comm: Comm, x: Array, op: Op | None = None, *, far_first: bool = False) -> None:
-    """Sum x over all ranks, in place, in 2 lg p rounds and 2 n (p - 1) / p bytes a rank. All ranks call it.
+    """Sum x over all p ranks, in place, by recursive halving and doubling. All ranks call it, and get the same bits.
 
-    x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
-    commutative operation on two flat buffers in place of the sum. First a reduce-scatter by recursive halving: in each
-    round a rank and its partner split what both are still responsible for, each sends the half that is not its own, and
-    adds what it receives. Then an all-gather: the sums go back the same way, twice as much each time. Where p is no
-    power of two, ranks are folded: 2 messages of n bytes more. Each chunk is added up at one place, so all ranks get
-    the same bits. The first and longest messages go to the nearest rank: inside one node, where ranks are numbered node
-    by node. far_first: they go to the farthest; bytes and rounds are the same. Raises TypeError or ValueError for what
-    cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+    far_first: the first and longest messages go to the farthest rank. False: to the nearest, which is inside one node
+    where ranks are numbered node by node. Bytes and rounds are the same.
+
+    In each round of the reduce-scatter a rank and its partner split what both are still responsible for; each sends the
+    half that is not its own, and adds what it receives. In the all-gather the sums go back the same way, twice as much
+    in each round. For x of n bytes these are 2 lg p rounds and 2 n (p - 1) / p bytes a rank. Where p is no power of
+    two, ranks are folded: 2 messages of n bytes more (Rabenseifner 2004; Thakur, Rabenseifner & Gropp 2005).
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     own = flatten(x)
     place = fold(comm, own, op)

@@ -5,22 +5,31 @@ from mpcourse.comm import Comm
 
 
 def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
-    """Sum x over all ranks, in place. All ranks call it, with x of one length and dtype.
+    """Sum x over all p ranks, in place, along a ring. All ranks call it, and get the same bits.
 
-    x: a contiguous numpy array or CPU tensor of any shape, cut into p chunks. op: an associative and commutative
-    operation on two flat buffers in place of the sum. In p - 1 steps of a reduce-scatter each rank gets one chunk's
-    sum, and in p - 1 steps of an all-gather all get all of them. Each rank sends 2 (p - 1) messages, together 2 n (p -
-    1) / p bytes, the least that is possible. A chunk is added up at one place, so all ranks get the same bits. Raises
-    TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+
+    x, of n bytes, is cut into p chunks. In p - 1 steps of a reduce-scatter each rank gets the sum of one chunk, and in
+    p - 1 steps of an all-gather all ranks get all sums. Each rank sends 2 (p - 1) messages, together 2 n (p - 1) / p
+    bytes, the least that is possible (Patarasuk & Yuan 2009).
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     ring_reduce_scatter(comm, x, op)
     ring_allgather(comm, x)
 
 
 def ring_reduce_scatter(comm: Comm, x: Array, op: Op | None = None) -> None:
-    """Chunk rank + 1 (modulo p) of this rank's x becomes its sum over all ranks; the rest of x holds parts of sums.
+    """Chunk rank + 1 (modulo p) of this rank's x becomes its sum over all p ranks. All ranks call it.
 
-    Arguments and errors as those of `ring_allreduce`. p - 1 messages, n (p - 1) / p bytes.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It is cut into p
+    chunks by `buffers.chunks`. The chunks that are not this rank's hold parts of sums afterwards.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+
+    Each rank sends p - 1 messages, together n (p - 1) / p bytes of the n of x.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     p, rank = comm.size, comm.rank
     chunk = chunks(x, p)
@@ -33,9 +42,14 @@ def ring_reduce_scatter(comm: Comm, x: Array, op: Op | None = None) -> None:
 
 
 def ring_allgather(comm: Comm, x: Array) -> None:
-    """Chunk rank + 1 (modulo p) of each rank's x is copied into all others' x. All ranks call it.
+    """Chunk rank + 1 (modulo p) of each rank's x is copied into all other ranks' x. All ranks call it.
 
-    Arguments and errors as those of `ring_allreduce`. p - 1 messages, n (p - 1) / p bytes.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It is cut into p
+    chunks by `buffers.chunks`.
+
+    Each rank sends p - 1 messages, together n (p - 1) / p bytes of the n of x.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     p, rank = comm.size, comm.rank
     chunk = chunks(x, p)

@@ -13,12 +13,15 @@ MOST = 13  # ranks whose digits float64 holds
 
 
 def rounds(function: Callable[[Any, Any], Any], ranks: int, length: int | None = None) -> np.ndarray:
-    """Run function(comm, x), which sums x in place, and tell who is in each sum after each round of messages.
+    """How often each rank is in each sum after each round of messages, when function(comm, x) sums x in place.
 
+    function: called on each of `ranks` virtual ranks; what it raises passes.
+    ranks: 1 to 13.
     length: elements of x; None: as many as ranks, so that each chunk of a ring is one element.
-    Returns counts, int64, (rounds + 1, ranks, length, ranks): [t, r, i, s] tells how often rank s is in rank r's x[i]
-    after t rounds, 0 being before the first. A round is what one message takes; adding takes no time. Raises ValueError
-    for more than 13 ranks; what the function raises passes.
+
+    Returns counts, int64, (rounds + 1, ranks, length, ranks): counts[t, r, i, s] is how often rank s is in element i of
+    rank r's x after t rounds; t = 0 is before the first. A round is the time of one message; adding takes none.
+    Raises ValueError for more than 13 ranks: their counts are the digits of a float64.
     """
     if not 1 <= ranks <= MOST:
         raise ValueError(f"{ranks} ranks: 1 to {MOST} can be told apart")

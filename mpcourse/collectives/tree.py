@@ -11,10 +11,14 @@ from mpcourse.comm import Comm
 
 
 def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
-    """x of all ranks becomes that of rank `root`. All ranks call it, with x of one length and dtype.
+    """x of all ranks becomes that of rank `root`, along a binomial tree. All ranks call it.
 
-    x: a contiguous numpy array or CPU tensor of any shape. p - 1 messages of n bytes, ceil(lg p) of them one after the
-    other. Raises ValueError for a root that there is not, TypeError or ValueError for what cannot be written in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    root: a rank, the same on all ranks.
+
+    p - 1 messages of n bytes, the length of x; ceil(lg p) of them one after the other.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory, or where `root` is no rank.
     """
     own, p, place, distance = flatten(x), comm.size, _place(comm, root), 1
     while distance < p:
@@ -26,12 +30,17 @@ def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
 
 
 def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
-    """x of rank `root` becomes the sum of all ranks' x; what the others' x holds then is a part of it.
+    """x of rank `root` becomes the sum of all ranks' x, along a binomial tree. All ranks call it.
 
-    All ranks call it. x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op:
-    an operation on two flat buffers in place of the sum. Neighbours are added up first, so the order is not that of
-    ranks: op must be associative and commutative. p - 1 messages of n bytes. Raises ValueError for a root that there is
-    not, TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. On the other
+    ranks it holds a part of the sum afterwards.
+    op: an associative and commutative operation on two flat buffers; None: the sum. Neighbours are added up first, not
+    rank after rank.
+    root: a rank, the same on all ranks.
+
+    p - 1 messages of n bytes, the length of x; ceil(lg p) of them one after the other.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory, or where `root` is no rank.
     """
     own, p, place, distance = flatten(x), comm.size, _place(comm, root), 1
     received = empty_like(own)
@@ -46,12 +55,15 @@ def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
 
 
 def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
-    """Sum x over all ranks, in place: reduce to rank 0, then broadcast. All ranks call it, and get the same bits.
+    """Sum x over all p ranks, in place: reduce to rank 0, then broadcast. All ranks call it, and get the same bits.
 
-    x: a contiguous numpy array or CPU tensor of any shape, of one length and dtype on all ranks. op: an associative and
-    commutative operation on two flat buffers in place of the sum. 2 ceil(lg p) rounds of n bytes. A rank but the first
-    sends n bytes up, in one message; it sends n bytes down to each of its children.
-    Raises TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+
+    2 ceil(lg p) rounds of n bytes, the length of x. Every rank but 0 sends n bytes up the tree, in one message, and n
+    bytes down to each of its children.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
     reduce(comm, x, op)
     broadcast(comm, x)

@@ -7,7 +7,6 @@ comparison finds a file that is cut short, damaged or made by an older version. 
 import functools
 import hashlib
 import os
-import secrets
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mpcourse.errors import UserError
+from mpcourse.files import write_atomically
 
 DIGEST_SIZE = 64
 
@@ -38,8 +38,8 @@ def folder() -> Path:
 def remember(name: str, version: str, size: int, make: Callable[[], np.ndarray]) -> np.ndarray:
     """`make()`, a uint8 array (size,), or the sound copy of it that an earlier call left in `folder() / name`.
 
-    Any number of processes may call this at once: each writes a file of its own and moves it into place. Where the
-    folder cannot be written the array is made each time, and a warning says so once.
+    Any number of processes may call this at once. Where the folder cannot be written the array is made each time, and a
+    warning says so once.
     """
     path = folder() / name
     kept = _read(path, version, size)
@@ -72,14 +72,8 @@ def _read(path: Path, version: str, size: int) -> np.ndarray | None:
 
 def _write(path: Path, version: str, array: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(_digest(path.name, version, array))
-            file.write(array.data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    digest = _digest(path.name, version, array)
+    write_atomically(path, lambda file: file.writelines([digest, array.data]))
 
 
 @functools.cache  # one warning for a folder, however many arrays go there

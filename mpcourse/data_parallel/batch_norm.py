@@ -52,7 +52,7 @@ class SyncBatchNorm(_BatchNorm):
 
 def convert_batch_norm(model: nn.Module, communicator: Communicator) -> nn.Module:
     """`model` with each batch norm replaced by a SyncBatchNorm with the same parameters and statistics; the model."""
-    synced: dict[nn.Module, SyncBatchNorm] = {}  # who has two names has them afterwards
+    synced: dict[nn.Module, SyncBatchNorm] = {}  # a module that stands under two names is replaced by one
     for module in list(model.modules()):
         for name, child in module._modules.items():  # named_children leaves out a child's second name
             if isinstance(child, _BatchNorm) and not isinstance(child, SyncBatchNorm):

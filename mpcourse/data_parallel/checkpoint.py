@@ -1,6 +1,5 @@
 """Snapshots of a run over ranks: each rank writes its own, atomically, and resuming finds the latest that all have."""
 
-import os
 import random
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.files import remove_parts, write_atomically
 from mpcourse.virtual import RankFailed
 
 
@@ -33,6 +33,7 @@ class Checkpointer:
             raise ValueError(f"keep={keep}: at least one snapshot must stay")
         self.communicator, self.folder, self.keep, self.what = communicator, Path(folder), keep, what
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_parts(self.folder, f"step*-rank{communicator.rank}of{communicator.size}.pt")
 
     def save(self, step: int, **position: int | float | str) -> None:
         """Snapshot after `step` updates. position: what else it takes to go on, e.g. epoch=3. All ranks call it.
@@ -60,25 +61,20 @@ class Checkpointer:
 
     def _together(self, doing: str, call: Callable[[], Any]) -> list[Any]:
         """What `call` returns on each rank, by rank. Where it raises anything on one, the others raise RankFailed."""
-        found, error = None, None
+        result, error = None, None
         try:
-            found = call()
+            result = call()
         except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
             error = mine
-        told = self.communicator.comm.allgather((found, error and f"{type(error).__name__}: {error}"))
+        answers = self.communicator.comm.allgather((result, error and f"{type(error).__name__}: {error}"))
         if error is not None:
             raise error
-        if failed := [(rank, text) for rank, (_, text) in enumerate(told) if text]:
+        if failed := [(rank, text) for rank, (_, text) in enumerate(answers) if text]:
             raise RankFailed(f"rank {failed[0][0]} cannot {doing} its snapshot: {failed[0][1]}")
-        return [each for each, _ in told]
+        return [each for each, _ in answers]
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())  # the name must not be there before its contents
-        part.replace(path)
+        write_atomically(path, lambda file: torch.save(state, file), sync=True)
 
     def resume(self) -> dict[str, Any] | None:
         """Restore the latest snapshot that all ranks have: its position, with "step". None where there is none.

@@ -45,7 +45,10 @@ class Communicator:
         return f"<{self.name} communicator, rank {self.rank} of {self.size}>"
 
     def sum(self, buffer: torch.Tensor) -> None:
-        """Sum a flat buffer in the host's memory over all ranks, in place: what a subclass writes."""
+        """Sum a flat buffer over all ranks, in place: the one method that a kind of communicator must write.
+
+        buffer: of one dimension, in the host's memory, of the same length and dtype on all ranks, which all call it.
+        """
         allreduce(self.comm, buffer)
 
     def broadcast_parameters(self, model: Model, root: int = 0) -> None:
@@ -66,8 +69,10 @@ class Communicator:
     def mean_gradients(self, model: Model) -> None:
         """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
 
-        A gradient that a rank does not have (None) counts as zeros. Afterwards gradients are views of one flat buffer,
-        which the next call writes to. Raises ValueError for a sparse gradient.
+        model: a module, or its parameters, by name or in a list; the same on all ranks. A gradient that a rank does not
+        have (None) counts as zeros. Afterwards gradients are views of one flat buffer a dtype, which the next call
+        writes to.
+        Raises ValueError for a sparse gradient.
         """
         parameters = list(trained_parameters(model).values())
         flat = self._flat_buffers(parameters)
@@ -97,9 +102,10 @@ class Communicator:
         return torch.full_like(value.detach(), mean) if isinstance(value, torch.Tensor) else mean
 
     def allreduce(self, buffer: torch.Tensor) -> None:
-        """Sum a flat buffer over all ranks, in place, wherever it lies. All ranks call it, with buffers of one length.
+        """Sum a flat buffer over all ranks, in place, wherever it lies. All ranks call it.
 
-        On a GPU whose memory MPI reads, by MPI's own algorithm: ours add up in the host's memory.
+        buffer: of one dimension, of the same length and dtype on all ranks; on the CPU or a GPU. On a GPU whose memory
+        MPI reads it is summed by MPI's own algorithm: ours add up in the host's memory.
         """
         if readable_by_mpi(self.comm, buffer):
             self.comm.Allreduce(mpi_of(self.comm).IN_PLACE, buffer)
@@ -108,9 +114,10 @@ class Communicator:
             self.sum(there)
 
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
-        """What each rank gave as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
+        """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
 
-        doing: what this rank is about to do, and meanwhile: what it does while it waits, matter to one that checks.
+        numbers: equally many on all ranks. doing, meanwhile: unused here; a `CheckedCommunicator` compares what ranks
+        are doing, and calls `meanwhile` while it waits.
         """
         return self.comm.allgather(numbers)
 

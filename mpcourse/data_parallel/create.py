@@ -37,9 +37,10 @@ def create_communicator(
 ) -> CheckedCommunicator:
     """The communicator of that name, with checks. All ranks of `comm` call it, with the same name and options.
 
-    name: one of COMMUNICATORS. comm: mpi4py's, or a virtual rank's; None: MPI.COMM_WORLD. ranks_per_node: pretend that
-    each so many ranks in a row are on a node of their own ($MPCOURSE_RANKS_PER_NODE); None: go by host names. options:
-    for "bucketed", bucket_bytes and first_bucket_bytes.
+    name: one of COMMUNICATORS.
+    comm: mpi4py's, or a virtual rank's; None: MPI.COMM_WORLD.
+    ranks_per_node: take each so many ranks in a row for a node ($MPCOURSE_RANKS_PER_NODE); None: go by host names.
+    options: for "bucketed", bucket_bytes and first_bucket_bytes.
     Raises ValueError, on every rank, for an unknown name, for ranks with different ones, or where ranks do not make
     whole nodes and the communicator needs them; TypeError for an option that the communicator does not have.
     """

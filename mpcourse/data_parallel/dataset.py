@@ -6,16 +6,20 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler, Subset
 
+from mpcourse.comm import Comm
+
 SHARDS = ("exact", "repeat", "drop")
 
 
-def scatter_indices(comm: Any, n: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
-    """This rank's share of examples 0 to n - 1; int64. All ranks of `comm` call it with the same numbers.
+def scatter_indices(comm: Comm, n: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
+    """This rank's share of the examples 0 to n - 1; int64, (share,). All ranks call it with equal arguments.
 
-    shuffle: in an order drawn with `seed`, else as they come; each rank gets a run of it. shards: "exact", every
-    example once, so that lengths may differ by one, and be 0 where n is less than the number of ranks; "repeat", equal
-    lengths, with as many examples as that takes given to two ranks; "drop", equal lengths, the last few to no one.
-    Raises ValueError, on every rank, for numbers that differ between ranks or make no sense.
+    n: examples, 0 or more.
+    shuffle: shares are runs of an order drawn with `seed`; False: of the examples as they come.
+    shards: "exact": every example once, so that lengths may differ by one, and be 0 where n is less than the number of
+    ranks; "repeat": equal lengths, with as many examples as that takes given to two ranks; "drop": equal lengths, the
+    last few examples to no rank.
+    Raises ValueError, on every rank, for arguments that differ between ranks or make no sense.
     """
     told = comm.allgather((n, shuffle, seed, shards))
     if len(set(told)) > 1:
@@ -26,7 +30,14 @@ def scatter_indices(comm: Any, n: int, shuffle: bool = False, seed: int = 0, sha
 
 
 def share_of(n: int, rank: int, size: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
-    """The same for rank `rank` of `size`, without asking anybody."""
+    """The share of rank `rank` of `size` of the examples 0 to n - 1; int64, (share,). Any process may call it.
+
+    n: examples, 0 or more.
+    shuffle: shares are runs of an order drawn with `seed`; False: of the examples as they come.
+    shards: "exact": every example once; "repeat": equal lengths, some examples twice; "drop": equal lengths, the last
+    few examples to no rank.
+    Raises ValueError for a negative n or another `shards`.
+    """
     if n < 0 or shards not in SHARDS:
         raise ValueError(f"n={n} and shards={shards!r}: n is 0 or more, shards one of {', '.join(SHARDS)}")
     order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
@@ -38,12 +49,17 @@ def share_of(n: int, rank: int, size: int, shuffle: bool = False, seed: int = 0,
 
 
 def scatter_dataset(
-    dataset: Any, comm: Any, root: int = 0, shuffle: bool = False, seed: int = 0, shards: str = "exact"
+    dataset: Any, comm: Comm, root: int = 0, shuffle: bool = False, seed: int = 0, shards: str = "exact"
 ) -> Any:
-    """This rank's share of a data set. All ranks call it.
+    """This rank's share of a data set. All ranks of `comm` call it.
 
-    Where every rank has the data set, its share is a torch Subset of it. Where all but `root` give None, root sends
-    each rank its examples: a list. Raises ValueError, on every rank, where they have data sets of different lengths.
+    dataset: anything with a length and items; either every rank has it, and its share is a torch Subset of it, or all
+    but `root` give None, and root sends each rank its examples, in a list.
+    shuffle: shares are runs of an order drawn with `seed`; False: of the examples as they come.
+    shards: "exact": every example once; "repeat": equal lengths, some examples twice; "drop": equal lengths, the last
+    few examples to no rank.
+    Raises ValueError, on every rank, where ranks have data sets of different lengths, or arguments that differ between
+    ranks or make no sense.
     """
     lengths = comm.allgather(None if dataset is None else len(dataset))
     if not 0 <= root < comm.size or lengths[root] is None:
@@ -61,11 +77,15 @@ def scatter_dataset(
 class ShardSampler(Sampler[int]):
     """This rank's examples, for a DataLoader: each epoch in another order, drawn anew over all ranks.
 
-    rank, size: a communicator's. shards: as of `scatter_indices`; "repeat" by default, so that all ranks make equally
-    many steps. Call `set_epoch` before each epoch, on all ranks, or every epoch is the first.
+    rank, size: a communicator's.
+    shards: "exact": every example once, so that lengths may differ by one; "repeat": equal lengths, some examples
+    twice, so that all ranks make equally many steps; "drop": equal lengths, the last few examples to no rank.
     used: of this epoch's examples, so many were trained on. Count them there before each snapshot that holds the
-    sampler: a DataLoader fetches ahead, so the sampler cannot know. And give the DataLoader a `generator` of its own:
-    else each new one draws from torch's random numbers, and a run that is resumed within an epoch makes one more.
+    sampler: a DataLoader fetches ahead, so the sampler cannot know.
+
+    Call `set_epoch` before each epoch, on all ranks, or every epoch is the first. Give the DataLoader a `generator` of
+    its own: otherwise each new one draws from torch's random numbers, and a run that is resumed within an epoch makes
+    one more.
     """
 
     def __init__(

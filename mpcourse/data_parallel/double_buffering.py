@@ -42,19 +42,25 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         return super().step(examples=examples)
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's. Raises RuntimeError where a mean is in flight, which would be lost: call `finish` first."""
+        """The state of the optimizer that is wrapped, for `load_state_dict`. Any rank may call it.
+
+        Raises RuntimeError where a mean of gradients is in flight, which would be lost: call `finish` before.
+        """
         self._check_idle("its state is taken")
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The optimizer's. Raises RuntimeError where a mean is in flight, which is another state's."""
+        """Restore the state of the optimizer that is wrapped. Any rank may call it.
+
+        Raises RuntimeError where a mean of gradients is in flight, which belongs to another state.
+        """
         self._check_idle("a state is loaded")
         super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's; the new parameters become rank 0's. All ranks call it.
+        """Add parameters, with the optimizer's options for them; they become those of rank 0. All ranks call it.
 
-        Raises RuntimeError where a mean is in flight.
+        Raises RuntimeError where a mean of gradients is in flight.
         """
         self._check_idle("parameters are added")
         super().add_param_group(param_group)
@@ -89,7 +95,7 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         parameters = self._trained = list(trained_parameters(self.named_parameters()).values())
         self._listen()
         one, other = FlatBuffers(parameters), FlatBuffers(parameters)
-        # Each with tags of its own: a rank that is late sends of both sums, and of the later one first.
+        # Each has its own tags: a rank that is late is in both sums at once, and the later one's messages may go first.
         self._buffers = [(one, 0), (other, len(one.buffers))]
 
     def _new_gradient(self, p: torch.Tensor) -> None:

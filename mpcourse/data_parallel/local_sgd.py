@@ -54,13 +54,16 @@ class LocalOptimizer(torch.optim.Optimizer):
             self.together.mean_gradients(examples)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """As of MultiNodeOptimizer: for all but the last of several backward passes before a step."""
+        """Within it backward passes add to this rank's own gradients: for all but the last of several before a step."""
         return self.together.no_sync()
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
-        """Update; average where it is time to. All ranks call it equally often.
+        """Update this rank's parameters; average them over ranks where it is time to. All ranks call it equally often.
 
-        Raises what `Communicator.mean_parameters` does, and before `begin` what MultiNodeOptimizer's step does.
+        closure: computes the loss and its gradients, as torch's optimizers take it.
+        examples: of this rank's batch; matters before `begin` only, where gradients are averaged.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a parameter, or before `begin` a gradient, that is not finite.
         """
         self.steps += 1
         if self.steps <= self.begin:
@@ -68,11 +71,11 @@ class LocalOptimizer(torch.optim.Optimizer):
                 return self.together.step(closure, examples=examples)
             finally:  # also where a batch was refused, which all ranks are told of
                 self._part()
-        found = self.optimizer.step(closure)
+        loss = self.optimizer.step(closure)
         self.alone += 1
         if self.alone >= self.every:  # more, where a run goes on with a smaller number, or after an error
             self.finish()
-        return found
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.together.zero_grad(set_to_none)
@@ -92,7 +95,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         self._part()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's; the new parameters become rank 0's. All ranks call it."""
+        """Add parameters, with the optimizer's options for them; they become those of rank 0. All ranks call it."""
         self.together.add_param_group(param_group)
         self._part()
 

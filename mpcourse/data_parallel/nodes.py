@@ -3,6 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
+from mpcourse.comm import Comm
 from mpcourse.virtual import mpi_of
 
 RANKS_PER_NODE = "MPCOURSE_RANKS_PER_NODE"
@@ -21,7 +22,7 @@ class Nodes(NamedTuple):
     inter_size: int
 
 
-def nodes_of(comm: Any, ranks_per_node: int | None = None) -> Nodes:
+def nodes_of(comm: Comm, ranks_per_node: int | None = None) -> Nodes:
     """Group the ranks of `comm` by the name of their host. All ranks call it.
 
     ranks_per_node: pretend that each so many ranks in a row are a node of their own, as on several machines; None:

@@ -45,10 +45,13 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
         """Average gradients over all ranks, unless `mean_gradients` has, and update. All ranks call it.
 
-        closure: computes the loss and its gradients, as the optimizer calls it, once or several times; the loss it is
-        told then is the mean over ranks, so that all ranks decide alike. examples: of this rank's batch. Returns what
-        the optimizer's step returns. Raises what the communicator's `mean_gradients` does; ValueError, in the first
-        step, where parameters differ.
+        closure: computes the loss and its gradients; the optimizer calls it, once or several times, and is given the
+        mean of the losses of all ranks, so that all ranks decide alike.
+        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        Returns what the optimizer's step returns.
+        Raises, on every rank: ValueError for different models or numbers of examples, and in the first step for
+        parameters that differ in value; FloatingPointError, which names rank and parameter, for a gradient that is not
+        finite; RankFailed where ranks do different things, or one has ended.
         """
         if closure is not None:
             return self.optimizer.step(self._averaging(closure, examples))
@@ -58,9 +61,12 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         return self.optimizer.step()
 
     def mean_gradients(self, examples: int | None = None) -> None:
-        """Average now what `step` would average: to clip gradients, or look at them, between both. All ranks call it.
+        """Average gradients now, before `step`: to clip them, or to look at them. All ranks call it, after backward.
 
-        Raises what the communicator's `mean_gradients` does.
+        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a gradient that is not finite; RankFailed where ranks do different things, or one has
+        ended.
         """
         self._mean(examples)
         self._averaged = True
@@ -68,7 +74,11 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             self._listen()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's. A batch is left out by calling it between backward and step: then all ranks do."""
+        """Forget all gradients, and what is being averaged of them. Called between backward and step it leaves a batch
+        out.
+
+        All ranks leave a batch out, or none does. set_to_none: gradients become None; False: zeros.
+        """
         self._averaged = False
         self.communicator.drop(self._trained)
         self.optimizer.zero_grad(set_to_none)
@@ -78,15 +88,15 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         return self.communicator.no_sync()
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's."""
+        """The state of the optimizer that is wrapped, for `load_state_dict`. Any rank may call it."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The optimizer's."""
+        """Restore the state of the optimizer that is wrapped. Any rank may call it."""
         self.optimizer.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's; the new parameters become rank 0's. All ranks call it.
+        """Add parameters, with the optimizer's options for them; they become those of rank 0. All ranks call it.
 
         Raises RuntimeError between a backward pass whose gradients are being averaged and their mean.
         """
@@ -103,13 +113,15 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
     def named_parameters(self) -> dict[str, torch.Tensor]:
         """The parameters of all groups, by name."""
         names = {p: name for name, p in self.model.named_parameters()} if self.model is not None else {}
-        found: dict[str, torch.Tensor] = {}
+        parameters: dict[str, torch.Tensor] = {}
         for group in self.optimizer.param_groups:
             given = group.get("param_names") or [None] * len(group["params"])
             for p, name in zip(group["params"], given, strict=True):
-                known = names.get(p) or name or f"parameter {len(found)}"
-                found[known if known not in found else f"{known} (parameter {len(found)})"] = p  # groups may name alike
-        return found
+                known = names.get(p) or name or f"parameter {len(parameters)}"
+                if known in parameters:  # two groups may use one name
+                    known = f"{known} (parameter {len(parameters)})"
+                parameters[known] = p
+        return parameters
 
     def _averaging(self, closure: Closure, examples: int | None) -> Closure:
         def averaged() -> Any:

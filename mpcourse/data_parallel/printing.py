@@ -21,6 +21,9 @@ def print_once(communicator: Communicator, *values: Any, **options: Any) -> None
 
 
 def progress(communicator: Communicator, steps: Iterable[T], **options: Any) -> Iterator[T]:
-    """The same steps, with a bar on rank 0 ($TQDM_DISABLE switches it off)."""
+    """`steps`, one after the other, with a progress bar on rank 0. Any rank may call it.
+
+    options: of tqdm. Where $TQDM_DISABLE is set no rank shows a bar.
+    """
     quiet = communicator.rank != 0 or bool(os.environ.get("TQDM_DISABLE"))
     return iter(tqdm(steps, disable=quiet, **options))

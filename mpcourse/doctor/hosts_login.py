@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from mpcourse.doctor.finding import Finding, fatal
 from mpcourse.doctor.remote import CONNECT, Remote
-from mpcourse.doctor.subprocesses import Run, Unanswered, ask, run
+from mpcourse.doctor.subprocesses import CompletedCommand, Unanswered, ask, run
 
 DEADLINE = 15.0  # seconds
 RESOLVE = """
@@ -37,7 +37,7 @@ class Host:
     mpirun: str = ""
     facts: dict[str, str] = field(default_factory=dict)
 
-    def run(self, command: list[str], seconds: float) -> Run:
+    def run(self, command: list[str], seconds: float) -> CompletedCommand:
         """Run a command on this host, by ssh unless it is this machine."""
         return run(command, seconds) if self.local else self.way.run(self.name, command, seconds)
 
@@ -76,7 +76,7 @@ def ssh(host: Host) -> Finding:
     return fatal(topic, value, advice)
 
 
-def _refused(host: Host, done: Run) -> tuple[str, str]:
+def _refused(host: Host, done: CompletedCommand) -> tuple[str, str]:
     """Which of the usual reasons it was, and the cure."""
     said, by_hand = done.output, f"`ssh {host.name} true`"
     if done.status is None:

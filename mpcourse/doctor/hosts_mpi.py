@@ -10,7 +10,7 @@ from pathlib import Path
 from mpcourse import launch
 from mpcourse.doctor.finding import Finding, fatal
 from mpcourse.doctor.hosts_login import Host
-from mpcourse.doctor.hosts_ranks import told
+from mpcourse.doctor.hosts_ranks import read_facts
 from mpcourse.doctor.remote import CONNECT
 
 DEADLINE = 20.0  # seconds; a healthy start takes 1 to 2
@@ -52,7 +52,7 @@ def launcher(host: Host) -> Finding:
     """Whether mpirun, by ssh, starts a rank on the host."""
     topic = f"{host.name}: launcher"
     done = host.way.start_ranks([host.name], [sys.executable, "-P", str(RANKS)], DEADLINE)
-    ranks = told(done.output)
+    ranks = read_facts(done.output)
     if done.status == 0 and [(one["rank"], one["size"]) for one in ranks] == [(0, 1)]:
         return Finding(topic, f"mpirun started a rank there; that machine calls itself {ranks[0]['host']}")
     why = f"no end within {DEADLINE:g} s" if done.status is None else f"exit status {done.status}: {done.reason}"
@@ -74,7 +74,7 @@ def launcher(host: Host) -> Finding:
 def message(topic: str, one: Host, other: Host) -> Finding:
     """Latency and bandwidth between a rank on the one host and a rank on the other."""
     done = one.way.start_ranks([one.name, other.name], [sys.executable, "-P", str(RANKS)], DEADLINE)
-    facts = told(done.output)
+    facts = read_facts(done.output)
     places = [fact["host"] for fact in facts if "host" in fact]
     if len(places) == 2 and len(set(places)) == 1:
         advice = (

@@ -121,7 +121,7 @@ def _same_path(here: Facts) -> str:
 
 
 def _facts(answer: Facts) -> Facts:
-    """The answer of PROGRAM, with MPI's names and versions in place of what it prints about itself."""
+    """The answer of PROGRAM, with MPI's names and versions instead of what it prints about itself."""
     found = {name: named(*launch.identify(answer[name])) if answer[name] else "none" for name in ("MPI", "mpirun")}
     return answer | found
 

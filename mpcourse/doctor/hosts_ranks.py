@@ -14,12 +14,12 @@ from typing import Any
 TAG = "mpcourse-rank "
 
 
-def told(output: str) -> list[dict[str, Any]]:
+def read_facts(output: str) -> list[dict[str, Any]]:
     """What ranks have written to `output`, in any order."""
     return [json.loads(found) for found in re.findall(rf"{TAG}(\{{.*?\}})", output)]
 
 
-def tell(**facts: object) -> None:
+def write_facts(**facts: object) -> None:
     os.write(sys.stdout.fileno(), f"{TAG}{json.dumps(facts)}\n".encode())
 
 
@@ -30,13 +30,13 @@ def main() -> None:
     from mpcourse.doctor.ranks import LARGE, SMALL, half_round_trip
 
     comm = MPI.COMM_WORLD
-    tell(rank=comm.rank, size=comm.size, host=socket.gethostname())
+    write_facts(rank=comm.rank, size=comm.size, host=socket.gethostname())
     if comm.size != 2:
         return
     small = half_round_trip(comm, SMALL, at_most=2000, seconds=0.3)
     large = half_round_trip(comm, LARGE, at_most=50, seconds=0.5)
     if comm.rank == 0:
-        tell(latency=small, bandwidth=LARGE / large)
+        write_facts(latency=small, bandwidth=LARGE / large)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse import launch
-from mpcourse.doctor.subprocesses import Run, Unanswered, run
+from mpcourse.doctor.subprocesses import CompletedCommand, Unanswered, run
 from mpcourse.errors import UserError
 
 CONNECT = 5  # seconds
 MARK = "MPCOURSE_DOCTOR_REMOTE"
 
-# In place of ssh, for mpirun: all that it starts on another host carries our mark there. A launcher's daemon that
+# Instead of ssh, for mpirun: all that it starts on another host carries our mark there. A launcher's daemon that
 # cannot connect back would otherwise stay for minutes, and nothing here knows its process id.
 AGENT = """#!/bin/sh
 options=
@@ -49,7 +49,7 @@ class Remote:
         agent.write_text(AGENT % (shlex.join(self.ssh), self.mark))
         agent.chmod(0o700)
 
-    def run(self, host: str, command: list[str], seconds: float) -> Run:
+    def run(self, host: str, command: list[str], seconds: float) -> CompletedCommand:
         """`command` on `host`, by the shell that ssh gives it there, which is not an interactive one."""
         return self._run([*self.ssh, host, f"export {self.mark}; {shlex.join(command)}"], [host], seconds)
 
@@ -62,7 +62,7 @@ class Remote:
             raise Unanswered(done.reason)
         return json.loads(done.output.splitlines()[-1])
 
-    def start_ranks(self, hosts: list[str], command: list[str], seconds: float, each: int = 1) -> Run:
+    def start_ranks(self, hosts: list[str], command: list[str], seconds: float, each: int = 1) -> CompletedCommand:
         """`mpirun` of so many ranks on each of `hosts`; where it fails, whatever it left on them is ended."""
         environment = launch.rank_environment() | launch.with_ssh(str(self.agent))
         done = self._run(launch.hosts_command(hosts, command, each), hosts, seconds, environment)
@@ -72,7 +72,7 @@ class Remote:
 
     def _run(
         self, command: list[str], hosts: list[str], seconds: float, environment: Mapping[str, str] | None = None
-    ) -> Run:
+    ) -> CompletedCommand:
         done = None
         try:
             done = run(command, seconds, environment)

@@ -12,7 +12,7 @@ from typing import Any
 from mpcourse import launch
 from mpcourse.doctor import mpi
 from mpcourse.doctor.finding import Finding, fatal
-from mpcourse.doctor.subprocesses import Run, run
+from mpcourse.doctor.subprocesses import CompletedCommand, run
 
 DEADLINE = 20.0  # seconds; a healthy start takes 1 to 2
 RANKS = Path(__file__).with_name("ranks.py")
@@ -31,7 +31,7 @@ class Start:
     round_trip: latency in seconds, bandwidth in bytes/s, and whether MPI is CUDA-aware.
     """
 
-    run: Run
+    run: CompletedCommand
     ranks: list[tuple[int, int]]
     round_trip: list[float] | None
 

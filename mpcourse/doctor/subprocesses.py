@@ -18,7 +18,7 @@ MARK = "MPCOURSE_DOCTOR_RUN"
 
 
 @dataclass(frozen=True)
-class Run:
+class CompletedCommand:
     """How a command ended: its exit status (None: the deadline passed), and what it printed, both streams together."""
 
     status: int | None
@@ -37,7 +37,7 @@ class Unanswered(Exception):
     """A Python program that was asked for facts gave none. The message is its error, or that it took too long."""
 
 
-def run(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> Run:
+def run(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> CompletedCommand:
     """Run `command` for at most `seconds`, and kill whatever is left of it then, or when it ends by itself.
 
     environment: as it is here, unless given (`launch.rank_environment()` for what starts ranks).
@@ -61,7 +61,7 @@ def run(command: list[str], seconds: float, environment: Mapping[str, str] | Non
         finally:
             _end(process, mark)
         output.seek(0)
-        return Run(status, output.read().decode(errors="replace"))
+        return CompletedCommand(status, output.read().decode(errors="replace"))
 
 
 def ask(program: str, seconds: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-CALL = "--call"  # with MODULE:FUNCTION, in place of a program: a function of a module that is imported already
+CALL = "--call"  # with MODULE:FUNCTION, instead of a program: a function of a module that is imported already
 
 
 @dataclass

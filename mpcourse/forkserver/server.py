@@ -1,4 +1,4 @@
-"""A process that has imported what ranks need, and forks each of them: a few hundredths of a second in place of three.
+"""A process that has imported what ranks need, and forks each of them: a few hundredths of a second instead of three.
 
 python -P -m mpcourse.forkserver.server SOCKET MODULE...
 

@@ -6,7 +6,6 @@ Post-local SGD (Lin et al. 2020) is `mpcourse.data_parallel.LocalOptimizer` with
 from mpcourse.large_batch.ghost_batch_norm import GhostBatchNorm
 from mpcourse.large_batch.lamb import LAMB
 from mpcourse.large_batch.lars import LARS, trust_ratio
-from mpcourse.large_batch.many_training import ManyRuns
 from mpcourse.large_batch.noise_scale import NoiseScale, RankNoise, estimate
 from mpcourse.large_batch.rmsprop_warmup import RMSpropWarmup, sgd_share
 from mpcourse.large_batch.schedules import (
@@ -20,16 +19,12 @@ from mpcourse.large_batch.schedules import (
     step_decay,
     warmup,
 )
-from mpcourse.large_batch.stacked_mlps import ManyMLPs, ManySGD
 
 __all__ = [
     "LAMB",
     "LARS",
     "SCALINGS",
     "GhostBatchNorm",
-    "ManyMLPs",
-    "ManyRuns",
-    "ManySGD",
     "NoiseScale",
     "RMSpropWarmup",
     "RankNoise",

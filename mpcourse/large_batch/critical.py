@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
-from mpcourse.large_batch.tables import Row
-
+Row = dict[str, Any]  # of a study's runs.csv, by column
 AXES = ("optimizer", "rule", "rate", "warmup")  # what may differ between a batch's settings
 
 
@@ -20,12 +20,12 @@ def tuned(rows: Sequence[Row], column: str, least: bool = False) -> dict[int, li
     settings: dict[int, dict[tuple, list[Row]]] = {}
     for row in rows:
         settings.setdefault(row["batch"], {}).setdefault(tuple(row[axis] for axis in AXES), []).append(row)
-    found = {}
+    best = {}
     for batch, each in sorted(settings.items()):
         whole = [runs for runs in each.values() if all(run[column] is not None for run in runs)]
         if whole:
-            found[batch] = (min if least else max)(whole, key=lambda runs: mean(run[column] for run in runs))
-    return found
+            best[batch] = (min if least else max)(whole, key=lambda runs: mean(run[column] for run in runs))
+    return best
 
 
 @dataclass(frozen=True)

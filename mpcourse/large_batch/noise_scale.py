@@ -40,7 +40,12 @@ class NoiseScale:
         self._gradient = self._trace = 0.0
 
     def update(self, small_square: float, big_square: float, small: int, big: int) -> None:
-        """Take in a step: arguments as of `estimate`. A step that is not finite is refused with ValueError."""
+        """Take in one step's gradients, of a small and of a big batch.
+
+        small_square, big_square: the squares of their lengths, |G_small|^2 and |G_big|^2.
+        small, big: examples of each batch.
+        Raises ValueError where either square is not finite, and unless 1 <= small < big.
+        """
         gradient, trace = estimate(small_square, big_square, small, big)
         if not (math.isfinite(gradient) and math.isfinite(trace)):
             raise ValueError(f"gradients must be finite: got squares of {small_square} and {big_square}")

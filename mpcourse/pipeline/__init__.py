@@ -21,12 +21,12 @@ from mpcourse.pipeline.schedule import (
 
 if TYPE_CHECKING:
     from mpcourse.pipeline.batch_norm import DeferredBatchNorm, defer_batch_norm
-    from mpcourse.pipeline.local import Step, pipeline_step
+    from mpcourse.pipeline.local import PipelineStep, pipeline_step
 
 _COMPUTING = {
     "DeferredBatchNorm": "mpcourse.pipeline.batch_norm",
     "defer_batch_norm": "mpcourse.pipeline.batch_norm",
-    "Step": "mpcourse.pipeline.local",
+    "PipelineStep": "mpcourse.pipeline.local",
     "pipeline_step": "mpcourse.pipeline.local",
 }
 
@@ -45,8 +45,8 @@ __all__ = [
     "DeferredBatchNorm",
     "Execution",
     "IllegalAction",
+    "PipelineStep",
     "Schedule",
-    "Step",
     "Timed",
     "defer_batch_norm",
     "gpipe",

@@ -34,9 +34,9 @@ class _Deferred(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple:
         out, parameters, gradient = ctx.out, ctx.parameters, gradients[0]
         wanted = [x for x in ctx.inside if x.requires_grad]
-        found = iter(torch.autograd.grad(out, wanted, gradient, retain_graph=True) if wanted else ())
+        computed = iter(torch.autograd.grad(out, wanted, gradient, retain_graph=True) if wanted else ())
         ctx.later.append(lambda: torch.autograd.backward(out, gradient, inputs=parameters))
-        of_inputs = [next(found) if x.requires_grad else None for x in ctx.inside]
+        of_inputs = [next(computed) if x.requires_grad else None for x in ctx.inside]
         return None, None, None, *of_inputs, *(None for _ in parameters)
 
 

@@ -65,14 +65,14 @@ class Execution:
 
         From the forward to the backward, or to its weight part, which still needs them.
         """
-        found = []
+        peaks = []
         for row in self.stages:
             held = most = 0
             for t in row:
                 held += {"F": 1, "B": -1, "W": -1, "I": 0}[t.action.kind]
                 most = max(most, held)
-            found.append(most / self.chunks)
-        return found
+            peaks.append(most / self.chunks)
+        return peaks
 
     def as_dict(self) -> dict:
         """Plain lists and numbers, for JSON; `from_dict` reads them."""
@@ -96,7 +96,9 @@ class Execution:
 
     @property
     def events(self) -> list[Event]:
-        """The same in the record that all timelines have; lanes "stage 0" and on."""
+        """All actions, in lanes "stage 0" and on, and all transfers, as events of a timeline, in the order of their
+        beginnings.
+        """
         actions = [
             Event(f"stage {s}", str(t.action), "compute", t.start, t.end, t.start, phase=PHASES[t.action.kind])
             for s, row in enumerate(self.stages)

@@ -16,7 +16,7 @@ from mpcourse.split import Split
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """loss: of the whole batch, a scalar on the last part's device. execution: when each action ran on its device."""
 
     loss: torch.Tensor
@@ -32,15 +32,20 @@ def pipeline_step(
     *,
     checkpoint: bool = False,
     seed: int | None = None,
-) -> Step:
+) -> PipelineStep:
     """Forward and backward of one batch through `model` by `schedule`; adds to .grad what loss.backward() would.
 
     model: made by `split`, its part i on devices[i]. For a schedule of p stages with v chunks each it has v p parts,
-    and part c p + s is where part s is. Parts take and return a tensor, or several. x: (batch, ...), target:
-    (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule has; their sizes differ by
-    1 at most. loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it
-    has. checkpoint, seed (None: drawn from torch's generator): see `Stage`. Batch norm sees one micro-batch at a time;
-    `defer_batch_norm` makes its running statistics those of the batch.
+    and part c p + s is chunk c of stage s. Parts take and return a tensor, or several.
+    x: (batch, ...), target: (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule
+    has; their sizes differ by 1 at most.
+    loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it has.
+    checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
+    2016).
+    seed: of what parts draw, as dropout does: it depends on seed, micro-batch and part, not on the schedule. None:
+    drawn from torch's generator.
+
+    Batch norm sees one micro-batch at a time; `defer_batch_norm` makes its running statistics those of the batch.
     Raises IllegalAction for a schedule that cannot run, ValueError where model, batch and schedule do not fit.
     """
     schedule = checked(schedule)
@@ -88,7 +93,7 @@ def pipeline_step(
         if isinstance(module, DeferredBatchNorm):
             module.commit()
     ran = [[Timed(a, *clock.read(marks[s, a])) for a in row] for s, row in enumerate(schedule)]
-    return Step(weighed(losses, share), Execution(ran, clock.copies()))
+    return PipelineStep(weighed(losses, share), Execution(ran, clock.copies()))
 
 
 def _in_time(planned: Execution) -> list[tuple[int, Action]]:

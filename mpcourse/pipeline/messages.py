@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
+from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
 
 DTYPES = (
@@ -14,8 +15,8 @@ DTYPES = (
     torch.uint8, torch.bool, torch.complex64, torch.complex128,
 )  # fmt: skip
 HEADER_BYTES = 1024
-NOTHING = -1  # in place of a dtype: no gradient
-FAILED = -1  # in place of the number of tensors: none will come, for the reason that follows
+NOTHING = -1  # instead of a dtype: no gradient
+FAILED = -1  # instead of the number of tensors: none will come, for the reason that follows
 
 
 class Mailbox:
@@ -25,7 +26,7 @@ class Mailbox:
     shape. Tensors on a GPU travel through the host's memory.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         self.comm = comm
         self._sent: list[tuple[Any, Any]] = []  # requests, and what must not change before they are done
         self._header = bytearray(HEADER_BYTES)
@@ -54,7 +55,7 @@ class Mailbox:
                 self._start(memory_of(there), to, tag, there)
 
     def send_failure(self, reason: str, to: int, tag: int) -> None:
-        """In place of tensors: whoever receives this raises RankFailed."""
+        """Instead of tensors: whoever receives this raises RankFailed."""
         text = reason.encode()[: HEADER_BYTES - 16]
         message = struct.pack("2q", FAILED, len(text)) + text
         self._start(message, to, tag, message)
@@ -66,12 +67,12 @@ class Mailbox:
         count, length = struct.unpack_from("2q", header)
         if count == FAILED:
             raise RankFailed(header[16 : 16 + length].decode(errors="replace"))
-        found: list[torch.Tensor | None] = []
+        tensors: list[torch.Tensor | None] = []
         at = 8
         for _ in range(count):
             dtype, learns, dims = struct.unpack_from("3q", header, at)
             if dtype == NOTHING:
-                found.append(None)
+                tensors.append(None)
                 at += 8
                 continue
             shape = struct.unpack_from(f"{dims}q", header, at + 24)
@@ -79,8 +80,8 @@ class Mailbox:
             t = torch.empty(shape, dtype=DTYPES[dtype])
             if t.numel():
                 self.comm.Recv(memory_of(t), source, tag)
-            found.append(t.to(device).requires_grad_(bool(learns)))
-        return found
+            tensors.append(t.to(device).requires_grad_(bool(learns)))
+        return tensors
 
     def finish(self) -> None:
         """Wait until all that was sent is out of this rank's buffers."""

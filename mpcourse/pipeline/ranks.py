@@ -1,16 +1,16 @@
 """A pipeline over MPI: one stage a rank, and messages for what crosses a cut.
 
-`mpirun -np 2 python -m mpcourse.pipeline.ranks --schedule 1f1b --microbatches 8` trains on handwritten digits.
+`mpirun -np 2 python -m mpcourse.examples.pipeline --schedule 1f1b --microbatches 8` trains on handwritten digits.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm
 from mpcourse.pipeline.execution import Execution, Timed
@@ -23,18 +23,23 @@ from mpcourse.pipeline.tied import Tied
 
 
 class PipelineRank:
-    """This rank's stage of a pipeline. All ranks of `comm`, as many as the schedule has stages, must make one together.
+    """This rank's stage of a pipeline. All ranks of `comm`, as many as the schedule has stages, make one together.
 
-    comm: mpi4py's communicator, or one like it. chunks: this rank's parts of the model, all on one device: one, or as
-    many as the schedule's chunks; rank s of p has parts s, p + s, 2 p + s ... loss, checkpoint, seed: as of
-    `pipeline_step`; the seed moves on by one each step, alike on all ranks. tied: see `Tied`.
+    comm: mpi4py's communicator, or a virtual rank's.
+    chunks: this rank's parts of the model, all on one device: one, or as many as the schedule's chunks; rank s of p has
+    the parts s, p + s, 2 p + s ... Parts take and return a tensor, or several.
+    loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it has.
+    checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
+    2016).
+    seed: of what parts draw, as dropout does; it moves on by one each step, alike on all ranks.
+    tied: this rank's tied parameters, by a name that is the same on all ranks that hold a copy.
     Raises ValueError, on every rank, where ranks and schedule do not fit or ranks were given different ones;
     IllegalAction for a schedule that cannot run.
     """
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         chunks: nn.Module | Sequence[nn.Module],
         schedule: Schedule,
         loss: Loss,
@@ -78,9 +83,13 @@ class PipelineRank:
     def timed_step(
         self, x: torch.Tensor | None = None, target: torch.Tensor | None = None
     ) -> tuple[torch.Tensor | None, list[Timed]]:
-        """The same, and when each of this rank's actions began and ended, on `time.perf_counter`'s clock.
+        """Forward and backward of one batch: its loss (None but on the last rank), and when this rank's actions ran.
 
-        An action begins when its input is there: the time before is bubble.
+        x: (batch, ...), on the first rank. target: (batch, ...), on the last one. Others may have them or not. All
+        ranks call it. Times are seconds on `time.perf_counter`'s clock. An action begins when its input is there: the
+        time before is bubble.
+        Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, so do all ranks:
+        that one its error, the others RankFailed.
         """
         rank, last_rank = self.comm.rank, self.comm.size - 1
         self._batch_size = self._batch(x, target)
@@ -208,9 +217,3 @@ class PipelineRank:
                 )
             if [schedule, *others] != list(told[0][1:]):
                 raise ValueError(f"rank {rank} was given another schedule, seed or checkpoint setting than rank 0")
-
-
-if __name__ == "__main__":
-    from mpcourse.commands.pipeline_ranks import main  # it draws; this room does not
-
-    main()

@@ -31,13 +31,17 @@ class _Kept:
 
 
 class Stage:
-    """`module`, which lives on `device`, as part `part` of a pipeline, doing the actions of `row` that are of `chunk`.
+    """Part `part` of a pipeline: it does the actions of `row` that are of `chunk`, one at a time.
 
-    loss(k, output): on the last part, what follows the module; share(k): how much that counts in the batch's loss, by
-    which backward begins. checkpoint: of a micro-batch keep what the part is given
-    alone, and compute the rest again in backward (Chen et al. 2016); not where that follows at once. seed: where a part
-    draws random numbers (dropout), it draws them for micro-batch k from a generator that begins at (seed, k, part). So
-    what is drawn depends neither on the schedule nor on who runs it, and a forward that is run again draws the same.
+    module: the part's layers, which live on `device`.
+    row: all actions of this stage, in their order.
+    loss(k, output): on the last part, what follows the module for micro-batch k.
+    share(k): how much the loss of micro-batch k counts in that of the batch; backward begins with it.
+    checkpoint: keep of a micro-batch only what the part is given, and compute the rest again in backward (Chen et al.
+    2016); not where backward follows forward at once.
+    seed: where the part draws random numbers (dropout), it draws them for micro-batch k from a generator that begins at
+    (seed, k, part). So what is drawn depends neither on the schedule nor on which process runs it, and a forward that
+    is run again draws the same.
     """
 
     def __init__(
@@ -71,11 +75,11 @@ class Stage:
         """
         if a.kind == "F":
             return self._forward(a.microbatch, given)
-        found = [] if a.kind == "W" else self._backward(a.microbatch, given)
+        result = [] if a.kind == "W" else self._backward(a.microbatch, given)
         if a.kind != "I":
             for task in self._kept.pop(a.microbatch).later:
                 task()
-        return found
+        return result
 
     def _forward(self, k: int, given: Given) -> Given:
         inputs = [x.detach().requires_grad_(x.requires_grad) for x in given if x is not None]
@@ -103,9 +107,9 @@ class Stage:
         if pairs:
             begins: list = [y for y, _ in pairs]  # of one kind, which is all that torch's types know
             torch.autograd.backward(begins, [g for _, g in pairs])
-        found = [x.grad for x in kept.inputs]
+        of_inputs = [x.grad for x in kept.inputs]
         kept.inputs, kept.outputs = [], []
-        return found
+        return of_inputs
 
     def _begins(self, outputs: list[torch.Tensor]) -> list[torch.Tensor | GradientEdge | None]:
         if self.loss is not None:

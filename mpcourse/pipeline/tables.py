@@ -36,7 +36,7 @@ def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> di
 
     One batch is run, without values, and counts three times: all three take the same.
     """
-    found: dict[int | str, float] = {}
+    seconds: dict[int | str, float] = {}
     for run in runs:
         with (
             virtual_gpus(1 if run == "single" else 2, gpu, link, dry=True, record=False) as box,
@@ -56,8 +56,8 @@ def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> di
             out = model(x)
             F.mse_loss(out, torch.empty(BATCH[0], 1000).to(out.device)).backward()
             optimizer.step()
-            found[run] = BATCHES * (box.synchronize() - start)
-    return found
+            seconds[run] = BATCHES * (box.synchronize() - start)
+    return seconds
 
 
 def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GPU | str, link: str) -> list[float]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mpcourse.comm import Comm
 from mpcourse.pipeline.messages import memory_of
 
 
@@ -17,14 +18,14 @@ class Tied:
     they are trained.
     """
 
-    def __init__(self, comm: Any, own: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, comm: Comm, own: Mapping[str, nn.Parameter]) -> None:
         told = comm.allgather({name: (tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in own.items()})
         self._shared: list[tuple[Any, nn.Parameter]] = []
         for name in sorted(set().union(*told)):
             holders = {rank: of[name] for rank, of in enumerate(told) if name in of}
             if len(set(holders.values())) > 1:
                 raise ValueError(f"tied parameter {name!r} is not the same on all ranks: {holders}")
-            group = comm.Split(int(name in own), comm.rank)  # who has none is in a group of its own
+            group = comm.Split(int(name in own), comm.rank)  # ranks without a copy form a group that is not used
             if name in own:
                 value = own[name].detach().cpu().contiguous()
                 group.Bcast(memory_of(value), 0)
@@ -47,5 +48,5 @@ class Tied:
             mine = torch.zeros(p.shape, dtype=dtype) if p.grad is None else p.grad.detach().to("cpu", dtype)
             whole = torch.empty_like(mine, memory_format=torch.contiguous_format)
             group.Allreduce(mine.contiguous().numpy(), whole.numpy())
-            found = whole.to(p.device, p.dtype)
-            p.grad = found if before is None else before + found
+            gradient = whole.to(p.device, p.dtype)
+            p.grad = gradient if before is None else before + gradient

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from mpcourse.plot.records import ARROW, events_of, lane_order
 from mpcourse.plot.style import GREY, INK, color, figure
 from mpcourse.virtual import Box, Event
-from mpcourse.virtual.memory import size
+from mpcourse.virtual.ledger import size
 
 
 def twins(copies: Iterable[Event]) -> list[tuple[Event, Event | None]]:

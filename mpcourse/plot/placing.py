@@ -62,7 +62,7 @@ class PlacingView:
 
     def _after(self, reason: str) -> None:
         stuck = "Nothing can be placed any more: undo, for the cap is in the way." if self.placing.stuck() else ""
-        self.says.value = reason or stuck or told(self.placing)
+        self.says.value = reason or stuck or describe(self.placing)
         self.name_buttons()
         self.figure.update(self.image())
 
@@ -88,7 +88,7 @@ def drawn(placing: Placing) -> Figure:
     return schedule(placing.run, title, until=_peer(placing).makespan)
 
 
-def told(placing: Placing) -> str:
+def describe(placing: Placing) -> str:
     """What was reached: the bubble so far, or, of a complete schedule, how it compares with 1F1B."""
     run = placing.run
     reached = f"makespan {run.makespan:g}, {100 * run.bubble:.1f} % bubble, {max(run.peak):g} in flight at most"

@@ -33,10 +33,10 @@ def _stacked_bars(
     styles: Mapping[str, tuple[str, str]],
     scale: float,
     unit: str,
-    told: Callable[[float], str],
+    total_text: Callable[[float], str],
     title: str,
 ) -> Figure:
-    """styles: part -> colour and hatch, in the order of stacking. told: the total of a row, as it is written beside."""
+    """styles: part -> colour and hatch, in the order of stacking. total_text: what stands beside a row."""
     made, (axis,) = figure(title, height=0.5 * len(rows) + 1.4)
     left = np.zeros(len(rows))
     for part, (fill, hatch) in styles.items():
@@ -44,7 +44,7 @@ def _stacked_bars(
         axis.barh(range(len(rows)), width, left=left, label=part, color=fill, hatch=hatch, edgecolor="white")
         left += width
     for y, total in enumerate(left):
-        axis.text(total, y, f" {told(total)}", va="center", fontsize=8)
+        axis.text(total, y, f" {total_text(total)}", va="center", fontsize=8)
     axis.set_yticks(range(len(rows)), list(rows))
     axis.invert_yaxis()
     axis.margins(x=0.14)

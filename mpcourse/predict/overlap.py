@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from mpcourse.predict.scaling import Step
+from mpcourse.predict.scaling import StepTime
 from mpcourse.predict.step import train_step
 from mpcourse.virtual import GPU, virtual_gpus
 
@@ -47,15 +47,15 @@ def backward_of(model: nn.Module, batch: Sequence[int], gpu: str | GPU) -> Backw
         return Backward(ready, max(at for at, _ in ready), box.synchronize() - start)
 
 
-def overlapped(step: Backward, bucket: int, sum_seconds: Callable[[int], float]) -> Step:
+def overlapped(step: Backward, bucket: int, sum_seconds: Callable[[int], float]) -> StepTime:
     """A step whose gradients are summed in buckets while backward goes on, one bucket after the other.
 
-    bucket: numbers at which one is closed. sum_seconds: of so many numbers. The Step's sum is what backward does not
-    hide. That a GPU computes more slowly while it also sends is not in it.
+    bucket: numbers at which one is closed. sum_seconds: of so many numbers. The sum of the result is what backward does
+    not hide. That a GPU computes more slowly while it also sends is not in it.
     """
     free, held = 0.0, 0
     for i, (at, numbers) in enumerate(step.ready):
         held += numbers
         if held >= bucket or i == len(step.ready) - 1:
             free, held = max(free, at) + sum_seconds(held), 0
-    return Step(step.seconds, 0.0, max(0.0, free - step.backward))
+    return StepTime(step.seconds, 0.0, max(0.0, free - step.backward))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mpcourse.comm import Comm
 from mpcourse.data_parallel import create_communicator
 from mpcourse.errors import UserError
 from mpcourse.virtual import MPI, Topology, run
@@ -49,7 +50,7 @@ class Machines:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTime:
     """Seconds of one step: what every rank computes, copies to and from the host's memory, and the sum over ranks."""
 
     compute: float
@@ -70,7 +71,9 @@ class Step:
         return steps_of_epoch(examples, batch, ranks) * self.seconds
 
 
-def step(compute: float, parameters: Sequence[int], machines: Machines, communicator: Summing = "hierarchical") -> Step:
+def step(
+    compute: float, parameters: Sequence[int], machines: Machines, communicator: Summing = "hierarchical"
+) -> StepTime:
     """A step of data parallelism, in which gradients are summed after backward, float32.
 
     compute: seconds of forward, backward and update on one rank. parameters: how many elements each has. communicator:
@@ -81,7 +84,7 @@ def step(compute: float, parameters: Sequence[int], machines: Machines, communic
     staging = 0.0
     if machines.staging is not None and machines.nodes > 1:
         staging = 2 * find_link(machines.staging).seconds(4 * sum(parameters))
-    return Step(compute, staging, sum_seconds(communicator, parameters, machines))
+    return StepTime(compute, staging, sum_seconds(communicator, parameters, machines))
 
 
 def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
@@ -104,7 +107,7 @@ def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Mach
     shrink = math.ceil(4 * sum(parameters) * machines.ranks / MOST)
     rows = [max(1, round(n / shrink)) for n in (parameters if communicator == "naive" else [sum(parameters)])]
 
-    def program(comm: Any) -> tuple[float, float]:
+    def program(comm: Comm) -> tuple[float, float]:
         if isinstance(communicator, str):
             add_up = create_communicator(communicator, comm, machines.ranks // machines.nodes).allreduce
         else:

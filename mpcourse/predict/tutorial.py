@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mpcourse.collectives import rabenseifner_allreduce
 from mpcourse.collectives.fast.segmented import segmented_ring_allreduce
-from mpcourse.predict.scaling import Machines, Step, Summing, step, steps_of_epoch
+from mpcourse.predict.scaling import Machines, StepTime, Summing, step, steps_of_epoch
 from mpcourse.published import CHAINERMN_TUTORIAL, Processes, Scaling
 from mpcourse.virtual.specs import Link
 
@@ -21,7 +21,7 @@ class Row(NamedTuple):
     """A published row beside the predicted one. step: its parts; seconds: of the whole training."""
 
     published: Processes
-    step: Step
+    step: StepTime
     seconds: float
 
     @property

@@ -32,11 +32,11 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
                     new[i], chosen[i] = dearest, j - i
         best = new
         sizes.append(chosen)
-    found, i = [], 0
+    parts, i = [], 0
     for s in range(stages, 0, -1):
-        found.append(sizes[s][i])
-        i += found[-1]
-    return found
+        parts.append(sizes[s][i])
+        i += parts[-1]
+    return parts
 
 
 def all_cuts(layers: int, stages: int) -> Iterator[list[int]]:

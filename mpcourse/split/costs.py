@@ -34,15 +34,15 @@ def layer_costs(model: nn.Sequential, x: torch.Tensor, runs: int = 3) -> list[La
     on the CPU, seconds are measured (the median of `runs`) and memory is what autograd saves. Parameters' gradients are
     cleared; batch norm's statistics are changed, as in training.
     """
-    found = []
+    costs = []
     for layer in model:
         x = x.detach().requires_grad_(x.is_floating_point())
         clocked = [_once(layer, x) for _ in range(1 if x.device.type == "vgpu" else runs)]
         layer.zero_grad()
         forward, backward = (statistics.median(times) for times in list(zip(*clocked, strict=True))[:2])
         x, activations = clocked[-1][3], clocked[-1][2]
-        found.append(LayerCost(forward, backward, activations, sum(p.nbytes for p in layer.parameters())))
-    return found
+        costs.append(LayerCost(forward, backward, activations, sum(p.nbytes for p in layer.parameters())))
+    return costs
 
 
 def _once(layer: nn.Module, x: torch.Tensor) -> tuple[float, float, int, torch.Tensor]:

@@ -35,11 +35,15 @@ class ModelParallelResNet50(ResNet50):
 
 
 class PipelinedResNet50(ModelParallelResNet50):
-    """The same, but the batch goes through in splits: while device1 works on one, device0 begins the next.
+    """ResNet-50 on two devices that work at the same time: a batch goes through in splits.
 
-    split_size: examples of a split; the last one may have fewer. Python asks device1 first, then device0, and the copy
+    (batch, 3, h, w) on any device -> (batch, classes) on device1.
+    device0: holds the layers up to layer2. device1: those from layer3 on.
+    split_size: examples of a split; the last one may have fewer.
+
+    While device1 works on one split, device0 begins the next. Python asks device1 first, then device0, and the copy
     between them stands in both queues: so the two go in step. Autograd runs the backwards in reverse, with no schedule
-    of its own. Batch norm sees one split at a time. From PyTorch's tutorial on model parallelism (2019).
+    of its own. Batch norm sees one split at a time. Source: PyTorch's tutorial on model parallelism (2019).
     """
 
     def __init__(
@@ -68,10 +72,10 @@ class Split(nn.Sequential):
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Stages may take and return several tensors."""
-        found: torch.Tensor | tuple[torch.Tensor, ...] = given
+        output: torch.Tensor | tuple[torch.Tensor, ...] = given
         for stage, device in zip(self, self.devices, strict=True):
-            found = stage(*(copy(x, device) for x in ([found] if isinstance(found, torch.Tensor) else found)))
-        return found
+            output = stage(*(copy(x, device) for x in ([output] if isinstance(output, torch.Tensor) else output)))
+        return output
 
 
 def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:

@@ -6,7 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster import ClusterError, Deadlock, RankFailed, Run, Topology, compute, mpi, mpi_of, run
+from mpcourse.virtual.cluster import ClusterError, Deadlock, RankFailed, Topology, VirtualRun, compute, mpi, mpi_of, run
 from mpcourse.virtual.specs import GPU, GPUS, LINKS, Link
 from mpcourse.virtual.timeline import Event, busy, chrome_trace, span, write_chrome_trace
 
@@ -31,7 +31,7 @@ __all__ = [
     "compute",
     "mpi_of",
     "Topology",
-    "Run",
+    "VirtualRun",
     "RankFailed",
     "Deadlock",
     "ClusterError",

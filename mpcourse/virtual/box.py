@@ -2,7 +2,7 @@
 
 A device is a tag on a storage. Tensors stay ordinary CPU tensors (or meta tensors, which hold nothing, in a dry run; or
 tensors of one real GPU), so values, autograd, nn.Module and optimizers are torch's own. Two modes (modes.py) see every
-call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger (memory.py) and its
+call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger (ledger.py) and its
 clock (clock.py).
 """
 
@@ -18,8 +18,8 @@ import torch
 from mpcourse.virtual.as_cuda import answering_to_cuda
 from mpcourse.virtual.clock import HOST, Clock
 from mpcourse.virtual.generators import generators_of
+from mpcourse.virtual.ledger import Allocation, Ledger
 from mpcourse.virtual.line import Line
-from mpcourse.virtual.memory import Allocation, Ledger
 from mpcourse.virtual.outside import NO_BOX, change_class, threads_refuse, told_of_left
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 
@@ -85,7 +85,7 @@ class Box(Clock):
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
         self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
-        self.stands_in = False  # whether it was said that zeros are in place of a dry box's values
+        self.stands_in = False  # whether it was said that zeros are instead of a dry box's values
         self._stack: contextlib.ExitStack | None = None
 
     # -- which device --
@@ -133,7 +133,7 @@ class Box(Clock):
         return index
 
     def gpu_index(self, device: Any = None) -> int:
-        """The index of a GPU of this box: of a device, a number, or None for the current one. Raises as `index_of`."""
+        """The index of a GPU, from a device, a number or None (the current one); else RuntimeError or ValueError."""
         if device is None:
             return self.current
         index = self.index_of(torch.device("vgpu", device) if isinstance(device, int) else device)
@@ -277,7 +277,7 @@ def virtual_gpus(
     copies between GPUs have their own stream. as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()`
     are theirs while the box is entered.
 
-    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 in place of its
+    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 instead of its
     value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
     on a device when the box is left refuse to be used until it is entered again.
     Raises UserError for an unknown spec or link, RuntimeError on entering a box inside a box.

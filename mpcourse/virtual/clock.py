@@ -6,7 +6,7 @@ inputs are ready.
 """
 
 from mpcourse.virtual.cost import Operation
-from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.specs import GPU, Host, Link
 from mpcourse.virtual.timeline import Event
 
@@ -93,7 +93,7 @@ class Clock:
     def events(self) -> list[Event]:
         """All that took time, in the order in which the host enqueued it. What is deleted here is forgotten."""
         for index, name, now, issued, start, end, nbytes, flops, line, phase in self._billed:
-            asked = told(line)
+            asked = location(line)
             self._events.append(Event("cpu", name, "enqueue", now, issued, issued, 0, 0, asked, phase))
             self._events.append(
                 Event(self.names[index], name, "compute", start, end, issued, nbytes, flops, asked, phase)

@@ -11,7 +11,7 @@ from mpcourse.virtual.box import CPU, HOST, Block, block_index
 from mpcourse.virtual.cost import Operation
 from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.dry import stand_in
-from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import holds_pinned
 from mpcourse.virtual.source_line import asking_line
@@ -70,7 +70,7 @@ def transfer(
         made = box.place(y, target, kind, "copy", line, phase)
     pageable = source == HOST and not holds_pinned(x)  # the new tensor on the CPU is pinned, see aten's _to_copy
     waits = HOST in (source, target) and (pageable or not non_blocking)
-    end = box.bill_copy(source, target, y.nbytes, ready, waits, told(line), phase)
+    end = box.bill_copy(source, target, y.nbytes, ready, waits, location(line), phase)
     if made is not None:
         made.ready = end
     return y.as_subclass(type(x)) if is_lazy(x) else y
@@ -111,7 +111,7 @@ def crossing(
     pageable = HOST in (here, there) and not holds_pinned(destination if here == HOST else source_tensor)
     waits = HOST in (here, there) and (pageable or not non_blocking)
     ready = 0.0 if blocks[1] is None else blocks[1].ready
-    end = box.bill_copy(there, here, source_tensor.nbytes, ready, waits, told(line), mode.phase())
+    end = box.bill_copy(there, here, source_tensor.nbytes, ready, waits, location(line), mode.phase())
     if blocks[0] is not None:
         blocks[0].ready = end
     return destination

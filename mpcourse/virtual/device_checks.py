@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from mpcourse.virtual.box import HOST, Box, block_index
-from mpcourse.virtual.line import told
+from mpcourse.virtual.line import location
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.rules import CPU, METHODS, NUMBER, Rule, rule_of
 from mpcourse.virtual.source_line import asking_line
@@ -97,7 +97,7 @@ def check_lengths(lengths: Tensor, device: torch.device) -> None:
 
 def no_data(what: str) -> RuntimeError:
     """The error for a value asked of a dry box."""
-    line = told(asking_line()[0])
+    line = location(asking_line()[0])
     return RuntimeError(
         f"{what} at {line}: a dry box holds no data, so there is no value to read; leave out `dry=True`"
     )

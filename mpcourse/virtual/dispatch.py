@@ -16,7 +16,7 @@ from mpcourse.virtual.dropout import VALUES
 from mpcourse.virtual.dry import SHAPES, number, without_data, without_numbers
 from mpcourse.virtual.foreach import apart
 from mpcourse.virtual.generators import check_generator
-from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import without_pinning
@@ -173,10 +173,10 @@ class DispatchMode(TorchDispatchMode):
             if block is not None:
                 block.ready = end
         if op.synchronizes:
-            box.wait_until(end, op.name, told(line))
+            box.wait_until(end, op.name, location(line))
 
     def settle(self, op: Operation, inputs: list[Tensor], results: list[Tensor]) -> None:
-        """The same of an operation that was done unseen: its inputs and results count, and `op.flops`."""
+        """Bill an operation whose parts were not seen: by its inputs, its results and `op.flops`."""
         blocks = self.box.blocks_of(inputs)
         index = next(b.index for b in blocks if b is not None)
         self._settle(op, tuple(inputs), {}, inputs, blocks, index, results)
@@ -238,7 +238,7 @@ class DispatchMode(TorchDispatchMode):
         host = self.box.host
         nbytes = _nbytes(inputs) + _nbytes(fresh)
         flops = flops_of(op, args, kwargs, out) if op.flops else 0
-        line = told(asking_line()[0]) if self.box.record else ""
+        line = location(asking_line()[0]) if self.box.record else ""
         self.box.bill_host(op, host.call + max(nbytes / host.bandwidth, flops / host.flops), nbytes, flops, line, phase)
 
     def phase(self) -> str:

@@ -38,7 +38,7 @@ def _attention(
         return (func(q, k, v, masks[0] if masks else None, p, is_causal, **options),)
 
     def shapes(given: Sequence[Tensor]) -> tuple[Tensor]:
-        """As the fused kernels write it: in the order of the query."""
+        """The result without its values; fused kernels write it in the order of the query."""
         q, v = given[0], given[2]
         return (torch.empty_like(q) if v.shape[3] == q.shape[3] else q.new_empty(*q.shape[:3], v.shape[3]),)
 

@@ -16,7 +16,7 @@ from mpcourse.virtual import autocast, dropout
 from mpcourse.virtual.box import Box
 from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.layout import channels_last
-from mpcourse.virtual.line import Line, told
+from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.source_line import asking_line
 
 Tensor = torch.Tensor
@@ -89,11 +89,11 @@ SHAPES: dict[Any, Callable[..., Any]] = {
 
 
 def stand_in(box: Box, what: str, line: Line | None) -> None:
-    """Say, once in a box, that there are zeros in place of values."""
+    """Say, once in a box, that there are zeros instead of values."""
     if not box.stands_in:
         box.stands_in = True
         warnings.warn(
-            f"a dry box holds no data: {what} at {told(line)} is 0 in place of its value, and so from here on",
+            f"a dry box holds no data: {what} at {location(line)} is 0 instead of its value, and so from here on",
             UserWarning,
             stacklevel=2,
         )

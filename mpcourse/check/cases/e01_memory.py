@@ -15,8 +15,8 @@ from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
-from mpcourse.memory import Saved, StepMemory
 from mpcourse.models import mlp
+from mpcourse.step_memory import Saved, StepMemory
 from mpcourse.virtual import virtual_gpus
 
 FIRST = ([784, 1000, 1000, 10], 100)

@@ -11,7 +11,7 @@ from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import one_f_one_b, replay
 from mpcourse.source import source_lines
 from mpcourse.virtual import Box
-from mpcourse.virtual.memory import Allocation
+from mpcourse.virtual.ledger import Allocation
 
 STAGES, MICROBATCHES, EXAMPLES = 4, 16, 16
 UNIT = EXAMPLES * WIDTH * 4  # bytes of one micro-batch between two stages

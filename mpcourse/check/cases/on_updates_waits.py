@@ -3,7 +3,7 @@
 import re
 
 from mpcourse.check.cases.on_updates import Found, Gradient
-from mpcourse.virtual import ClusterError, Event, Run
+from mpcourse.virtual import ClusterError, Event, VirtualRun
 
 # A server that asks one worker after the other by Iprobe, asks less and less often while nothing comes.
 PATIENCE = 1.0  # seconds a worker may wait for an answer, where gradients take 1 and more, and messages 0.0001
@@ -34,7 +34,7 @@ END = "It had its last answer and did not return: after that a worker waits for 
 BEGIN = "The first weights go to all workers before any gradient is taken, so that all compute at the same time."
 
 
-def held_up(run: Run, gradients: dict[int, Gradient], seconds: dict[int, float]) -> Found | None:
+def held_up(run: VirtualRun, gradients: dict[int, Gradient], seconds: dict[int, float]) -> Found | None:
     """The first worker that waits for another one. seconds: what a gradient takes each of them."""
     waits = []
     for rank, gradient in gradients.items():

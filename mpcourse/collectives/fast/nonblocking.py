@@ -23,13 +23,18 @@ _in_flight: set["NonblockingRing"] = set()  # MPI writes into their memory, even
 
 
 class NonblockingRing:
-    """The sum of x over all ranks, in place, begun. All ranks make one together, with the same tag.
+    """A sum of x over all p ranks, in place, that has begun. All ranks make one together, with the same tag.
 
-    x: a contiguous numpy array or CPU tensor of any shape, which must not be touched before `wait` returns, or `test`
-    says so. MPI moves what is in flight, but nobody adds it up while this rank computes: `test` does, and starts the
-    next step. tag: all-reduces that are in flight at once need different ones. op: an associative and commutative
-    operation on two flat buffers in place of the sum. Bytes, messages and bits are those of `ring_allreduce`.
-    Raises TypeError or ValueError for what cannot be reduced in place.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It must not be
+    touched before `wait` returns, or `test` returns True.
+    tag: all-reduces that are in flight at once need different ones.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+
+    MPI moves what is in flight, but nobody adds it up while this rank computes: `test` does, and starts the next step.
+    Each rank sends 2 (p - 1) messages, together 2 n (p - 1) / p bytes of the n of x; bits are those of
+    `ring_allreduce`.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory.
     """
 
     def __init__(self, comm: Comm, x: Array, tag: int = 0, op: Op | None = None) -> None:

@@ -18,9 +18,15 @@ SEGMENT = 1 << 19  # bytes
 
 
 def segmented_ring_allreduce(comm: Comm, x: Array, op: Op | None = None, *, segment: int = SEGMENT) -> None:
-    """`ring_allreduce`, whose reduce-scatter sends messages of at most `segment` bytes. All ranks call it.
+    """Sum x over all p ranks, in place, along a ring, in short messages. All ranks call it, and get the same bits.
 
-    Raises ValueError for a segment that is shorter than an element; else what `ring_allreduce` does.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+    segment: bytes of a message of the reduce-scatter.
+
+    Each rank sends 2 n (p - 1) / p bytes of the n of x; bits are those of `ring_allreduce`.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory, or where a segment is shorter than an element.
     """
     p, rank = comm.size, comm.rank
     chunk = chunks(x, p)
@@ -34,9 +40,17 @@ def segmented_ring_allreduce(comm: Comm, x: Array, op: Op | None = None, *, segm
 def segmented_rabenseifner_allreduce(
     comm: Comm, x: Array, op: Op | None = None, *, segment: int = SEGMENT, far_first: bool = False
 ) -> None:
-    """`rabenseifner_allreduce`, whose recursive halving sends messages of at most `segment` bytes. All ranks call it.
+    """Sum x over all p ranks, in place, by recursive halving and doubling, in short messages. All ranks call it.
 
-    Raises ValueError for a segment that is shorter than an element; else what `rabenseifner_allreduce` does.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
+    op: an associative and commutative operation on two flat buffers; None: the sum.
+    segment: bytes of a message of the recursive halving.
+    far_first: the first and longest messages go to the farthest rank. False: to the nearest.
+
+    Bytes a rank are 2 n (p - 1) / p of the n of x, and 2 n more where p is no power of two. All ranks get the same
+    bits, those of `rabenseifner_allreduce`.
+    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
+    not in the host's memory, or where a segment is shorter than an element.
     """
     own = flatten(x)
     place = fold(comm, own, op)

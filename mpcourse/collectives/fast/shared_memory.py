@@ -17,8 +17,8 @@ from mpcourse.comm import Comm
 
 BLOCK = 1 << 19  # elements that are added up at once: few enough to stay in a cache, and to need few calls
 LINE = 64  # bytes of a cache line
-# What a rank tells the others: how often it was ready, and done; whether its buffer is not scaled; whose element is not
-# finite, and its place, for each of two steps in turns.
+# Flags that each rank writes for the others: how many steps it was ready for, how many it has done, whether its buffer
+# is not scaled yet; and for each of two steps in turns, a rank whose buffer is not finite, and where.
 READY, DONE, UNSCALED, BAD = 0, 1, 2, 3
 
 
@@ -72,7 +72,7 @@ class SharedBuffer:
         self._values, self._scale = [tensor.reshape(-1) for tensor in tensors], scale
         away = [value.data_ptr() != place for value, place in zip(self._values, self._places, strict=True)]
         sent = [piece for piece in self._sent if away[piece.which]]
-        unscaled = len(sent) < len(self._sent)  # copying can scale, but some is not copied: who adds it up scales it
+        unscaled = len(sent) < len(self._sent)  # what is not copied is not scaled: the rank that adds it up scales it
         for piece in sent:
             value = self._values[piece.which][piece.begin : piece.end]
             torch.mul(value, 1 if unscaled else scale, out=piece.place)
@@ -112,13 +112,13 @@ class SharedBuffer:
 
     def _pieces(self, lengths: Sequence[int], begin: int, end: int) -> list[Piece]:
         """What lies between two places of the buffer."""
-        found, at = [], 0
+        pieces, at = [], 0
         for index, length in enumerate(lengths):
             first, last = max(begin, at), min(end, at + length)
             if first < last:
-                found.append(Piece(index, first - at, last - at, self.buffer[first:last]))
+                pieces.append(Piece(index, first - at, last - at, self.buffer[first:last]))
             at += length
-        return found
+        return pieces
 
     def _all(self, what: int) -> bool:
         self._told.Sync()

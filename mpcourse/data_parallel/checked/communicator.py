@@ -67,11 +67,13 @@ class CheckedCommunicator(Communicator):
     def mean_gradients(self, model: Model, examples: int | None = None) -> None:
         """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
 
-        A gradient that only some ranks have counts as zeros on the others; one that none has stays None. examples: of
-        this rank's batch. If it is given it must be the same on all ranks, for the mean of means is the mean then; see
-        `share` for what to do otherwise. Raises, on every rank: ValueError for different models or numbers of examples;
-        FloatingPointError, which names rank and parameter, for a gradient that is not finite; RuntimeError for one that
-        was changed after its all-reduce began, where that is during backward.
+        model: a module, or its parameters, by name or in a list. A gradient that only some ranks have counts as zeros
+        on the others; one that no rank has stays None.
+        examples: of this rank's batch. It must be the same on all ranks, for the mean of means is the mean then; see
+        `share` for what to do otherwise. None: not compared.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a gradient that is not finite; RuntimeError for one that was changed after its
+        all-reduce began, where that is during backward.
         """
         parameters = trained_parameters(model)
         missing = self.agree_on_gradients(parameters, examples)
@@ -114,18 +116,23 @@ class CheckedCommunicator(Communicator):
         check_equal(self.comm, all_tensors(model))
 
     def agree_on_gradients(self, parameters: Mapping[str, torch.Tensor], examples: int | None = None) -> set[str]:
-        """Compare what ranks are about to average; the names of parameters whose gradient no rank has.
+        """The names of parameters whose gradient no rank has, after comparing what ranks are about to average.
 
-        All ranks call it; raises as `mean_gradients`.
+        parameters: this rank's, by name. examples: of this rank's batch; None: not compared. All ranks call it.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a gradient that is not finite.
         """
         gradients = {name: p.grad for name, p in parameters.items()}
         report = Report({name for name, g in gradients.items() if g is None}, first_not_finite(gradients))
         return self._agree("averages gradients", parameters, examples, report)
 
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
-        """What each rank gave as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
+        """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
 
-        doing: what this rank is about to do, as errors tell it. meanwhile: what it does while it waits for the others.
+        doing: what this rank is about to do, for messages of errors, 32 bytes at most.
+        numbers: equally many on all ranks, 4 at most.
+        meanwhile: called again and again while this rank waits for the others; not on virtual ranks.
+        Raises RankFailed, on every rank, where ranks are about to do different things, or where one has ended.
         """
         return self.control.exchange(doing, *numbers, meanwhile=meanwhile)
 
@@ -199,8 +206,8 @@ class CheckedCommunicator(Communicator):
         )
 
     def _raise_not_finite(self, own: str | None, what: str) -> NoReturn:
-        found = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
-        raise not_finite(*found[0], len(found) - 1, what)
+        bad = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
+        raise not_finite(*bad[0], len(bad) - 1, what)
 
 
 def is_expanded(t: torch.Tensor) -> bool:

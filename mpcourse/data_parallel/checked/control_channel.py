@@ -20,7 +20,7 @@ from mpcourse.data_parallel.communicator import nothing
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 
 PATIENCE = 0.2  # seconds, after which a rank looks whether another one has ended
-MESSAGE = struct.Struct("32s4q")  # what a rank says: what it is doing, and numbers
+MESSAGE = struct.Struct("32s4q")  # a rank's row: what it is doing, and numbers
 MOST = 4  # numbers
 
 
@@ -33,7 +33,7 @@ class ControlChannel:
 
     def __init__(self, comm: Comm) -> None:
         self.comm, self._calls = comm.Dup(), [0]
-        self._farewell = comm.Dup()  # where only those who end say something
+        self._farewell = comm.Dup()  # for the messages of ranks that end
         self._virtual = mpi_of(comm) is MPI
         self._flags: SharedFlags | None = None
         self._ended: list[tuple[int, int]] = []  # ranks, and after how many calls
@@ -43,11 +43,12 @@ class ControlChannel:
             weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
 
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
-        """What each rank gave as `numbers`, by rank. All ranks call it, each with as many of them, at most 4.
+        """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
 
-        doing: what this rank is about to do, as errors tell it. meanwhile: what a real rank does, again and again,
-        while it waits for the others. Raises RankFailed on every rank where they are about to do different things, or
-        where one has ended.
+        doing: what this rank is about to do, for messages of errors, 32 bytes at most.
+        numbers: equally many on all ranks, 4 at most.
+        meanwhile: called again and again while this rank waits for the others; not on virtual ranks.
+        Raises RankFailed, on every rank, where ranks are about to do different things, or where one has ended.
         """
         self._calls[0] += 1
         own = MESSAGE.pack(doing.encode(), *numbers, *[0] * (MOST - len(numbers)))
@@ -57,12 +58,12 @@ class ControlChannel:
             rows = flags.read()
         else:
             rows = self._gather(own, doing, meanwhile)
-        found = [MESSAGE.unpack(row) for row in rows]
-        names = [row[0].rstrip(b"\0").decode() for row in found]
+        messages = [MESSAGE.unpack(row) for row in rows]
+        names = [row[0].rstrip(b"\0").decode() for row in messages]
         if len(set(names)) > 1:
             told = ", ".join(f"rank {r} {name}" for r, name in enumerate(names))
             raise RankFailed(f"ranks do different things: {told}. All must call the same, in the same order")
-        return [row[1 : 1 + len(numbers)] for row in found]
+        return [row[1 : 1 + len(numbers)] for row in messages]
 
     def wait(self, request: Any, doing: str, status: Any = None) -> None:
         """Wait for a request of mpi4py's, of any communicator with these ranks. doing: what errors call it.
@@ -123,7 +124,7 @@ class ControlChannel:
     def _listen(self, doing: str | None) -> None:
         """Let MPI go on, which it does only when it is called. Raise RankFailed if a rank has ended.
 
-        doing: None: wait a little, for a rank that has ended may have sent before what is waited for.
+        doing: what this rank waits to do; None: raise nothing, for a rank that has ended may have sent what is awaited.
         """
         status = mpi_of(self.comm).Status()
         if self._farewell.Iprobe(status=status):

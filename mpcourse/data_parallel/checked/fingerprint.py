@@ -26,8 +26,8 @@ def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
             )
         mine, other = next((a, b) for a, b in zip(told[0], theirs, strict=True) if a != b)
         raise ValueError(
-            f"{what} {mine[0]!r} is {_told(mine)} on rank 0, and {_told(other, mine)} on rank {rank}: all ranks need "
-            "the same model"
+            f"{what} {mine[0]!r} is {_describe(mine)} on rank 0, and {_describe(other, mine)} on rank {rank}: all "
+            "ranks need the same model"
         )
 
 
@@ -54,7 +54,7 @@ def _described(named: Named) -> list[tuple]:
     return [(name, tuple(t.shape), str(t.dtype).removeprefix("torch."), t.requires_grad) for name, t in named.items()]
 
 
-def _told(one: tuple, beside: tuple = ()) -> str:
+def _describe(one: tuple, beside: tuple = ()) -> str:
     name, shape, dtype, learns = one
-    told = f"{shape} {dtype}" + ("" if learns else ", frozen")
-    return f"{name!r}, {told}" if beside and name != beside[0] else told
+    text = f"{shape} {dtype}" + ("" if learns else ", frozen")
+    return f"{name!r}, {text}" if beside and name != beside[0] else text

@@ -95,8 +95,8 @@ class Bucket:
     def not_finite(self) -> tuple[int, torch.Tensor] | None:
         """Whose gradient made a sum in shared memory infinite or NaN: a rank, and a parameter; None for none."""
         for buffer, inside in self.shared_buffers:
-            if (found := buffer.bad) is not None:
-                rank, place = found
+            if (bad := buffer.bad) is not None:
+                rank, place = bad
                 ends = itertools.accumulate(p.numel() for p in inside)
                 return rank, next(p for p, end in zip(inside, ends, strict=True) if place < end)
         return None

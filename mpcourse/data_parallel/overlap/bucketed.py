@@ -124,14 +124,14 @@ class BucketedCommunicator(Communicator):
 
     def changed(self) -> str | None:
         """The name of a parameter whose gradient was changed since its all-reduce began."""
-        found = (bucket.changed() for bucket in islice(self.buckets, self.begun))
-        return next((self._names[p] for p in found if p is not None), None)
+        changed = (bucket.changed() for bucket in islice(self.buckets, self.begun))
+        return next((self._names[p] for p in changed if p is not None), None)
 
     def made_not_finite(self) -> tuple[int, str] | None:
         """Rank and parameter whose gradient made a sum of the last step infinite or NaN, where that was seen late."""
         for bucket in self.buckets:
-            if found := bucket.not_finite():
-                rank, p = found
+            if place := bucket.not_finite():
+                rank, p = place
                 return rank, self._names[p]
         return None
 
@@ -179,15 +179,15 @@ class BucketedCommunicator(Communicator):
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         """Buckets from the last parameter to the first: about the order in which backward reaches them."""
-        found: list[list[torch.Tensor]] = [[]]
+        buckets: list[list[torch.Tensor]] = [[]]
         nbytes, most = 0, self.first_bucket_bytes
         for p in reversed(parameters):
             if nbytes >= most:
-                found.append([])
+                buckets.append([])
                 nbytes, most = 0, self.bucket_bytes
-            found[-1].append(p)
+            buckets[-1].append(p)
             nbytes += p.nbytes
-        return [each for each in found if each]
+        return [each for each in buckets if each]
 
     def _arrived(self, p: torch.Tensor) -> None:
         """Backward has added to p.grad for the last time in this pass."""

@@ -48,8 +48,8 @@ class CheckedBuckets(CheckedCommunicator):
             self.inner.finish(kept)
             raise
         self.inner.mean_gradients(parameters)
-        if found := self.inner.made_not_finite():
-            raise not_finite(*found)
+        if place := self.inner.made_not_finite():
+            raise not_finite(*place)
         for name in missing:
             parameters[name].grad = None
 

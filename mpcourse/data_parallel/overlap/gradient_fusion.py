@@ -45,16 +45,16 @@ def fuse_weight_gradients(model: nn.Module, least_bytes: int = LEAST) -> list[st
     copy it: the next one is written there, within `no_sync`, too.
     """
     # Subclasses of nn.Linear stay: nobody knows what their forward does.
-    found = {
+    layers = {
         name: layer
         for name, layer in model.named_modules()
         if type(layer) in (nn.Linear, FusedLinear)
         and layer.weight.nbytes >= least_bytes
         and layer.weight.is_floating_point()
     }
-    for layer in found.values():
+    for layer in layers.values():
         layer.__class__ = FusedLinear
-    return list(found)
+    return list(layers)
 
 
 def offer(p: torch.Tensor, give: Give) -> None:

@@ -7,12 +7,12 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 
-def when_accumulated(p: torch.Tensor, tell: Callable[[torch.Tensor], None]) -> RemovableHandle:
-    """Call the method `tell(p)` after each backward pass that adds to p.grad, as long as the method's object lives."""
-    method = weakref.WeakMethod(tell)
+def when_accumulated(p: torch.Tensor, call: Callable[[torch.Tensor], None]) -> RemovableHandle:
+    """Call the method `call(p)` after each backward pass that adds to p.grad, as long as the method's object lives."""
+    method = weakref.WeakMethod(call)
 
     def hook(p: torch.Tensor) -> None:
-        if (tell := method()) is not None:
-            tell(p)
+        if (call := method()) is not None:
+            call(p)
 
     return p.register_post_accumulate_grad_hook(hook)

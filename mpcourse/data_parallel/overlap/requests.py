@@ -1,7 +1,5 @@
 """All-reduces of flat buffers that are in flight, wherever the buffers lie."""
 
-from typing import Any
-
 import torch
 
 from mpcourse.collectives.fast.nonblocking import NonblockingRing, Request
@@ -15,7 +13,7 @@ _in_flight: set["MpiAllreduce"] = set()  # MPI writes into their buffers, even i
 class MpiAllreduce:
     """The sum of a flat buffer on a GPU, which MPI reads, and adds up by an algorithm of its own; begun."""
 
-    def __init__(self, comm: Any, buffer: torch.Tensor) -> None:
+    def __init__(self, comm: Comm, buffer: torch.Tensor) -> None:
         self._request = comm.Iallreduce(mpi_of(comm).IN_PLACE, buffer)
         _in_flight.add(self)
 

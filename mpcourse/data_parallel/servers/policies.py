@@ -49,7 +49,7 @@ class SynchronousTurn:
         self.here.append(worker)
         if len(self.here) < self.wanted:
             return [], []
-        complete, self.here = sorted(self.here), []  # sorted: the same sum, whoever was first
+        complete, self.here = sorted(self.here), []  # sorted: the sum does not depend on which came first
         return complete, complete
 
 
@@ -68,10 +68,11 @@ class AsynchronousTurn:
 
 @dataclass(frozen=True)
 class BoundedStaleness:
-    """As Asynchronous, but no worker begins a step while it is more than `bound` steps ahead of the slowest.
+    """Each gradient is an update, as it comes; no worker begins a step while it is over `bound` steps ahead of the
+    slowest.
 
-    0: all begin each step together. (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
-    Parameter Server", 2013.)
+    bound: steps, 0 or more. With 0 all workers begin each step together. Source: Ho et al., "More Effective Distributed
+    ML via a Stale Synchronous Parallel Parameter Server", 2013.
     """
 
     bound: int

@@ -40,8 +40,8 @@ class Server:
         self.workers, self.updates, self.on_update, self.clock = workers, updates, on_update, clock
         self.version = 0  # updates made
         self.given = dict.fromkeys(workers, 0)  # the version that each has
-        self.computing = set[int]()  # who has been answered, and will come again
-        self.coming = deque[tuple[Any, torch.Tensor]]()  # a receive for each of them, from whoever is first
+        self.computing = set[int]()  # workers that have been answered, and will send another gradient
+        self.coming = deque[tuple[Any, torch.Tensor]]()  # a receive for each of them, from any worker
         self.held: dict[int, torch.Tensor] = {}  # gradients that are here, and whose workers have no answer yet
         self.free: list[torch.Tensor] = []  # rows that gradients may land in
         self.pushes: list[Push] = []

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mpcourse.collectives import broadcast
+from mpcourse.comm import Comm
 from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
 from mpcourse.data_parallel.create import create_communicator
 from mpcourse.data_parallel.flat_buffers import FlatBuffers
@@ -20,7 +21,7 @@ from mpcourse.virtual import mpi_of
 
 
 def train_with_servers(
-    comm: Any,
+    comm: Comm,
     model: nn.Module,
     make_optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer],
     backward: Callable[[int], float],
@@ -93,7 +94,7 @@ def train_with_servers(
     )
 
 
-def _check(comm: Any, servers: int, updates: int, policy: Policy, shards: str, on_update: Any) -> None:
+def _check(comm: Comm, servers: int, updates: int, policy: Policy, shards: str, on_update: Any) -> None:
     """Raise ValueError, on every rank, for a training that cannot be, or that ranks were told of differently."""
     told = comm.allgather((servers, updates, repr(policy), shards))
     if len(set(told)) > 1:

@@ -4,7 +4,18 @@ from mpcourse.deadlock import Wait
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster.errors import ClusterError, Deadlock
-from mpcourse.virtual.cluster.launch import Run, compute, mpi_of, run
+from mpcourse.virtual.cluster.launch import VirtualRun, compute, mpi_of, run
 from mpcourse.virtual.cluster.topology import Topology
 
-__all__ = ["ClusterError", "Deadlock", "RankFailed", "Run", "Topology", "Wait", "compute", "mpi", "mpi_of", "run"]
+__all__ = [
+    "ClusterError",
+    "Deadlock",
+    "RankFailed",
+    "VirtualRun",
+    "Topology",
+    "Wait",
+    "compute",
+    "mpi",
+    "mpi_of",
+    "run",
+]

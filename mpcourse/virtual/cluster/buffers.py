@@ -46,7 +46,7 @@ def flat(spec: Any, writable: bool = False) -> np.ndarray:
 
 
 def counted(spec: Any, writable: bool = False) -> Counted:
-    """The same with counts as they were given: [data, count], [data, (counts, displacements), datatype], ..."""
+    """A buffer as a flat array, with its counts: [data, count], [data, (counts, displacements), datatype], ..."""
     if not isinstance(spec, list | tuple):
         return Counted(_memory(spec, writable))
     if not 1 <= len(spec) <= 4:

@@ -53,9 +53,9 @@ class Meeting:
         if q.name != self.name:
             world.fail(
                 "collectives",
-                f"rank {b.owner} calls {b.name} ({world.told(b.line)}) where rank {a.owner} calls {a.name} "
-                f"({world.told(a.line)}), as collective call {number + 1} of their communicator: all its ranks must "
-                "make the same ones in the same order",
+                f"rank {b.owner} calls {b.name} ({world.location(b.line)}) where rank {a.owner} calls {a.name} "
+                f"({world.location(a.line)}), as collective call {number + 1} of their communicator: all its ranks "
+                "must make the same ones in the same order",
             )
         for key, mine in agreed.items():
             if self.agreed[key] != mine:
@@ -68,8 +68,8 @@ class Meeting:
                 }[key]
                 world.fail(
                     KINDS.get(key, "collectives"),
-                    f"{self.name} on rank {a.owner} ({world.told(a.line)}) and on rank {b.owner} "
-                    f"({world.told(b.line)}) has {what}",
+                    f"{self.name} on rank {a.owner} ({world.location(a.line)}) and on rank {b.owner} "
+                    f"({world.location(b.line)}) has {what}",
                 )
 
 
@@ -166,7 +166,7 @@ def begin(
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
             "misuse",
-            f"rank {rank}, {world.told(line)}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}",
+            f"rank {rank}, {world.location(line)}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}",
             ERR_ROOT,
         )
     key = (comm.context, next(comm._calls))

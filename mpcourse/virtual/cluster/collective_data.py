@@ -151,7 +151,7 @@ def checked(comm: Any, read: Callable, *args: Any) -> Any:
 
 
 def wrong(comm: Any, kind: str, text: str, number: int | None = None) -> Any:
-    comm.world.fail(kind, f"rank {comm.me}, {comm.world.told(line_of())}: {text}", number)
+    comm.world.fail(kind, f"rank {comm.me}, {comm.world.location(line_of())}: {text}", number)
 
 
 def same_dtype(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
@@ -170,7 +170,7 @@ def apart(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
     if len(into) != len(array):
         wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
     if np.shares_memory(into, array):
-        wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE in place of sendbuf")
+        wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE instead of sendbuf")
 
 
 def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> None:

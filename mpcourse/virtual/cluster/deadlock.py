@@ -9,7 +9,7 @@ from mpcourse.deadlock import Call, Kind, Sent, Wait, circle, listed, meaning
 from mpcourse.virtual.cluster.errors import Deadlock
 from mpcourse.virtual.cluster.matching import ANY
 from mpcourse.virtual.cluster.request import Request
-from mpcourse.virtual.line import told
+from mpcourse.virtual.line import location
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.waiting import Waiter
@@ -66,7 +66,9 @@ def _call(world: "World", q: Request) -> Call:
 def _not_received(world: "World") -> list[Sent]:
     boxes = world.mail.boxes.items()
     return [
-        Sent(m.owner, dest, m.tag, world.told(m.line), context) for (context, dest), b in boxes for m in b.messages()
+        Sent(m.owner, dest, m.tag, world.location(m.line), context)
+        for (context, dest), b in boxes
+        for m in b.messages()
     ]
 
 
@@ -85,4 +87,4 @@ def place(frame: FrameType | None) -> str:
                     found.append((file, frame.f_lineno))
                 break
         frame = frame.f_back
-    return ", called from ".join(map(told, found)) or "an unknown line"
+    return ", called from ".join(map(location, found)) or "an unknown line"

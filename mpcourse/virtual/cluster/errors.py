@@ -39,7 +39,7 @@ class ClusterError(RuntimeError):
         return hash(self.text)
 
     def __eq__(self, other: object) -> bool:
-        """As mpi4py's: equal to its number."""
+        """Errors equal their number, as those of mpi4py do."""
         return self is other or (isinstance(other, int) and self.number == other)
 
     def Get_error_class(self) -> int:

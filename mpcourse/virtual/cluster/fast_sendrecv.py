@@ -24,7 +24,7 @@ def sendrecv(
 ) -> bool:
     """A whole Sendrecv of arrays, if nobody waits for what is sent and what is received is there.
 
-    False where it is not so, or anything is unusual: then nothing is done, and `speak.exchange` does the same at
+    False where it is not so, or anything is unusual: then nothing is done, and `point_to_point.exchange` does it at
     length. Here it is in one piece, for calls are what costs time in Python, and for the same reason the message that
     is received becomes the one that is sent.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster import world as _world
@@ -21,7 +22,7 @@ PHASES = ("forward", "backward", "optimizer")  # of a training step, as the even
 
 
 @dataclass(frozen=True)
-class Run:
+class VirtualRun:
     """What a program did on virtual ranks.
 
     results: what it returned, by rank. clock: when each rank ended, in seconds of virtual time.
@@ -53,9 +54,9 @@ class Run:
     @functools.cached_property
     def events(self) -> list[Event]:
         """Every message ("rank 0 -> rank 1"), and what each rank computed and where it waited ("rank 0")."""
-        told = self._world.told
+        location = self._world.location
         found = [
-            Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=told(line))
+            Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=location(line))
             for a, b, tag, nbytes, posted, start, end, line in _rows(self._world.mail.messages, 8)
         ]
         found += [
@@ -78,14 +79,14 @@ def run(
     *,
     eager: int = 0,
     record: bool = True,
-) -> Run:
+) -> VirtualRun:
     """Call program(comm) on each of `size` virtual ranks, in this process; what they did.
 
     comm has mpi4py's methods, so that the same program takes MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives
     the names that go with it (MPI.SUM, MPI.Request). Each rank has its own random numbers (torch's and numpy's), and
     its own clock, which messages, collective calls and `comm.compute` move on. link: of any two ranks, or a Topology.
     eager: a Send of fewer bytes does not wait for its receiver; 0: each does, so that no program works by luck.
-    record: keep what `Run.events` tells of ranks.
+    record: keep what `VirtualRun.events` tells of ranks.
     Raises what the first rank that failed raised, with a note of which one it was; ClusterError, or its Deadlock, for
     mistakes in what ranks say to each other. After that no rank runs on. Not within a virtual rank.
     """
@@ -105,10 +106,10 @@ def run(
     if world.failure is not None:  # told to a thread of a rank that itself said nothing afterwards
         raise world.failure
     _left_over(world)
-    return Run(world.results, list(world.clock), world)
+    return VirtualRun(world.results, list(world.clock), world)
 
 
-def compute(comm: Any, seconds: float, phase: str = "") -> None:
+def compute(comm: Comm, seconds: float, phase: str = "") -> None:
     """On virtual ranks this rank works for `seconds` on its own. On real ones nothing: there, real work takes time.
 
     phase: of a training step, for its events: "forward", "backward", "optimizer", or any other name.
@@ -117,7 +118,7 @@ def compute(comm: Any, seconds: float, phase: str = "") -> None:
         comm.compute(seconds, phase)
 
 
-def mpi_of(comm: Any) -> Any:
+def mpi_of(comm: Comm) -> Any:
     """The module whose names go with `comm`: `MPI.SUM` of virtual ranks, or mpi4py's."""
     if isinstance(comm, VirtualComm):
         return mpi
@@ -156,5 +157,5 @@ def _more(count: int) -> str:
     return f", and {count - 1} more" if count > 1 else ""
 
 
-def _rows(told: list[Any], width: int) -> Iterator[tuple]:
-    return zip(*[iter(told)] * width, strict=True)
+def _rows(records: list[Any], width: int) -> Iterator[tuple]:
+    return zip(*[iter(records)] * width, strict=True)

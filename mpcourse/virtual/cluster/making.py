@@ -64,7 +64,7 @@ class Making:
         return self.group
 
     def Create(self, group: Group) -> Any:
-        """Of the ranks of `group`, in its order; COMM_NULL for the others."""
+        """A communicator of the ranks of `group`, in its order; COMM_NULL for the others. All ranks call it."""
         members = self._members("Create", group)
 
         def finish(given: list[Any]) -> tuple[int, list[Any]]:
@@ -74,7 +74,7 @@ class Making:
         return self._part(*meet(self, "Create", members, finish, {}, line_of()))
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
-        """The same, called by the ranks of `group` alone."""
+        """A communicator of the ranks of `group`, in its order. The ranks of `group` call it, and no others."""
         members = self._members("Create_group", group)
         if self.rank not in members:
             self._misused("Create_group is called by the ranks of the group alone, and this one is not in it")
@@ -124,7 +124,7 @@ class Making:
         return tuple(place[r] for r in group.ranks)
 
     def _misused(self, text: str, number: int | None = None) -> None:
-        self.world.fail("misuse", f"rank {self.me}, {self.world.told(line_of())}: {text}", number)
+        self.world.fail("misuse", f"rank {self.me}, {self.world.location(line_of())}: {text}", number)
 
 
 def _list(value: Any, length: int) -> list[Any]:

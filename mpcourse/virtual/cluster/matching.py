@@ -185,7 +185,8 @@ class Mail:
         if m.nbytes > r.nbytes:
             self.world.fail(
                 "truncated",
-                f"message truncated: {say(r)} has room for {_told(into)}, {say(m)} sent {_told(m.data)}",
+                f"message truncated: {say(r)} has room for {_length_and_dtype(into)}, {say(m)} sent "
+                f"{_length_and_dtype(m.data)}",
             )
 
     def left(self) -> list[Message]:
@@ -211,6 +212,6 @@ def _fits(m: Message, source: int, tag: int) -> bool:
     return source in (m.source, ANY) and tag in (m.tag, ANY)
 
 
-def _told(array: np.ndarray) -> str:
+def _length_and_dtype(array: np.ndarray) -> str:
     """An array's length and type: "10 float64"."""
     return f"{len(array)} {array.dtype}"

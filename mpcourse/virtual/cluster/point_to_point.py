@@ -216,7 +216,7 @@ def misuse(comm: "VirtualComm", error: ClusterError) -> NoReturn:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
-    at = comm.world.told((frame.f_code, frame.f_lasti))
+    at = comm.world.location((frame.f_code, frame.f_lasti))
     comm.world.fail(error.kind, f"rank {comm.me}, {at}: {error.text}", error.number)
 
 

@@ -49,11 +49,11 @@ class NotOffered(NotImplementedError):
 
 
 class NoAttribute(NotOffered, AttributeError):
-    """The same of an attribute: hasattr says False."""
+    """An attribute of mpi4py that virtual ranks do not have: hasattr says False."""
 
 
 class NoImport(NotOffered, ImportError):
-    """The same of a name that is imported."""
+    """A name of mpi4py that virtual ranks do not have, and that a program imports."""
 
 
 @functools.cache

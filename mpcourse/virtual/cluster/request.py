@@ -122,7 +122,7 @@ class Request(Several, Offered):
 
     @property
     def call(self) -> str:
-        """As it stands in the program, e.g. "Recv(source=1, tag=0)"."""
+        """The call that began it, for messages: "Recv(source=1, tag=0)"."""
         if self.collective:
             return f"{self.name}()"
         return told_call(self.name, "source" if self.receives else "dest", self.peer, self.tag)
@@ -158,7 +158,7 @@ class Request(Several, Offered):
         q = self.begun
         done = q.over or q.world.poll(q.owner, q.is_done, q.call)
         if done and status is not None:
-            q._tell(status)
+            q._fill(status)
         return done
 
     get_status = Get_status
@@ -194,7 +194,7 @@ class Request(Several, Offered):
         """Whether it is over by now, on its rank's clock."""
         return self.end is not None and self.end <= self.world.clock[self.owner]
 
-    def _tell(self, status: Status) -> None:
+    def _fill(self, status: Status) -> None:
         """What a status says of it: nothing, of one that is over already."""
         if self.over:
             status.source, status.tag, status.nbytes, status.cancelled = ANY_SOURCE, ANY_TAG, 0, False
@@ -205,7 +205,7 @@ class Request(Several, Offered):
     def _complete(self, status: Status | None) -> Any:
         """Hand over what came, once. The object of a lower-case receive."""
         if status is not None and (self.receives or self.over):
-            self._tell(status)
+            self._fill(status)
         if self.over:
             return None
         self.over = True

@@ -25,7 +25,7 @@ from mpcourse.virtual.cluster.request import Line, Request, told_call
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.waiting import Waiter, Waiting
-from mpcourse.virtual.line import told as told_line
+from mpcourse.virtual.line import location as source_location
 
 _running: "World | None" = None
 
@@ -126,7 +126,7 @@ class World(Waiting, Asking):
         return None
 
     def _next(self) -> int | None:
-        """The same; if there is none, ranks that sleep ask again. None: that has led to nothing."""
+        """The rank that goes on next. Where there is none, ranks that sleep ask again. None: in vain."""
         to = self._pop()
         if to is None and self.vain < MOST_VAIN * self.size:
             for rank, waiter in enumerate(self.waiters):
@@ -227,14 +227,14 @@ class World(Waiting, Asking):
     # -- words --
 
     def who(self, q: Request | Message) -> str:
-        """As errors tell of it: "rank 0's Send(dest=1, tag=0), file.py:12"."""
+        """A request or message for messages of errors: "rank 0's Send(dest=1, tag=0), file.py:12"."""
         call = q.call if isinstance(q, Request) else told_call(q.name, "dest", q.dest, q.tag)
-        return f"rank {q.owner}'s {call}, {self.told(q.line)}"
+        return f"rank {q.owner}'s {call}, {self.location(q.line)}"
 
     @staticmethod
-    def told(line: Line | None) -> str:
+    def location(line: Line | None) -> str:
         if line is None:
             return "an unknown line"
         code, at = line
         number = next((n for begin, end, n in code.co_lines() if begin <= at < end and n), code.co_firstlineno)
-        return told_line((code.co_filename, number))
+        return source_location((code.co_filename, number))

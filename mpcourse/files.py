@@ -1,0 +1,49 @@
+"""Files that are written whole or not at all."""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+PART = ".part"  # how the name of a file ends that is still being written
+
+
+def write_atomically(path: Path, contents: str | bytes | Callable[[BinaryIO], object], sync: bool = False) -> None:
+    """Put `contents` in the place of the file `path`, so that everybody sees the old file or the new one, whole.
+
+    The contents go into a temporary file in the same folder, which then gets the name `path`. Any number of processes
+    may write one path at once: the last one's contents stay.
+
+    path: in a folder that exists. A symbolic link is replaced, not followed.
+    contents: text, which is written as UTF-8, bytes, or a function that writes to the binary file that it is given.
+    sync: wait until the contents are on the disk before the file gets its name. Without that, a machine that loses its
+    power may keep the name and lose the contents.
+
+    Raises OSError where the file cannot be written, and what `contents` raises. Then the old file is as it was, and the
+    temporary one is gone. A process that is killed leaves the temporary file: see `remove_parts`.
+    """
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}{PART}")
+    try:
+        with open(part, "xb") as file:
+            if isinstance(contents, str):
+                file.write(contents.encode())
+            elif isinstance(contents, bytes):
+                file.write(contents)
+            else:
+                contents(file)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def remove_parts(folder: Path, name: str = "*") -> None:
+    """Remove the temporary files that killed processes have left as they wrote files of this name in `folder`.
+
+    name: may hold the wildcards of `Path.glob`. No process may be writing such a file meanwhile.
+    """
+    for part in folder.glob(f"{name}.*{PART}"):
+        part.unlink(missing_ok=True)

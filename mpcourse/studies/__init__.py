@@ -1,0 +1,10 @@
+"""Studies: many training runs that lessons show, with the programs that made them and what came of them.
+
+`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER` trains a grid of runs (lesson 09; `shipped/` holds those
+of the lesson), `python -m mpcourse.studies.staleness.study FILE` trainings with slow workers (lesson 07).
+"""
+
+from mpcourse.studies.many_training import ManyRuns
+from mpcourse.studies.stacked_mlps import ManyMLPs, ManySGD
+
+__all__ = ["ManyMLPs", "ManyRuns", "ManySGD"]

@@ -1,0 +1,136 @@
+"""`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER`: a grid of training runs, on N ranks or one.
+
+STUDY.toml holds the fields of `mpcourse.studies.grid.Study`, for instance
+
+    batch = [32, 128, 512]
+    rate = [0.05, 0.1]
+    rule = ["none", "sqrt", "linear"]
+    seed = 3
+    epochs = 20
+
+FOLDER gets runs.csv (one row a run), curves.csv (one row a record) and manifest.json (versions, hardware, date, command
+of each session). The same command goes on where a killed one stopped, with as many ranks as one likes: runs that ended
+are kept, and those in hand go on from a snapshot, taken at a record where the last one is a second old.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from mpcourse.comm import Comm
+from mpcourse.data import Dataset
+from mpcourse.errors import UserError
+from mpcourse.launch import launched_rank
+from mpcourse.studies.grid import Study, read_study
+from mpcourse.studies.many_training import ManyRuns
+from mpcourse.studies.results import Folder, summary
+from mpcourse.studies.task_pool import farm
+
+SNAPSHOT_SECONDS = 1.0
+
+
+def main() -> None:
+    """All ranks call it. Exit status: 2 for a mistake of the user's; a rank that fails otherwise ends all of them."""
+    options = _options()
+    from mpi4py import MPI  # only now: it makes this process a rank
+
+    comm = MPI.COMM_WORLD
+    torch.set_num_threads(1)  # products of small networks gain nothing by a second one
+    try:
+        study = read_study(options.study)
+        run_study(comm, study, Folder(options.folder), MPI.Get_library_version().splitlines()[0].strip())
+    except UserError as error:  # which all ranks raise alike
+        if comm.rank == 0:
+            print(f"mpcourse: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        comm.Abort(130)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        comm.Abort(1)
+
+
+def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "") -> None:
+    """Do what is left of the study. All ranks of `comm` call it, with the same study and a folder that all see.
+
+    mpi: the MPI library's name, for the manifest. Raises UserError, on every rank, for a folder of another study.
+    """
+    data = study.load_data()
+    said = None
+    if comm.rank == 0:
+        try:
+            folder.begin(study, comm.size, mpi)
+        except UserError as error:
+            said = str(error)
+    if (said := comm.bcast(said)) is not None:
+        raise UserError(said)
+    tasks = study.tasks()
+    left = comm.bcast([i for i in range(len(tasks)) if not folder.finished(i)])
+    quiet = comm.rank != 0 or bool(os.environ.get("TQDM_DISABLE"))
+    total = sum(map(len, tasks))
+    with tqdm(total=total, initial=total - sum(len(tasks[i]) for i in left), unit="run", disable=quiet) as bar:
+        farm(comm, left, lambda i: work(study, data, folder, i), lambda i: bar.update(len(tasks[i])))
+    if comm.rank == 0:
+        folder.write_tables()
+
+
+def work(study: Study, data: Dataset, folder: Folder, task: int) -> Iterator[None]:
+    """Train the runs of a task, from its snapshot if there is one; yield after each record. Its results are saved."""
+    numbers, runs, examples = study.tasks()[task], study.runs(), len(data.train)
+    trained = train_task(study, data, numbers)
+    if (state := folder.snapshot(task)) is not None:
+        trained.load_state_dict(state)
+    saved = time.perf_counter()
+    while not trained.done:
+        trained.advance()
+        if time.perf_counter() - saved > SNAPSHOT_SECONDS and not trained.done:
+            folder.save_snapshot(task, trained.state_dict())
+            saved = time.perf_counter()
+        yield
+    rows = []
+    for number, curve in zip(numbers, trained.curves, strict=True):
+        run = runs[number]
+        scaled = study.schedule(run, examples).peak
+        row = {"run": number} | vars(run) | {"scaled_rate": scaled, "base_batch": study.base_batch}
+        rows.append(row | summary(curve, study.target))
+    folder.save(task, rows, dict(zip(numbers, trained.curves, strict=True)))
+
+
+def train_task(study: Study, data: Dataset, numbers: Sequence[int]) -> ManyRuns:
+    """The runs of these numbers, which are one task's, before their first step."""
+    chosen = [study.runs()[number] for number in numbers]
+    return ManyRuns(
+        study.widths,
+        data,
+        chosen[0].batch,
+        [run.seed for run in chosen],
+        torch.stack([study.rates(run, len(data.train)) for run in chosen], 1),
+        study.momentum,
+        study.weight_decay,
+        study.trust_coefficient if chosen[0].optimizer == "lars" else None,
+        study.record_every,
+    )
+
+
+def _options() -> argparse.Namespace:
+    about = "Train a grid of runs over batch size, learning rate, rule and seed."
+    parser = argparse.ArgumentParser(prog="python -m mpcourse.studies.run", description=about)
+    parser.add_argument("study", type=Path, metavar="STUDY.toml", help="fields of mpcourse.studies.grid.Study")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="for the results; the same one to go on")
+    if launched_rank() == 0:
+        return parser.parse_args()
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # rank 0 has said it
+        return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The studies that come with the course: what was asked, and what was found.
+
+NAME.toml is the study, the folder NAME its results. In this folder, with the package installed,
+
+    mpirun -np 2 python -m mpcourse.studies.run NAME.toml NAME
+
+makes them again; its folder is then larger by tasks/, which is what a killed study goes on from. The noise scale along
+training is another program's, `mpcourse.studies.noise_along`, and has a noise.csv. Manifests name both programs as they
+are called now; when the results were made they stood in `mpcourse.large_batch`.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpcourse.errors import UserError
+from mpcourse.studies.grid import Study, read_study
+from mpcourse.studies.tables import Row, read_curves, read_rows
+from mpcourse.training import LearningCurve
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """study: the grid. rows: one for each run, as in runs.csv. curves: by a run's number. manifest: where and when."""
+
+    study: Study
+    rows: list[Row]
+    curves: dict[int, LearningCurve]
+    manifest: dict[str, Any]
+
+    def chosen(self, **wanted: Any) -> list[Row]:
+        """The rows with these values, such as batch=32."""
+        return [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
+
+    def curves_of(self, rows: list[Row]) -> list[LearningCurve]:
+        return [self.curves[row["run"]] for row in rows]
+
+
+def names() -> list[str]:
+    return sorted(path.parent.name for path in FOLDER.glob("*/runs.csv"))
+
+
+def shipped(name: str) -> Shipped:
+    """The study of this name. Raises UserError, with the names there are, for any other."""
+    if name not in names():
+        raise UserError(f"no study is called {name!r}: there are {', '.join(names())}")
+    results = FOLDER / name
+    manifest = json.loads((results / "manifest.json").read_text(encoding="utf-8"))
+    study = read_study(FOLDER / f"{name}.toml")
+    return Shipped(study, read_rows(results / "runs.csv"), read_curves(results / "curves.csv"), manifest)
+
+
+def shipped_noise(name: str = "glyphs-noise") -> list[Row]:
+    """The rows of a study's noise.csv: a dict for each record of each run, with `noise_along.COLUMNS` as keys."""
+    return read_rows(FOLDER / name / "noise.csv")
