@@ -3,10 +3,12 @@
 import functools
 import random
 from collections.abc import Callable
+from typing import Any
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong, short
@@ -78,8 +80,12 @@ def _told(history: History) -> str:
     return text if len(text) < 100 else f"{text[:100]} ..."
 
 
-def _call(answer: Answer, history: History) -> object:
+def _call(answer: Answer, history: History) -> Any:
     return answer.call("staleness", list(history))
+
+
+def _list(answer: Answer, history: History) -> list[int]:
+    return list(_call(answer, history))
 
 
 def _one(answer: Answer, history: History) -> None:
@@ -101,9 +107,7 @@ def _one(answer: Answer, history: History) -> None:
     found = _ints(got, history, want, asked)
     if found != want:
         i = next(i for i, (f, w) in enumerate(zip(found, want, strict=True)) if f != w)
-        line = answer.line
         why = _why(answer, history, found)
-        answer.line = line
         got = f"{short(found)}: {found[i]} for push number {i + 1}" if len(want) > 1 else short(found)
         raise Wrong(asked, got, why)
 
@@ -177,15 +181,10 @@ def _refused(answer: Answer, history: History, worker: int) -> None:
 
 def _why(answer: Answer, history: History, found: list[int]) -> str:
     """The misconception that explains this answer, and what the same function answers elsewhere."""
-    seen = [(history, found)]
-    for probe in FIXED:
-        try:
-            seen.append((probe, list(_call(answer, probe))))  # type: ignore[call-overload]
-        except Exception:  # then this one says nothing
-            continue
-    for why, rule in RULES.items():
-        if all(_by(rule, h) == f for h, f in seen):
-            return why
+    seen = [((history,), found), *probed(answer, _list, [(probe,) for probe in FIXED])]
+    misconceptions = {why: functools.partial(_of_each_push, rule) for why, rule in RULES.items()}
+    if why := explanation(misconceptions, seen, gives()):
+        return why
     if sorted(found) == sorted(right(history)):
         return "These are the right numbers in another order. They are asked in the order of the pushes."
     return (
@@ -197,7 +196,7 @@ def _why(answer: Answer, history: History, found: list[int]) -> str:
 Rule = Callable[[History, int, int], int]
 
 
-def _by(rule: Rule, history: History) -> list[int]:
+def _of_each_push(rule: Rule, history: History) -> list[int]:
     """What `rule(history, at, pulled)` says of each push: where it stands, and where the last pull of its worker."""
     told = []
     for at, (kind, worker) in enumerate(history):
