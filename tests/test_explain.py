@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.explain import explanation, gives, holds, probed
+from mpcourse.check.explain import explanation, explanation_of, gives, holds, probed
 
 DOUBLES, SQUARES, ADDS = "It doubles.", "It squares.", "It adds 2."
 RULES = {DOUBLES: lambda x: 2 * x, SQUARES: lambda x: x * x, ADDS: lambda x: x + 2}
@@ -39,14 +39,24 @@ def test_a_rule_may_be_a_test_of_what_came_and_a_sentence_may_have_several():
     assert explanation(tests, [((1, 2), 4), ((3, 4), 6)], holds) == ""
 
 
+def test_one_result_is_explained_by_the_first_value_that_it_is_and_later_ones_are_not_computed():
+    def values():
+        yield DOUBLES, 4.0
+        yield SQUARES, 4.0 + 1e-12
+        raise AssertionError
+
+    assert explanation_of(4.0, values()) == DOUBLES
+    assert explanation_of(4.0 + 1e-12, values()) == SQUARES
+    assert explanation_of(4.0 + 2e-12, values(), math.isclose) == DOUBLES
+    assert explanation_of(5.0, [(DOUBLES, 4.0)]) == ""
+
+
 def test_inputs_for_which_an_answer_raises_are_left_out_and_its_line_stays(tmp_path):
     file = tmp_path / "answer.py"
     file.write_text("def inverse(x):\n    if x < 0:\n        return -1\n    return 1 / x\n")
     answer = Answer.load(file)
     answer.call("inverse", 2)
     line = answer.line
-    assert probed(answer, lambda answer, x: answer.call("inverse", x), [(-4,), (0,), (4,)]) == [
-        ((-4,), -1),
-        ((4,), 0.25),
-    ]
+    seen = probed(answer, lambda answer, x: answer.call("inverse", x), [(0,), (4,), (-4,)])
+    assert seen == [((4,), 0.25), ((-4,), -1)]
     assert answer.line == line == 4

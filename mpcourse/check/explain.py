@@ -32,6 +32,15 @@ def explanation(misconceptions: Misconceptions, seen: Sequence[tuple[Input, Any]
     return next((why for why, rule in pairs if all(fits(rule, given, got) for given, got in seen)), "")
 
 
+def explanation_of(got: Any, values: Iterable[tuple[str, Any]], same: Callable[[Any, Any], bool] = operator.eq) -> str:
+    """The sentence of the first of `values` that `got` is; empty where it is none.
+
+    For one result whose input decides which misconceptions there are: `values` may be a generator, which computes what
+    programs with them give for that input, and is left at the one that fits. same: as in gives.
+    """
+    return next((why for why, value in values if same(got, value)), "")
+
+
 def gives(same: Callable[[Any, Any], bool] = operator.eq) -> Fits:
     """For rules that take an input's arguments and return what a program written so would.
 
