@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
-from mpcourse.check.explain import explanation_of
+from mpcourse.check.explain import explanation, holds, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
 from mpcourse.memory import Saved, StepMemory
@@ -21,6 +21,7 @@ from mpcourse.models import mlp
 from mpcourse.virtual import virtual_gpus
 
 FIRST = ([784, 1000, 1000, 10], 100)
+PROBE = ([9, 7, 5, 4, 3], 6)  # no two widths are alike: mistakes that give one number for the first network differ here
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -77,13 +78,15 @@ def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
     elif repr(again) != repr(got):  # not ==, for NaN differs from itself
         why = "The same call gives another result each time: a variable outside the function keeps the earlier one's."
     else:
-        why = why_not_finite(*difference) or _why(got, truth, widths, batch, optimizer)
+        why = why_not_finite(*difference) or _why(answer, got, truth, widths, batch, optimizer)
         if (widths, batch) != FIRST:
             why = f"It was right for other networks: what is fixed in it? {why}"
     raise Wrong(*difference, why)
 
 
-def _why(got: Mapping[str, Any], truth: StepMemory, widths: list[int], batch: int, optimizer: str) -> str:
+def _why(
+    answer: Answer, got: Mapping[str, Any], truth: StepMemory, widths: list[int], batch: int, optimizer: str
+) -> str:
     """The misconception that gives exactly this number; where none does, what torch was seen to hold."""
     want = truth.as_dict()
     key = next((k for k in want if k in got and first_difference(got[k], want[k], k)), None)
@@ -94,15 +97,27 @@ def _why(got: Mapping[str, Any], truth: StepMemory, widths: list[int], batch: in
         return f"There is None under {key!r}: it was never filled in, or a function without `return` gave it."
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "Every value is a number of bytes, an int: not a string, not a tensor."
-    others = ((why, n) for why, n in _mistakes(key, want, widths, batch, optimizer) if n != want[key])
-    if why := explanation_of(value, others, lambda a, b: abs(a - b) < 1e-9 * max(1, abs(b))):
-        return why
+    if fitting := _fitting(key, widths, batch, optimizer, value):
+        tests = [(why, lambda *seen, why=why: why in _fitting(key, *seen)) for why in fitting]
+        seen = probed(answer, functools.partial(_number, key), [(*PROBE, optimizer)])
+        return explanation(tests, seen, holds) or fitting[0]
     if value == want[key]:
         return "Bytes are whole numbers, ints and not floats: divide with // or not at all."
     if key == "activations":
         rows = ", ".join(f"{tuple(s.shape)} {str(s.dtype).removeprefix('torch.')}" for s in truth.saved)
         return f"Autograd saved these tensors: {rows}."
     return ""
+
+
+def _number(key: str, answer: Answer, widths: list[int], batch: int, optimizer: str) -> float:
+    return float(answer.call("training_bytes", list(widths), batch, optimizer)[key])
+
+
+def _fitting(key: str, widths: list[int], batch: int, optimizer: str, value: float) -> list[str]:
+    """What is said of the mistakes that give this number under `key`, the likelier first."""
+    want = measured(tuple(widths), batch, optimizer).as_dict()
+    numbers = _mistakes(key, want, widths, batch, optimizer)
+    return [why for why, n in numbers if n != want[key] and abs(value - n) < 1e-9 * max(1, abs(n))]
 
 
 def _mistakes(
