@@ -110,8 +110,8 @@ def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "The second meeting is missing: the result is the sum of both second blocks'.", b(h)
     yield "The ReLU between the first and the second blocks is missing.", a(z0 + z1) + b(z0 + z1)
     yield "ReLU comes after the sum: it is not linear.", a(relu(z0) + relu(z1)) + b(relu(z0) + relu(z1))
-    yield "No ReLU after the last sum: these are logits, which may be negative.", relu(a(h) + b(h))
-    yield "No ReLU after the second blocks: these are logits, which may be negative.", relu(a(h)) + relu(b(h))
+    for result in (relu(a(h) + b(h)), relu(a(h)) + relu(b(h))):  # which are one where no logit is positive
+        yield "No ReLU after the second blocks, nor after their sum: these are logits, which may be negative.", result
     yield "The halves are added, not averaged.", (a(h) + b(h)) / 2
     yield "The last sum is taken twice.", 2 * (a(h) + b(h))
     yield "The second block of device0 counts twice, that of device1 never.", 2 * a(h)
