@@ -167,14 +167,11 @@ def _weighings(case: PipelinedStep) -> Iterator[tuple[str, list[Tensor]]]:
     )
     yield alike, of(lambda w, s: first)
     yield alike, of(lambda w, s: last)
-    yield (
-        "The loss is divided twice: its share of the examples is a weight already, and to divide by the number of "
-        "micro-batches once more makes it smaller by that.",
+    yield (  # and to weigh by the share twice, which is the same where all shares are 1 / m
+        "The loss is divided twice: its share of the examples is a weight already. To weigh by it again, or to divide "
+        "by the number of micro-batches, makes it smaller once more.",
         of(lambda w, s: w / m),
     )
-    twice = "The loss is weighed twice: once by its share of the examples is enough."
-    yield twice, of(lambda w, s: w * w)
-    yield twice, of(lambda w, s: 1 / m / m)
     divided = "The loss is divided by the number of examples, but it is a mean over them already."
     yield divided, of(lambda w, s: 1 / n)
     yield divided, of(lambda w, s: w / n)
