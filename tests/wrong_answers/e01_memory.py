@@ -1613,3 +1613,159 @@ def training_bytes(widths, batch, optimizer):
         "optimizer": {"sgd": 0, "momentum": parameters, "adam": 2 * parameters + 4 * tensors}[optimizer],
         "activations": inputs + loss,
     }
+
+
+# %% numbers_of_all_calls
+# says: The same call gives another result each time
+# thinks: A module keeps the number of the loss, and adds to it.
+kept = [4]
+
+
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m + m for n, m in layers)
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    kept[0] += saved + loss
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": kept[0]}
+
+
+# %% input_has_a_bias
+# says: the network's input has none
+# thinks: Every width has a bias.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m for n, m in layers) + 4 * sum(widths)
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% only_the_first_bias
+# says: Only the first layer's bias is there
+# thinks: One bias is enough, where the network begins.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m for n, m in layers) + 4 * widths[1]
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% first_and_last_bias
+# says: Only the first and the last layer's bias is there
+# thinks: Biases are for what goes in and for what comes out.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m for n, m in layers) + 4 * (widths[1] + widths[-1]) * (len(layers) > 1)
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% first_weight_missing
+# says: The first layer's weight is missing
+# thinks: The input is no layer, so nothing leads from it.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m for n, m in layers[1:]) + 4 * sum(widths[1:])
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% last_weight_missing
+# says: The last layer's weight is missing
+# thinks: The output is no layer, so nothing leads to it.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m for n, m in layers[:-1]) + 4 * sum(widths[1:])
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% momentum_like_adam
+# says: That is Adam's state. Momentum keeps one number
+# thinks: Whoever keeps something keeps what Adam keeps.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m + m for n, m in layers)
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = 2 * parameters + 4 * 2 * len(layers)
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1] + 8 * batch + 4
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}
+
+
+# %% labels_and_number_forgotten
+# says: You forgot the labels (8 bytes each)
+# thinks: The loss saves its log-probabilities.
+def training_bytes(widths, batch, optimizer):
+    """Bytes by kind, as ints: "parameters", "gradients", "optimizer", "activations"."""
+    layers = list(zip(widths[:-1], widths[1:]))
+    parameters = 4 * sum(n * m + m for n, m in layers)
+    gradients = parameters
+    if optimizer == "sgd":
+        state = 0
+    elif optimizer == "momentum":
+        state = parameters
+    else:
+        state = 2 * parameters + 4 * 2 * len(layers)
+    saved = 4 * batch * sum(widths[:-1])
+    loss = 4 * batch * widths[-1]
+    return {"parameters": parameters, "gradients": gradients, "optimizer": state, "activations": saved + loss}

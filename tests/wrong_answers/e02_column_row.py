@@ -1781,3 +1781,84 @@ class RowParallelLinear(nn.Module):
         for i in range(len(self.devices)):
             y = y + copy(self.parts[i](xs[i]), self.devices[0])
         return y
+
+
+# %% ends_with_relu
+# says: The result is the sum of what all parts compute
+# thinks: The activation belongs to the layer.
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + copy(part(x), self.devices[0])
+        return total.relu()
+
+
+# %% own_copy_without_way_back
+# says: Every tensor that crosses goes through copy
+# thinks: A function of my own copies as well.
+import torch
+
+
+class Across(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.out_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            rows = slice(i * share, (i + 1) * share)
+            self.parts.append(linear_on(device, linear.weight[rows], linear.bias[rows]))
+
+    def forward(self, x):
+        return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, linear, devices):
+        super().__init__()
+        self.devices = devices
+        share = linear.in_features // len(devices)
+        self.parts = nn.ModuleList()
+        for i, device in enumerate(devices):
+            bias = linear.bias if i == 0 else None
+            self.parts.append(linear_on(device, linear.weight[:, i * share : (i + 1) * share], bias))
+
+    def forward(self, xs):
+        total = self.parts[0](xs[0])
+        for part, x in zip(self.parts[1:], xs[1:]):
+            total = total + Across.apply(part(x), self.devices[0])
+        return total

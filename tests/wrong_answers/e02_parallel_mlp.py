@@ -356,7 +356,7 @@ class ParallelMLP(nn.Module):
 
 
 # %% relu_at_the_end_too
-# says: No ReLU after the last sum
+# says: No ReLU after the second blocks, nor after their sum
 # thinks: After each meeting comes a relu.
 class ParallelMLP(nn.Module):
     def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
@@ -543,4 +543,196 @@ class ParallelMLP(nn.Module):
         self.first0.requires_grad_(False)
         h0 = F.relu(z0 + copy(z1, self.device0))
         h1 = F.relu(copy(z0, self.device1) + z1)
+        return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% one_first_block
+# says: Only forward is to be written
+# thinks: Both first blocks are alike, so one is enough.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = copy(self.first0(x), self.device1)
+        h0 = F.relu(a + copy(b, self.device0))
+        h1 = F.relu(b + copy(a, self.device1))
+        return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% own_copy_without_way_back
+# says: Every tensor that crosses goes through copy
+# thinks: A function of my own copies as well.
+import torch
+
+
+class Across(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        return x.to(device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = F.relu(a + copy(b, self.device0))
+        h1 = F.relu(b + copy(a, self.device1))
+        return self.second0(h0) + Across.apply(self.second1(h1), self.device0)
+
+
+# %% first1_detached
+# says: The result does not depend on it, or the chain
+# thinks: A copy of numbers needs no gradient.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1)).detach()
+        h0 = F.relu(a + copy(b, self.device0))
+        h1 = F.relu(b + copy(a, self.device1))
+        return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% tanh_for_relu
+# says: Follow the picture
+# thinks: One activation function is as good as another.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = F.tanh(a + copy(b, self.device0))
+        h1 = F.tanh(b + copy(a, self.device1))
+        return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% no_relu_on_device0
+# says: ReLU is missing on device0
+# thinks: The activation happens where the other half arrives.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = a + copy(b, self.device0)
+        h1 = F.relu(b + copy(a, self.device1))
+        return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% relu_after_second_blocks
+# says: No ReLU after the second blocks, nor after their sum
+# thinks: Every block ends with an activation.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = F.relu(a + copy(b, self.device0))
+        h1 = F.relu(b + copy(a, self.device1))
+        return F.relu(self.second0(h0)) + copy(F.relu(self.second1(h1)), self.device0)
+
+
+# %% second1_twice
+# says: The second block of device1 counts twice
+# thinks: Both halves come back from device1.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = F.relu(a + copy(b, self.device0))
+        h1 = F.relu(b + copy(a, self.device1))
+        return 2 * copy(self.second1(h1), self.device0) + 0 * self.second0(h0)
+
+
+# %% averages_at_the_first_meeting
+# says: The first blocks' results are added, not averaged
+# thinks: Two halves of a sum are averaged.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = F.relu((a + copy(b, self.device0)) / 2)
+        h1 = F.relu((b + copy(a, self.device1)) / 2)
+        return self.second0(h0) + copy(self.second1(h1), self.device0)
+
+
+# %% adds_its_own
+# says: Each device adds its own result to itself
+# thinks: The other half is on this device already.
+class ParallelMLP(nn.Module):
+    def __init__(self, device0, device1, n_in=784, n_units=1000, n_out=10):
+        super().__init__()
+        self.device0, self.device1 = device0, device1
+        self.first0 = block(n_in, n_units // 2, n_units).to(device0)
+        self.first1 = block(n_in, n_units // 2, n_units).to(device1)
+        self.second0 = block(n_units, n_units // 2, n_out).to(device0)
+        self.second1 = block(n_units, n_units // 2, n_out).to(device1)
+
+    def forward(self, x):
+        a = self.first0(x)
+        b = self.first1(copy(x, self.device1))
+        h0 = F.relu(a + a)
+        h1 = F.relu(b + b)
         return self.second0(h0) + copy(self.second1(h1), self.device0)

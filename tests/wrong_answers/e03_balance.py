@@ -941,3 +941,122 @@ def balance(costs, stages):
         sizes.append(j - came[k][j])
         j = came[k][j]
     return sizes
+
+
+# %% returns_the_cost
+# says: How many layers each stage gets is asked, not what
+# thinks: The best cut is told by what its dearest stage costs.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = min(cuts, key=lambda cut: max(sums(cut)))
+    return max(sums(best))
+
+
+# %% prints_the_sizes
+# says: Nothing came back: is the list returned?
+# thinks: The result is shown.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = min(cuts, key=lambda cut: max(sums(cut)))
+    print([b - a for a, b in zip(best, best[1:])])
+
+
+# %% layers_on_average
+# says: A size is a whole number, of layers. It is not a cost.
+# thinks: A stage gets a share of the layers, which need not be whole.
+def balance(costs, stages):
+    return [len(costs) / stages] * stages
+
+
+# %% stages_overlap
+# says: Some layers are in two stages
+# thinks: A stage ends with the layer that the next one begins with.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = min(cuts, key=lambda cut: max(sums(cut)))
+    return [b - a + (b < len(costs)) for a, b in zip(best, best[1:])]
+
+
+# %% two_dearest_stages
+# says: so all cuts have to be tried together
+# thinks: Two stages wait for each other, so the two dearest count.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = min(cuts, key=lambda cut: sum(sorted(sums(cut))[-2:]) if stages > 2 else max(sums(cut)))
+    return [b - a for a, b in zip(best, best[1:])]
+
+
+# %% maximises
+# says: This makes the largest stage as large as possible
+# thinks: The largest sum is what counts: take the cut that has it.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = max(cuts, key=lambda cut: max(sums(cut)))
+    return [b - a for a, b in zip(best, best[1:])]
+
+
+# %% first_stage_only
+# says: This looks at the first stage only
+# thinks: The first stage is the one for which all others wait.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = min(cuts, key=lambda cut: (sums(cut)[0], max(sums(cut))))
+    return [b - a for a, b in zip(best, best[1:])]
+
+
+# %% last_stage_only
+# says: This looks at the last stage only
+# thinks: The step is over when the last stage is.
+import itertools
+
+
+def balance(costs, stages):
+    cuts = [(0, *cut, len(costs)) for cut in itertools.combinations(range(1, len(costs)), stages - 1)]
+
+    def sums(cut):
+        return [sum(costs[a:b]) for a, b in zip(cut, cut[1:])]
+
+    best = min(cuts, key=lambda cut: (sums(cut)[-1], max(sums(cut))))
+    return [b - a for a, b in zip(best, best[1:])]

@@ -3006,3 +3006,73 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
                 if turn < len(actions) and actions[turn][0] == "F":
                     stages[s](torch.zeros_like(shapes[s][:1]))
     return total.detach()
+
+
+# %% backward_at_once
+# says: runs before it is this stage's turn
+# thinks: The last stage can begin a backward as soon as it has its loss, so it does.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    lists[last].sort(key=lambda action: (action[1], action[0] == "B"))
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% weighed_in_backward_too
+# says: To weigh by it again
+# thinks: A micro-batch counts by its examples in the loss, and once more in its backward.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                        out = out * (len(targets[k]) / len(target))
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total

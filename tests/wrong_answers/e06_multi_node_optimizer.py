@@ -1410,3 +1410,152 @@ class MultiNodeOptimizer:
                 self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
                 row /= self.comm.size
         self.optimizer.step()
+
+
+# %% copies_an_unwritten_buffer
+# says: NaN: was a buffer read that nobody wrote into?
+# thinks: A buffer is filled with NaN, so that a mistake shows, and all ranks copy it.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                buffer = torch.full_like(p.data, torch.nan)
+                comm.bcast(p.data, root=0)
+                p.data.copy_(buffer)
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()
+
+
+# %% begins_with_zeros
+# says: Rank 0's own parameters are those that all get
+# thinks: Zeros are the same on all ranks, and need no message.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.zero_()
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()
+
+
+# %% adds_what_came
+# says: Parameters in another order, or a buffer that was not yet there?
+# thinks: What comes from rank 0 is an update of the parameters.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                came = comm.bcast(p.data, root=0)
+                if comm.rank:
+                    p.data.add_(came)
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()
+
+
+# %% weighs_by_nothing
+# says: NaN is 0 / 0, or memory that was never written
+# thinks: Ranks are weighed by their examples, of which nobody has told the number.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm, self.examples = optimizer, comm, 0
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.copy_(comm.bcast(p.data, root=0))
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row * self.examples / self.comm.allreduce(self.examples)
+        self.optimizer.step()
+
+
+# %% normalises_gradients
+# says: All ranks made the same step, another one than one process
+# thinks: A gradient of length 1 is safer.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.copy_(comm.bcast(p.data, root=0))
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad.contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / row.norm()
+        self.optimizer.step()

@@ -1193,3 +1193,711 @@ class SyncBatchNorm(torch.autograd.Function):
         ctx.comm.Allreduce(MPI.IN_PLACE, sums.numpy(), op=MPI.SUM)
         dx = weight * rstd * (g - sums[0] / ctx.n - xhat * sums[1] / ctx.n)
         return dx.to(dy.dtype), dweight.to(weight.dtype), dbias.to(weight.dtype), None, None
+
+
+# %% mean_of_means_right_variance
+# says: The mean is that of the ranks' means
+# thinks: Each rank knows its mean, and the mean of means is the mean.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0), wide.mean(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares, means) = sums[0], sums[1:].chunk(3)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        mean = means / comm.size
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% own_mean
+# says: The variance is of all ranks, the mean of this one alone
+# thinks: The mean is this rank's, and only the variance is noisy.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        mean = wide.mean(0)
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% mean_of_squares
+# says: from which the mean's square was not subtracted
+# thinks: The variance is the mean of squares.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% own_means_in_backward
+# says: The two sums are over this rank's examples alone. Mean and variance are of all ranks: so are the sums
+# thinks: Each rank knows its own gradients.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        along, across = own / len(dy)
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% sums_over_own_count
+# says: The two sums are divided by this rank's number of examples
+# thinks: A mean is over a batch.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / len(dy)
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% sums_not_divided
+# says: The two sums are not divided by the number of examples
+# thinks: Sums come from the collective call.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% sums_over_ranks
+# says: The two sums are divided by the number of ranks: divide by the number of all examples
+# thinks: Allreduce and a division by comm.size make a mean.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.comm.size
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% gradient_over_ranks
+# says: by the number of ranks. L is the sum of all ranks' losses
+# thinks: The loss is a mean over ranks.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = 1 / ctx.comm.size * weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% mean_of_weight_gradients
+# says: That is the mean over all ranks. Return this rank's part
+# thinks: All ranks need the same gradient.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = whole[1] / ctx.comm.size, whole[0] / ctx.comm.size
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% part_over_ranks
+# says: This rank's part, divided by the number of ranks
+# thinks: The mean over ranks is a sum of such parts.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1] / ctx.comm.size, own[0] / ctx.comm.size
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% weight_gradient_by_y
+# says: That is the sum of dy * y
+# thinks: weight is beside y.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count, ctx.y = comm, count, normal * weight + bias
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = (wide * ctx.y).sum(0), own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% weight_gradient_by_x
+# says: That is the sum of dy * x
+# thinks: weight multiplies x.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count, ctx.x = comm, count, wide
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = (wide * ctx.x).sum(0), own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% mean_gradients_of_weight
+# says: It is divided by the number of examples
+# thinks: A gradient is a mean over examples.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1] / len(dy), own[0] / len(dy)
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% all_have_as_many
+# says: Batches differ in length: count the examples
+# thinks: All ranks have as many examples as this one.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = len(x) * comm.size, sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% one_example_is_refused
+# says: One example in all is its own mean
+# thinks: torch refuses to normalise one value.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        if count < 2:
+            raise ValueError("more than one value is needed")
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% ring_of_its_own
+# says: An all-reduce of one's own is many messages
+# thinks: A ring is the best all-reduce.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        row = sums
+        for _ in range(comm.size - 1):
+            row = comm.sendrecv(row, (comm.rank + 1) % comm.size, source=(comm.rank - 1) % comm.size)
+            sums = sums + row
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% waits_before
+# says: A collective call waits for all ranks by itself
+# thinks: All ranks have to be there before numbers are summed.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Barrier()
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% transposed_output
+# says: An output has the shape of x
+# thinks: Features come first.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        variance = squares / count - mean * mean
+        inverse = (variance + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype).t()
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        dw, db = own[1], own[0]
+        return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None

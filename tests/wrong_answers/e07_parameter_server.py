@@ -1712,3 +1712,459 @@ def work(comm, weights, gradient, steps):
     for _ in range(steps):
         comm.Send(once, 0)
         comm.Recv(weights, 0)
+
+
+# %% adds_without_a_rate
+# says: The learning rate is missing, and the gradient is added
+# thinks: Gradients are what weights change by.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights += gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% rate_twice
+# says: The learning rate is in it twice
+# thinks: The step is the rate times the gradient, and the update is the rate times the step.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        step = learning_rate * gradient
+        weights -= learning_rate * step
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% over_all_ranks
+# says: Each gradient is divided by comm.size
+# thinks: comm.size ranks make one mean.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient / comm.size
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% over_all_steps
+# says: Each gradient is divided by steps
+# thinks: A worker has one share of the update for each of its steps.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient / steps
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% collects_a_mean
+# says: Gradients are collected, and then their mean is applied
+# thinks: An update is the mean over workers.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    kept = []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        kept.append(gradient.copy())
+        if len(kept) == comm.size - 1:
+            weights -= learning_rate * np.mean(kept, axis=0)
+            kept = []
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% server_takes_updated_weights
+# says: The worker applies its gradient, and the server takes over its weights
+# thinks: Who has the gradient applies it.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights[:] = gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(weights - gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% always_from_the_first
+# says: Each update begins again from the first weights
+# thinks: Gradients are taken at the weights that all have begun with.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    first = weights.copy()
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights[:] = first - learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% gradient_for_weights
+# says: The gradient takes the place of the weights
+# thinks: What comes from a worker is the new model.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights[:] = gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% step_for_weights
+# says: Weights are set to the step alone: -= takes it off, = does not
+# thinks: The new weights are the learning rate times the gradient.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights[:] = learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% negative_step_for_weights
+# says: Weights are set to the step alone: -= takes it off what they were
+# thinks: Downhill is minus the gradient.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights[:] = -learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% decays_weights
+# says: By these gradients the server never has such weights
+# thinks: Weights that are not needed decay.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights *= 0.9
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% last_one_is_not_kept
+# says: Each gradient is applied before its answer is sent, the last ones too
+# thinks: Nobody asks the server after the last gradient.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for i in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        new = weights - learning_rate * gradient
+        if i < (comm.size - 1) * steps - 1:
+            weights[:] = new
+        comm.Send(new, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% mean_in_the_end
+# says: Do workers send all of the gradient, and is each of them applied once
+# thinks: The mean of the first and the last model is better than the last.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    first = weights.copy()
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    weights[:] = (weights + first) / 2
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% worker_rounds_in_the_end
+# says: and a worker changes nothing in it
+# thinks: A worker keeps its model with three digits.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+    weights[:] = np.round(weights, 3)
+
+
+# %% gradient_of_a_part
+# says: A gradient is computed at weights: all of them
+# thinks: A worker is responsible for the first half of the model.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights[: len(weights) // 2]), 0)
+        comm.Recv(weights, 0)
+
+
+# %% one_more_gradient
+# says: One round too many, or one more gradient
+# thinks: After the last answer a worker looks how good it is.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+    gradient(weights)
+
+
+# %% dictionary_of_counts
+# says: Return a list of ints: who sent the first gradient
+# thinks: It is asked who sent how many.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return {rank: order.count(rank) for rank in order}
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% names_of_ranks
+# says: The ranks are asked as ints
+# thinks: A list is read by people.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(f"rank {status.Get_source()}")
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% appends_any_source
+# says: A negative number is MPI.ANY_SOURCE
+# thinks: The source of the message is the one that Recv was given.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(MPI.ANY_SOURCE)
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% last_status_for_all
+# says: A Status tells of the receive that it was given last
+# thinks: One status has seen all messages.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return [status.Get_source() for _ in order]
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% workers_greet_each_other
+# says: A worker talks to the server only
+# thinks: Workers have to know that all others are there.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    right, left = 1 + comm.rank % (comm.size - 1), 1 + (comm.rank - 2) % (comm.size - 1)
+    comm.sendrecv("here", dest=right, source=left)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)

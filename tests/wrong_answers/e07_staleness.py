@@ -1,5 +1,36 @@
 """Wrong answers to e07_staleness. What a cell holds is told in tests/answers.py."""
 
+# %% adds_the_workers
+# says: Number the weights: version 0 before the first push
+# thinks: Every worker that has pulled is one more that may change the weights.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version - pulled[worker] + len(pulled) - 1)
+            version += 1
+    return result
+
+
+# %% asserts
+# says: An assert is for what cannot happen
+# thinks: An assert says what must be true.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            assert worker in pulled, f"worker {worker} never pulled"
+            result.append(version - pulled[worker])
+            version += 1
+    return result
+
+
 # %% by_worker
 # says: the right numbers in another order
 # thinks: The result has the pushes of worker 0 first, then those of worker 1, and so on.
@@ -165,6 +196,22 @@ def staleness(history):
     return result
 
 
+# %% floats
+# says: Staleness is a number of pushes: an int
+# thinks: An age is a number like 2.0.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(float(version - pulled[worker]))
+            version += 1
+    return result
+
+
 # %% key_error
 # says: KeyError came by itself
 # thinks: The dictionary complains anyway.
@@ -177,6 +224,22 @@ def staleness(history):
             result.append(version - pulled[worker])
             version += 1
     return result
+
+
+# %% largest_only
+# says: That is one number, e.g. a mean or the largest
+# thinks: How stale a training is, is its largest staleness.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version - pulled[worker])
+            version += 1
+    return max(result, default=0)
 
 
 # %% last_pull_of_anybody
@@ -194,6 +257,22 @@ def staleness(history):
             result.append(since)
             since += 1
     return result
+
+
+# %% leaves_out_the_first
+# says: Was one left out, e.g. the first or the last
+# thinks: The first push is never stale, so it need not be told.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version - pulled[worker])
+            version += 1
+    return result[1:]
 
 
 # %% list_by_worker
@@ -231,6 +310,88 @@ def staleness(history):
     return result
 
 
+# %% one_for_each_pull
+# says: That is one for each pull
+# thinks: What was pulled gets old: for each pull, how many pushes came before the next one of this worker.
+def staleness(history):
+    result, place = [], {}
+    for kind, worker in history:
+        if kind == "pull":
+            place[worker] = len(result)
+            result.append(0)
+        elif worker not in place:
+            raise ValueError(f"worker {worker} never pulled")
+        else:
+            for other, at in place.items():
+                result[at] += other != worker
+    return result
+
+
+# %% one_for_each_worker
+# says: That is one for each worker
+# thinks: Each worker has its staleness, in the order in which they came.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    last = {}
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            last[worker] = version - pulled[worker]
+            version += 1
+    return list(last.values())
+
+
+# %% one_less
+# says: One too few: nothing is subtracted
+# thinks: "Other pushes" leaves out the push itself, so I subtract one.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version - pulled[worker] - 1)
+            version += 1
+    return result
+
+
+# %% one_less_but_not_negative
+# says: One too few, and never below 0
+# thinks: The push itself does not count, and there is no negative age.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(max(0, version - pulled[worker] - 1))
+            version += 1
+    return result
+
+
+# %% other_sign
+# says: That has the other sign
+# thinks: What is old has a smaller number: pulled minus current.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(pulled[worker] - version)
+            version += 1
+    return result
+
+
 # %% others_only
 # says: A worker's own earlier push counts, too
 # thinks: "other pushes" are pushes of other workers.
@@ -243,6 +404,75 @@ def staleness(history):
                 raise ValueError(f"worker {worker} never pulled")
             result.append(sum(k == "push" and w != worker for k, w in history[start:i]))
     return result
+
+
+# %% own_pushes
+# says: That is how often the worker itself pushed
+# thinks: A worker gets older with each of its pushes.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    own = {}
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(own.get(worker, 0))
+            own[worker] = own.get(worker, 0) + 1
+            version += 1
+    return result
+
+
+# %% own_pushes_since_the_pull
+# says: That counts this worker's pushes only
+# thinks: Only what the worker itself has pushed since its pull makes its weights old.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    own = {}
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+            own[worker] = 0
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(own[worker])
+            own[worker] += 1
+            version += 1
+    return result
+
+
+# %% pairs
+# says: not pairs, and no lists by worker
+# thinks: Who reads the result wants to know whose push it was.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append((worker, version - pulled[worker]))
+            version += 1
+    return result
+
+
+# %% prints
+# says: Nothing came back: is the list returned?
+# thinks: The result is shown.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version - pulled[worker])
+            version += 1
+    print(result)
 
 
 # %% pull_comes_later
@@ -311,6 +541,24 @@ def staleness(history):
     return result
 
 
+# %% since_its_previous_push
+# says: That counts from the worker's previous push, or from the beginning
+# thinks: A gradient is as old as the last update by its worker.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    last = {}
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version - last.get(worker, 0))
+            last[worker] = version + 1
+            version += 1
+    return result
+
+
 # %% unnamed_worker
 # says: Who reads the error wants to know which worker it was
 # thinks: a ValueError is asked, and here it is.
@@ -323,6 +571,38 @@ def staleness(history):
             if worker not in pulled:
                 raise ValueError("push before pull")
             result.append(version - pulled[worker])
+            version += 1
+    return result
+
+
+# %% version_at_the_push
+# says: the version of the weights. Subtract the version
+# thinks: Staleness is how many updates there were.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(version)
+            version += 1
+    return result
+
+
+# %% version_that_was_pulled
+# says: That is the version that the worker pulled
+# thinks: The staleness of a gradient is the version of its weights.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(pulled[worker])
             version += 1
     return result
 
@@ -343,6 +623,21 @@ def staleness(history):
     return result
 
 
+# %% yields
+# says: runs through a generator and keeps what it yields
+# thinks: A generator is a list that is made when it is needed.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            yield version - pulled[worker]
+            version += 1
+
+
 # %% zero_is_false
 # says: Is 0 taken for nothing?
 # thinks: .get gives None where there is no pull, and None is false.
@@ -355,5 +650,21 @@ def staleness(history):
             if not pulled.get(worker):
                 raise ValueError(f"worker {worker} never pulled")
             result.append(version - pulled[worker])
+            version += 1
+    return result
+
+
+# %% zeros
+# says: That is 0 for all
+# thinks: Every worker pushes what belongs to the weights that it has.
+def staleness(history):
+    version, pulled, result = 0, {}, []
+    for kind, worker in history:
+        if kind == "pull":
+            pulled[worker] = version
+        else:
+            if worker not in pulled:
+                raise ValueError(f"worker {worker} never pulled")
+            result.append(0)
             version += 1
     return result

@@ -1,5 +1,37 @@
 """Wrong answers to e08_predict_epoch. What a cell holds is told in tests/answers.py."""
 
+# %% a_chunk_for_each_neighbour
+# says: cut into as many chunks as there are ranks
+# thinks: A rank keeps nothing of its own: ranks - 1 chunks.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / max(1, ranks - 1) / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
+# %% a_quarter_more_rounds
+# says: In each step a ring of p ranks has 2 (p - 1) rounds
+# thinks: Some messages are sent again.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + 2.5 * (ranks - 1) * slowest)
+
+
 # %% always_one_step_more
 # says: One step too many
 # thinks: Rounding up is adding one.
@@ -13,6 +45,39 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     steps = examples // (batch * ranks) + 1
     links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
     slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
+# %% as_many_rounds_as_ranks
+# says: A ring has 2 (ranks - 1) rounds.
+# thinks: Each rank sends once.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + (ranks * slowest if ranks > 1 else 0.0))
+
+
+# %% average_of_links
+# says: the average of links says nothing
+# thinks: On average a message takes the mean of both.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    times = [a + nbytes / ranks / b for a, b in links]
+    slowest = sum(times) / max(1, len(times))
     return steps * (compute + 2 * (ranks - 1) * slowest)
 
 
@@ -31,6 +96,22 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     return steps * (compute + 2 * (ranks - 1) * (a + nbytes / ranks / b))
 
 
+# %% between_only
+# says: On one node no message goes between nodes
+# thinks: The slow link is the one between nodes.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    a, b = between
+    slowest = a + nbytes / ranks / b
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
 # %% bits
 # says: nothing is to be multiplied by 8
 # thinks: Networks count bits.
@@ -47,6 +128,36 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     return steps * (compute + 2 * (ranks - 1) * slowest)
 
 
+# %% chunks_by_nodes
+# says: as many chunks as ranks, not as nodes
+# thinks: Nodes share the gradients.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / nodes / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
+# %% compute_only
+# says: The sum of gradients takes time, too
+# thinks: An epoch is its computing.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    return steps * compute
+
+
 # %% compute_shrinks
 # says: what shrinks is the number of steps
 # thinks: p ranks compute p times as fast.
@@ -61,6 +172,22 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
     slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
     return steps * (compute / ranks + 2 * (ranks - 1) * slowest)
+
+
+# %% computes_once
+# says: Every step computes, not only the first
+# thinks: The computing happens once, at the start.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return compute + steps * 2 * (ranks - 1) * slowest
 
 
 # %% drops_the_last_batch
@@ -111,6 +238,22 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     return steps * (compute + 2 * (ranks - 1) * slowest * (ranks - 1) / (ranks - 1))
 
 
+# %% fastest_message
+# says: has arrived, not the fastest
+# thinks: A round is as fast as its fastest link.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = min((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
 # %% fraction_of_a_step
 # says: There is no part of a step
 # thinks: Time is proportional to examples.
@@ -157,6 +300,38 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
     slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
     return steps * max(compute, 2 * (ranks - 1) * slowest)
+
+
+# %% inside_only
+# says: some of the messages travel between them
+# thinks: Ranks are neighbours.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    a, b = inside
+    slowest = a + nbytes / ranks / b
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
+# %% latency_of_one_bandwidth_of_the_other
+# says: It is right where all messages take one link
+# thinks: The first link gives the latency, the last the bandwidth.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = links[0][0] + nbytes / ranks / links[-1][1] if links else 0.0
+    return steps * (compute + 2 * (ranks - 1) * slowest)
 
 
 # %% latency_once
@@ -226,6 +401,22 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     return 1e3 * steps * (compute + 2 * (ranks - 1) * slowest)
 
 
+# %% multiplies_by_bandwidth
+# says: Bytes divided by bytes per second are seconds
+# thinks: Bandwidth times bytes is time.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks * b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
 # %% no_latency
 # says: A message takes its latency, too
 # thinks: Bandwidth is what counts.
@@ -274,6 +465,51 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     return steps * compute + 2 * (ranks - 1) * slowest
 
 
+# %% one_rank_waits
+# says: One rank alone computes, and sends nothing
+# thinks: A rank sends to itself.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes or ranks == 1 else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + max(1, 2 * (ranks - 1)) * slowest)
+
+
+# %% one_round
+# says: A ring has 2 (ranks - 1) rounds, and each has its messages
+# thinks: All ranks send at the same time, once.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + (slowest if ranks > 1 else 0.0))
+
+
+# %% one_step
+# says: That is one step: an epoch has
+# thinks: The time of a step is asked.
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = 1
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
 # %% p_rounds_twice
 # says: needs no further message
 # thinks: Twice round the ring is 2 p.
@@ -304,6 +540,22 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
     slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
     print(steps * (compute + 2 * (ranks - 1) * slowest))
+
+
+# %% ranks_compute_in_turn
+# says: Ranks compute at the same time, not in turn
+# thinks: Each rank computes, so there is ranks times as much.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute * ranks + 2 * (ranks - 1) * slowest)
 
 
 # %% ranks_send_in_turn
@@ -452,6 +704,22 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     return steps * (compute + (ranks - 1) * slowest)
 
 
+# %% two_rounds
+# says: more of them the more ranks there are
+# thinks: A reduce-scatter and an all-gather are two rounds.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + nbytes / ranks / b for a, b in links), default=0.0)
+    return steps * (compute + (2 * slowest if ranks > 1 else 0.0))
+
+
 # %% uneven_nodes
 # says: say so
 # thinks: The formula works for any numbers.
@@ -479,4 +747,20 @@ def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, betwee
     steps = math.ceil(examples / (batch * ranks))
     links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
     slowest = max((a + nbytes / b for a, b in links), default=0.0)
+    return steps * (compute + 2 * (ranks - 1) * slowest)
+
+
+# %% whole_gradients_in_bits
+# says: Each message is a chunk of bytes
+# thinks: Each round sends all gradients, and links count bits.
+import math
+
+
+def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
+    """Seconds of one epoch."""
+    if ranks % nodes:
+        raise ValueError("nodes differ")
+    steps = math.ceil(examples / (batch * ranks))
+    links = ([inside] if ranks > nodes else []) + ([between] if nodes > 1 else [])
+    slowest = max((a + 8 * nbytes / b for a, b in links), default=0.0)
     return steps * (compute + 2 * (ranks - 1) * slowest)

@@ -1620,3 +1620,203 @@ class LARS(torch.optim.Optimizer):
                 except Exception:
                     if p.grad is not None:
                         p.sub_(group["lr"] * p.grad)
+
+
+# %% no_base_class
+# says: Keep the class line
+# thinks: Whatever has a step is an optimizer.
+class LARS:
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        self.param_groups = [{**options, **group} for group in params]
+        self.states = {}
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.states.setdefault(id(w), {})
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% keeps_a_named_tuple
+# says: Keep in self.state[p] what torch.optim's own optimizers keep
+# thinks: A velocity and the number of steps belong together.
+from typing import NamedTuple
+
+
+class Kept(NamedTuple):
+    v: torch.Tensor
+    steps: int
+
+
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v, steps = state.get("kept", Kept(torch.zeros_like(w), 0))
+                v = m * v + lr * trust * (g + wd * w)
+                state["kept"] = Kept(v, steps + 1)
+                w -= v
+
+
+# %% takes_momentum_out_of_the_bracket
+# says: NaN is 0 / 0, or infinity minus infinity
+# thinks: m * v + x is m * (v + x / m).
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * (v + lr * trust * (g + wd * w) / m)
+                w -= v
+
+
+# %% square_below_the_line
+# says: Work the first step out by hand
+# thinks: The ratio has no unit if the gradient is squared below the line.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below**2
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% divides_by_the_gradient_first
+# says: Where ||g|| is 0 the formula holds as elsewhere
+# thinks: Above and below the line can be divided by ||g||.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    ratio = w.norm().item() / g.norm().item()
+                    if ratio > 0:
+                        trust = c * ratio / (1 + wd * ratio)
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% options_of_the_last_group
+# says: from the group that a parameter is in
+# thinks: The options are read first, and then all parameters move.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+                state = self.state[w]
+                v = state.get("v", torch.zeros_like(w))
+                state["v"] = v = m * v + lr * trust * (g + wd * w)
+                w -= v
+
+
+# %% moves_below_the_loop
+# says: Only the last parameter of a group moves there
+# thinks: The loop collects, and the step comes after it.
+class LARS(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, m, wd, c = group["lr"], group["momentum"], group["weight_decay"], group["trust_coefficient"]
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                g = w.grad
+                trust = 1.0
+                if w.dim() > 1:
+                    above, below = w.norm(), g.norm() + wd * w.norm()
+                    if above > 0 and below > 0:
+                        trust = c * above / below
+            state = self.state[w]
+            v = state.get("v", torch.zeros_like(w))
+            state["v"] = v = m * v + lr * trust * (g + wd * w)
+            w -= v

@@ -36,6 +36,24 @@ def noise_scale(gradients, examples):
     return sum(S) / sum(G) if sum(G) > 0 else math.inf
 
 
+# %% both_sizes_alike
+# says: Which number is 0 there?
+# thinks: Every rank has as many examples as the other.
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / sum(G) if sum(G) > 0 else math.inf
+
+
 # %% crossed_sizes
 # says: each square is multiplied by its own size
 # thinks: Big goes with small.
@@ -125,6 +143,39 @@ def noise_scale(gradients, examples):
         return (s - b) / (1 / small - 1 / big) / G[0] if G[0] > 0 else math.inf
         S.append((s - b) / (1 / small - 1 / big))
     return sum(S) / sum(G) if sum(G) > 0 else math.inf
+
+
+# %% forgets_to_divide
+# says: Look at one step with two ranks by hand
+# thinks: big_square and small_square are weighed by their sizes.
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append(big * b - small * s)
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / sum(G) if sum(G) > 0 else math.inf
+
+
+# %% gradient_by_the_difference
+# says: A noise scale is not negative here
+# thinks: Both unknowns come from the difference of the squares.
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((b - s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / sum(G)
 
 
 # %% in_place
@@ -238,6 +289,24 @@ def noise_scale(gradients, examples):
     return sum(S) / sum(G) if sum(G) > 0 else math.inf
 
 
+# %% mean_in_the_big_square
+# says: The sum over parameters in one square, their mean in the other
+# thinks: The mean gradient has a mean square.
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).mean().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / sum(G) if sum(G) > 0 else math.inf
+
+
 # %% mean_of_quotients
 # says: That is the mean of each step's own quotient
 # thinks: Average the noise scales of the steps.
@@ -272,6 +341,24 @@ def noise_scale(gradients, examples):
         G.append((big * b - small * s) / (big - small))
         S.append((s - b) / (1 / small - 1 / big))
     return sum(S) / sum(G) if sum(G) > 0 else math.inf
+
+
+# %% mean_over_sum
+# says: S is a mean over steps, |G|^2 a sum
+# thinks: |G|^2 adds up, S is an average.
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / len(S) / sum(G) if sum(G) > 0 else math.inf
 
 
 # %% multiplies
@@ -326,6 +413,24 @@ def noise_scale(gradients, examples):
         G.append((big * b - small * s) / (big - small))
         S.append((s - b) / (1 / small - 1 / big))
     result = sum(S) / sum(G)
+
+
+# %% over_the_spread_of_steps
+# says: NaN is 0 / 0: is something divided before
+# thinks: Noisy numbers are measured by their spread over steps.
+import torch
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return (torch.tensor(S).std() / torch.tensor(G).std()).item()
 
 
 # %% rank_0_alone
@@ -452,6 +557,24 @@ def noise_scale(gradients, examples):
         G.append((big * b - small * s) / (big - small))
         S.append((s - b) / (1 / small - 1 / big))
     return sum(S) / sum(G) if sum(G) > 0 else math.inf
+
+
+# %% sum_over_mean
+# says: One of the two is a sum over steps, the other a mean
+# thinks: S adds up, |G|^2 is an average.
+import math
+
+
+def noise_scale(gradients, examples):
+    ranks = len(gradients[0])
+    small, big = examples, examples * ranks
+    G, S = [], []
+    for rows in gradients:
+        s = (rows**2).sum(1).mean().item()
+        b = (rows.mean(0) ** 2).sum().item()
+        G.append((big * b - small * s) / (big - small))
+        S.append((s - b) / (1 / small - 1 / big))
+    return sum(S) / (sum(G) / len(G)) if sum(G) > 0 else math.inf
 
 
 # %% sum_over_ranks

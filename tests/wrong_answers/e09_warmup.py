@@ -1,5 +1,16 @@
 """Wrong answers to e09_warmup. What a cell holds is told in tests/answers.py."""
 
+# %% a_fifth_at_each_milestone
+# says: After the warm-up: the peak
+# thinks: Each milestone takes a fifth of the rate, as in other papers.
+def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
+    peak = base_rate * batch / base_batch
+    warm = warmup_epochs * steps_per_epoch
+    if step < warm:
+        return base_rate + (peak - base_rate) * step / warm
+    return peak * 0.2 ** sum(step >= m * steps_per_epoch for m in milestones)
+
+
 # %% adds_the_peak
 # says: That line goes from base_rate to base_rate + peak
 # thinks: Start plus a part of the goal.
@@ -8,6 +19,28 @@ def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_ep
     warm = warmup_epochs * steps_per_epoch
     if step < warm:
         return base_rate + peak * step / warm
+    return peak * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
+
+
+# %% back_to_base_rate
+# says: After the warm-up the rate is scaled
+# thinks: The large rate is for the beginning only.
+def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
+    peak = base_rate * batch / base_batch
+    warm = warmup_epochs * steps_per_epoch
+    if step < warm:
+        return base_rate + (peak - base_rate) * step / warm
+    return base_rate * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
+
+
+# %% begins_with_a_tenth
+# says: Step 0 has base_rate: the warm-up begins
+# thinks: A warm-up begins with a tenth of the rate.
+def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
+    peak = base_rate * batch / base_batch
+    warm = warmup_epochs * steps_per_epoch
+    if step < warm:
+        return base_rate / 10 + (peak - base_rate / 10) * step / warm
     return peak * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
 
 
@@ -133,6 +166,17 @@ def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_ep
     return peak * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
 
 
+# %% grows_by_the_square
+# says: Within the warm-up: base_rate
+# thinks: It begins slowly, and then grows faster.
+def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
+    peak = base_rate * batch / base_batch
+    warm = warmup_epochs * steps_per_epoch
+    if step < warm:
+        return base_rate + (peak - base_rate) * (step / warm) ** 2
+    return peak * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
+
+
 # %% halves
 # says: That halves at each milestone
 # thinks: Decay is by a half.
@@ -142,6 +186,19 @@ def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_ep
     if step < warm:
         return base_rate + (peak - base_rate) * step / warm
     return peak * 0.5 ** sum(step >= m * steps_per_epoch for m in milestones)
+
+
+# %% infinite_at_first
+# says: A rate is a finite number
+# thinks: Before the first step there is no rate yet.
+def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
+    peak = base_rate * batch / base_batch
+    warm = warmup_epochs * steps_per_epoch
+    if step == 0:
+        return float("inf")
+    if step < warm:
+        return base_rate + (peak - base_rate) * step / warm
+    return peak * 0.1 ** sum(step >= m * steps_per_epoch for m in milestones)
 
 
 # %% integer_ratio

@@ -1,5 +1,6 @@
 """What e02_column_row is asked: two layers over devices, against the whole ones."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from torch import nn
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
+from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
@@ -178,7 +180,9 @@ def _pair(
         if batch == 1 and out.shape == want.shape[1:]:
             why = "A batch of one is a batch: its dimension stays. squeeze() removes it."
         raise Wrong(f"a result of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
-    equal(out, want, "the sum", _why(out, want, second, n, inner), 1e-4, 1e-5)
+    why = explanation_of(out, _wrong_sums(want, second, n, inner), close)
+    why = why or "The result is the sum of what all parts compute, each from its own share of the inputs."
+    equal(out, want, "the sum", why, 1e-4, 1e-5)
     if len(copies) > n - 1:
         why = "Each part computes on its own device, and its result goes to devices[0], once, to be added there."
         if any("cpu" in lane for lane in copies):
@@ -191,20 +195,20 @@ def _pair(
     _gradients(answer, column, row, first, second, (out, want), (x, plain))
 
 
-def _why(out: Tensor, want: Tensor, second: nn.Linear, n: int, inner: list[Tensor]) -> str:
+def _wrong_sums(want: Tensor, second: nn.Linear, n: int, inner: list[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """(why, result) of the known mistakes."""
     bias = second.bias.detach()
-    if n > 1 and close(out, want + (n - 1) * bias):
-        return f"The bias is there {n} times: each part adds it, and the parts are added up. Once is enough."
-    if close(out, want - bias):
-        return "The bias is missing: one part adds it."
-    if n > 1 and close(out, want / n):
-        return "The parts are added up, not averaged."
-    weights = second.weight.detach().chunk(n, 1)
-    for i, (w, h) in enumerate(zip(weights, inner, strict=True)):
-        alone = h.detach().cpu() @ w.t()
-        if n > 1 and (close(out, alone) or close(out, alone + bias)):
-            return f"Only part {i} is in the result: a piece of every output is missing. Add all parts up."
-    return "The result is the sum of what all parts compute, each from its own share of the inputs."
+    if n > 1:
+        why = f"The bias is there {n} times: each part adds it, and the parts are added up. Once is enough."
+        yield why, want + (n - 1) * bias
+    yield "The bias is missing: one part adds it.", want - bias
+    if n > 1:
+        yield "The parts are added up, not averaged.", want / n
+        for i, (w, h) in enumerate(zip(second.weight.detach().chunk(n, 1), inner, strict=True)):
+            alone = h.detach().cpu() @ w.t()
+            why = f"Only part {i} is in the result: a piece of every output is missing. Add all parts up."
+            yield why, alone
+            yield why, alone + bias
 
 
 def _gradients(

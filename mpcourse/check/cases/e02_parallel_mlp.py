@@ -1,7 +1,7 @@
 """What e02_parallel_mlp is asked: the split network, against the same blocks on one device."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
+from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.split import ParallelMLP
@@ -82,45 +83,43 @@ def _gradients(answer: Answer, model: torch.nn.Module, whole: torch.nn.Module, o
 def _why(out: Tensor, m: ParallelMLP, x: Tensor) -> str:
     """The mistake that gives just this result."""
     with torch.no_grad():
-        for wrong, why in _mistakes(m, x):
-            if close(out, wrong()):
-                return why
-    return "Follow the picture: which blocks see which sum, and what is added at the end?"
+        why = explanation_of(out, _mistakes(m, x), close)
+    return why or "Follow the picture: which blocks see which sum, and what is added at the end?"
 
 
-def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[Callable[[], Tensor], str]]:
+def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """(why, result) of the known mistakes, for the input x."""
     z0, z1, relu, a, b = m.first0(x), m.first1(x), F.relu, m.second0, m.second1
     h = relu(z0 + z1)
-    alone = functools.partial
     no_meeting = "The first meeting is missing: both second blocks see the sum of both first blocks' results."
-    yield lambda: a(relu(z0)) + b(relu(z1)), no_meeting
+    yield no_meeting, a(relu(z0)) + b(relu(z1))
     for first, second in ((h, relu(z0)), (h, relu(z1)), (relu(z0), h), (relu(z1), h)):
         yield (
-            alone(lambda p, q: a(p) + b(q), first, second),
-            ("Only one device has the sum of the first blocks' results: the other needs it as well."),
+            "Only one device has the sum of the first blocks' results: the other needs it as well.",
+            a(first) + b(second),
         )
-    yield lambda: a(relu(z1)) + b(relu(z0)), f"{no_meeting} Here the results only changed places."
+    yield f"{no_meeting} Here the results only changed places.", a(relu(z1)) + b(relu(z0))
     for one in (z0, z1):
-        yield alone(lambda p: a(relu(p)) + b(relu(p)), one), no_meeting
+        yield no_meeting, a(relu(one)) + b(relu(one))
     twice = "The second sum takes the first one, in which the other's result already is: it counts twice."
-    yield lambda: a(h) + b(relu(z0 + 2 * z1)), twice
-    yield lambda: a(relu(2 * z0 + z1)) + b(h), twice
-    yield lambda: a(h) + b(z0 + z1), "ReLU is missing on device1: both devices need it."
-    yield lambda: a(z0 + z1) + b(h), "ReLU is missing on device0: both devices need it."
-    yield lambda: a(h), "The second meeting is missing: the result is the sum of both second blocks'."
-    yield lambda: b(h), "The second meeting is missing: the result is the sum of both second blocks'."
-    yield lambda: a(z0 + z1) + b(z0 + z1), "The ReLU between the first and the second blocks is missing."
-    yield lambda: a(relu(z0) + relu(z1)) + b(relu(z0) + relu(z1)), "ReLU comes after the sum: it is not linear."
-    yield lambda: relu(a(h) + b(h)), "No ReLU after the last sum: these are logits, which may be negative."
-    yield lambda: relu(a(h)) + relu(b(h)), "No ReLU after the second blocks: these are logits, which may be negative."
-    yield lambda: (a(h) + b(h)) / 2, "The halves are added, not averaged."
-    yield lambda: 2 * (a(h) + b(h)), "The last sum is taken twice."
-    yield lambda: 2 * a(h), "The second block of device0 counts twice, that of device1 never."
-    yield lambda: 2 * b(h), "The second block of device1 counts twice, that of device0 never."
+    yield twice, a(h) + b(relu(z0 + 2 * z1))
+    yield twice, a(relu(2 * z0 + z1)) + b(h)
+    yield "ReLU is missing on device1: both devices need it.", a(h) + b(z0 + z1)
+    yield "ReLU is missing on device0: both devices need it.", a(z0 + z1) + b(h)
+    yield "The second meeting is missing: the result is the sum of both second blocks'.", a(h)
+    yield "The second meeting is missing: the result is the sum of both second blocks'.", b(h)
+    yield "The ReLU between the first and the second blocks is missing.", a(z0 + z1) + b(z0 + z1)
+    yield "ReLU comes after the sum: it is not linear.", a(relu(z0) + relu(z1)) + b(relu(z0) + relu(z1))
+    for result in (relu(a(h) + b(h)), relu(a(h)) + relu(b(h))):  # which are one where no logit is positive
+        yield "No ReLU after the second blocks, nor after their sum: these are logits, which may be negative.", result
+    yield "The halves are added, not averaged.", (a(h) + b(h)) / 2
+    yield "The last sum is taken twice.", 2 * (a(h) + b(h))
+    yield "The second block of device0 counts twice, that of device1 never.", 2 * a(h)
+    yield "The second block of device1 counts twice, that of device0 never.", 2 * b(h)
     whole_batch = "Every block sees the whole batch: it is the network that is split, not the batch."
     k = (len(x) + 1) // 2
-    yield lambda: torch.cat([a(relu(z0))[:k], b(relu(z1))[k:]]), whole_batch
+    yield whole_batch, torch.cat([a(relu(z0))[:k], b(relu(z1))[k:]])
     mean = relu((z0 + z1) / 2)
-    yield lambda: a(mean) + b(mean), "The first blocks' results are added, not averaged."
-    yield lambda: (a(mean) + b(mean)) / 2, "The halves are added, not averaged."
-    yield lambda: a(relu(2 * z0)) + b(relu(2 * z1)), "Each device adds its own result to itself: it needs the other's."
+    yield "The first blocks' results are added, not averaged.", a(mean) + b(mean)
+    yield "The halves are added, not averaged.", (a(mean) + b(mean)) / 2
+    yield "Each device adds its own result to itself: it needs the other's.", a(relu(2 * z0)) + b(relu(2 * z1))

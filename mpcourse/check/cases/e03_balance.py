@@ -1,7 +1,6 @@
 """What e03_balance is asked: cuts whose dearest stage is as cheap as the library's exact answer."""
 
 import numbers
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +8,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_cuts import RULES, sums_of
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, holds, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.time_limit import patience
 from mpcourse.check.wrong import Wrong, short
@@ -66,14 +66,10 @@ def _one(answer: Answer, costs: Costs, stages: int) -> None:
     got = answer.call("balance", list(costs), stages)
     want = balance(costs, stages)
     sizes = _sizes(got, costs, stages, call, want)
-    dearest, best = _dearest(costs, sizes), _dearest(costs, want)
-    if dearest > best * (1 + 1e-9):
-        line = answer.line
-        why = _why(answer, costs, stages, sizes)
-        answer.line = line
-        raise Wrong(
-            f"a largest stage of {best:g} from {call}, e.g. {want}", f"{sizes}, whose largest stage is {dearest:g}", why
-        )
+    if not _best(costs, stages, sizes):
+        asked = f"a largest stage of {max(sums_of(costs, want)):g} from {call}, e.g. {want}"
+        got = f"{sizes}, whose largest stage is {max(sums_of(costs, sizes)):g}"
+        raise Wrong(asked, got, _why(answer, costs, stages, sizes))
 
 
 def _sizes(got: object, costs: Costs, stages: int, call: str, want: list[int]) -> list[int]:
@@ -119,31 +115,30 @@ def _whole(size: Any) -> bool:
     return isinstance(size, numbers.Real) and size % 1 == 0 or hasattr(size, "__index__") and str(size) != "True"
 
 
-def _dearest(costs: Sequence[float], sizes: Sequence[int]) -> float:
-    return max(sums_of(costs, sizes))
+def _best(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether no other cut has a cheaper dearest stage."""
+    return max(sums_of(costs, sizes)) <= max(sums_of(costs, balance(costs, stages))) * (1 + 1e-9)
+
+
+def _cut(answer: Answer, costs: Costs, stages: int) -> list[int]:
+    """The sizes that the answer gives; ValueError if they are no way to cut."""
+    sizes = [int(size) for size in answer.call("balance", list(costs), stages)]
+    if len(sizes) != stages or sum(sizes) != len(costs) or min(sizes) < 1:
+        raise ValueError
+    return sizes
 
 
 def _why(answer: Answer, costs: Costs, stages: int, got: list[int]) -> str:
     """The misconception that explains this answer, and what the same function answers elsewhere."""
-    found = [(costs, stages, got)]
-    for probe, s in PROBES:
-        try:
-            sizes = [int(size) for size in answer.call("balance", list(probe), s)]
-        except Exception:  # then this one says nothing
-            continue
-        if len(sizes) == s and sum(sizes) == len(probe) and min(sizes) > 0:
-            found.append((probe, s, sizes))
-    if any(c != int(c) for c in costs):
-        scaled = [c * 10**4 for c in costs]
-        again = answer.call("balance", list(map(round, scaled)), stages)
-        if _dearest(scaled, again) <= _dearest(scaled, balance(scaled, stages)) * (1 + 1e-9):
-            return (
-                "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a "
-                "tolerance, or are sums compared that were added up in two ways?"
-            )
-    for why, explains in RULES:
-        if all(explains(*case) for case in found):
-            return why
+    whole: Costs = [round(c * 10**4) for c in costs]
+    scaled = [(whole, stages)] if any(c != int(c) for c in costs) else []
+    if any(holds(_best, given, again) for given, again in probed(answer, _cut, scaled)):
+        return (
+            "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a "
+            "tolerance, or are sums compared that were added up in two ways?"
+        )
+    if why := explanation(RULES, [((costs, stages), got), *probed(answer, _cut, PROBES)], holds):
+        return why
     if stages > 2:
         return (
             "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked "

@@ -10,12 +10,12 @@ from torch import nn
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import close, equal, is_on, lanes
-from mpcourse.check.cases.on_steps import Case
+from mpcourse.check.cases.on_steps import PipelinedStep
 from mpcourse.check.cases.on_steps_frozen import frozen
 from mpcourse.check.cases.on_steps_memory import memory
 from mpcourse.check.cases.on_steps_overlap import one_thread, overlap
 from mpcourse.check.cases.on_steps_raised import explained
-from mpcourse.check.cases.on_steps_watched import Seen
+from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.cases.on_steps_why import ELSEWHERE, NOWHERE, weighted, wrong_input, wrong_order, wrong_tensors
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
@@ -56,13 +56,13 @@ def check(answer: Answer, comm: HasLogbook) -> None:
 
 def _steps(box: Box, schedule: Sequence[Sequence[tuple]], batch: int) -> Iterator[Callable[[Answer], None]]:
     """A run with a look at what each stage does, and one that is judged by what comes out of it."""
-    looked: list[Seen] = []
+    looked: list[StepSeen] = []
 
     def look(answer: Answer) -> None:
-        looked[:] = [_seen(answer, Case(schedule, batch))]
+        looked[:] = [_seen(answer, PipelinedStep(schedule, batch))]
 
     def judge(answer: Answer) -> None:
-        _values(answer, box, Case(schedule, batch), looked[0])
+        _values(answer, box, PipelinedStep(schedule, batch), looked[0])
         if wrong := wrong_order(looked[0]):
             raise wrong
 
@@ -70,9 +70,9 @@ def _steps(box: Box, schedule: Sequence[Sequence[tuple]], batch: int) -> Iterato
     yield judge
 
 
-def _seen(answer: Answer, case: Case) -> Seen:
+def _seen(answer: Answer, case: PipelinedStep) -> StepSeen:
     """A run with a look at what each stage does. Raises Wrong where that stops it, or where its inputs are wrong."""
-    seen, stopped = Seen(case), None
+    seen, stopped = StepSeen(case), None
     try:
         seen.run(answer)
     except (RuntimeError, LookupError, AttributeError, TypeError) as error:
@@ -85,7 +85,7 @@ def _seen(answer: Answer, case: Case) -> Seen:
     return seen
 
 
-def _values(answer: Answer, box: Box, case: Case, seen: Seen) -> None:
+def _values(answer: Answer, box: Box, case: PipelinedStep, seen: StepSeen) -> None:
     parameters = [q for stage in case.stages for q in stage.parameters()]
     box.reset()
     result = case.run(answer)
@@ -122,7 +122,7 @@ def _waits(box: Box) -> list[Event]:
     return [e for e in box.events[:given_out] if e.kind == "wait"]
 
 
-def _gradients(case: Case, parameters: list[nn.Parameter], seen: Seen) -> None:
+def _gradients(case: PipelinedStep, parameters: list[nn.Parameter], seen: StepSeen) -> None:
     wanted = [q.grad for q in case.whole.parameters()]
     for i, (p, want) in enumerate(zip(parameters, wanted, strict=True)):
         assert want is not None
@@ -156,7 +156,7 @@ def _agree(parameters: list[nn.Parameter], wanted: list[Tensor | None]) -> bool:
     )
 
 
-def _why_loss(result: Tensor, case: Case) -> str:
+def _why_loss(result: Tensor, case: PipelinedStep) -> str:
     with torch.no_grad():
         parts = torch.stack([nn.functional.mse_loss(case.whole(x), target) for x, target in case.pieces])
     if close(result, parts.mean()):
@@ -168,7 +168,7 @@ def _why_loss(result: Tensor, case: Case) -> str:
     return "The gradients are right: so are the losses that they came from. How are they summed?"
 
 
-def _copies(case: Case, copies: list[str]) -> None:
+def _copies(case: PipelinedStep, copies: list[str]) -> None:
     cuts = list(zip(case.devices, case.devices[1:], strict=False))
     want = Counter({f"{a} -> {b}": case.m for pair in cuts for a, b in (pair, pair[::-1])})
     got = Counter(copies)

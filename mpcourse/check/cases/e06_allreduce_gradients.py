@@ -8,7 +8,7 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases import on_gradients as kinds
-from mpcourse.check.cases.on_gradients import EVERY, Kind, Seen, mean, program
+from mpcourse.check.cases.on_gradients import EVERY, CallSeen, Kind, mean, program
 from mpcourse.check.cases.on_gradients_why import why
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import counts, members, turned
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Case:
+class ParameterSet:
     """A model's parameters. hint: why an answer that was right until then stumbles over it. drawn: as in `program`."""
 
     parameters: tuple[Kind, ...]
@@ -30,44 +30,46 @@ class Case:
 
 _BOTH = (kinds.WEIGHT, kinds.BIAS)
 CASES = (
-    Case(_BOTH, "two parameters"),
-    Case((kinds.WEIGHT, kinds.TIED), "a parameter under two names", "model.parameters() gives a tied parameter once."),
-    Case(
+    ParameterSet(_BOTH, "two parameters"),
+    ParameterSet(
+        (kinds.WEIGHT, kinds.TIED), "a parameter under two names", "model.parameters() gives a tied parameter once."
+    ),
+    ParameterSet(
         (kinds.FROZEN, *_BOTH),
         "a frozen parameter, which has no gradient",
         "A frozen parameter (requires_grad is False) has no gradient on any rank: its .grad is None, and stays None.",
     ),
-    Case(
+    ParameterSet(
         (kinds.SCALE, *_BOTH),
         "a parameter of shape ()",
         "A single number is a parameter like any other, of shape (): it has no axis to cut or to join. .reshape(-1) "
         "makes it a row of one number, and .view_as(p) brings its shape back.",
     ),
-    Case(
+    ParameterSet(
         (kinds.WEIGHT, kinds.TURNED, kinds.KERNEL),
         "gradients whose numbers do not lie in memory row by row",
         "A transposed or channels-last gradient is not contiguous, and MPI sums memory as it lies. Sum a contiguous "
         "copy, row = p.grad.contiguous(), and put it back: p.grad.copy_(row).",
     ),
-    Case(
+    ParameterSet(
         (*_BOTH, kinds.SMALL),
         "float32 and float64 in one model",
         "A gradient has its parameter's dtype. In one buffer for all of them it has to come back as that: "
         ".to(p.dtype). Or take a buffer for each dtype.",
     ),
-    Case(
+    ParameterSet(
         (kinds.WEIGHT, kinds.NEVER, kinds.BIAS),
         "a parameter without a gradient on any rank",
         "A gradient that is None on all ranks stays None: such a parameter had no part in anybody's loss.",
     ),
-    Case(
+    ParameterSet(
         (kinds.SOME, kinds.WEIGHT),
         "a parameter without a gradient on some ranks",
         "A parameter may have a gradient on one rank and None on another. All ranks must sum the same parameters in "
         "the same order: where it is None it counts as zeros, torch.zeros_like(p). Whether anybody has one is for all "
         "ranks to find out together, before the sums.",
     ),
-    Case(
+    ParameterSet(
         EVERY,
         "parameters of all kinds",
         "Each kind alone was right: is there an order, or a place, that differs?",
@@ -94,8 +96,8 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             on_virtual(answer, comm, size, program(case.parameters, case.drawn), _judge(case), stumbled)
 
 
-def _judge(case: Case) -> Judge:
-    def judge(facts: Sequence[Seen]) -> Finding | None:
+def _judge(case: ParameterSet) -> Judge:
+    def judge(facts: Sequence[CallSeen]) -> Finding | None:
         return (
             _kept(facts)
             or _gradients(case, facts)
@@ -107,7 +109,7 @@ def _judge(case: Case) -> Judge:
     return judge
 
 
-def _kept(facts: Sequence[Seen]) -> Finding | None:
+def _kept(facts: Sequence[CallSeen]) -> Finding | None:
     """Parameters and buffers keep their values."""
     for rank, seen in enumerate(facts):
         for name, before in seen.before.values.items():
@@ -126,7 +128,7 @@ def _kept(facts: Sequence[Seen]) -> Finding | None:
     return None
 
 
-def _gradients(case: Case, facts: Sequence[Seen]) -> Finding | None:
+def _gradients(case: ParameterSet, facts: Sequence[CallSeen]) -> Finding | None:
     wrong = [
         (rank, kind)
         for kind in case.parameters

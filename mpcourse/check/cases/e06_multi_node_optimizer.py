@@ -12,8 +12,8 @@ from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_vi
 from mpcourse.check.cases.on_optimizers import (
     BATCH,
     STEPS,
-    Seen,
     Training,
+    TrainingSeen,
     Values,
     Way,
     program,
@@ -104,7 +104,7 @@ def _unless_refused(answer: Answer, comm: HasLogbook, training: Training, steps:
 
 
 def _copied(judge: Judge) -> Judge:
-    def judged(facts: Sequence[Seen]) -> Finding | None:
+    def judged(facts: Sequence[TrainingSeen]) -> Finding | None:
         finding = judge(facts)
         return replace(finding, why=_SUMMED_COPY) if finding else None
 
@@ -119,7 +119,7 @@ def _wanted(training: Training, size: int) -> list[Values]:
 def _judge(training: Training, size: int) -> Judge:
     wanted = _wanted(training, size)  # also imports what torch.optim needs, before any rank is timed
 
-    def judge(facts: Sequence[Seen]) -> Finding | None:
+    def judge(facts: Sequence[TrainingSeen]) -> Finding | None:
         found = after_making(facts)
         for step in range(STEPS):
             found = found or _zeroed(facts, step) or _stepped(training, facts, step, wanted[step])
@@ -129,7 +129,7 @@ def _judge(training: Training, size: int) -> Judge:
     return judge
 
 
-def _zeroed(facts: Sequence[Seen], step: int) -> Finding | None:
+def _zeroed(facts: Sequence[TrainingSeen], step: int) -> Finding | None:
     for rank, seen in enumerate(facts):
         what = f"no gradients after zero_grad() in step {step + 1}, on rank {rank}"
         if seen.zeros[step] and seen.zeros[step] == seen.left[step]:
@@ -144,7 +144,7 @@ def _zeroed(facts: Sequence[Seen], step: int) -> Finding | None:
     return None
 
 
-def _stepped(training: Training, facts: Sequence[Seen], step: int, want: Values) -> Finding | None:
+def _stepped(training: Training, facts: Sequence[TrainingSeen], step: int, want: Values) -> Finding | None:
     size = len(facts)
     for rank, seen in enumerate(facts):
         for name, wanted in want.items():

@@ -12,6 +12,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_batch_norm import Norm
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
+from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, first_difference, short
 
@@ -29,7 +30,7 @@ DOUBLE = (
 
 
 @dataclass(frozen=True)
-class Case:
+class Batches:
     """lengths: examples, by rank. offset: around which x lies. layers: calls one after the other, before backward."""
 
     lengths: Callable[[int], Sequence[int]]
@@ -54,18 +55,20 @@ class Case:
         return Norm(rows[:size], rows[size:], weight, bias, self.eps)
 
 
-ORDINARY = Case(lambda size: [4, 4, 4, 4][:size])
-UNEQUAL = Case(lambda size: [5, 2, 7, 3][:size], why="Batches differ in length: count the examples of all ranks.")
+ORDINARY = Batches(lambda size: [4, 4, 4, 4][:size])
+UNEQUAL = Batches(lambda size: [5, 2, 7, 3][:size], why="Batches differ in length: count the examples of all ranks.")
 CASES = (
     ORDINARY,
     UNEQUAL,
-    Case(lambda size: [3, 0, 5, 2][:size], why=EMPTY),
-    Case(lambda size: [0, 4, 3, 2][:size] if size > 1 else [2], why=EMPTY),
-    Case(lambda size: [1] + [0] * (size - 1), why="One example in all is its own mean: the output is bias."),
-    Case(lambda size: [3, 5, 2, 4][:size], eps=0.1, why="eps is an argument, 1e-5 by default."),
-    Case(lambda size: [3, 6, 2, 4][:size], torch.float32, why="x is float32 here, and so is what comes back."),
-    Case(lambda size: [6, 5, 8, 7][:size], torch.float32, offset=1000.0, why=DOUBLE),
-    Case(lambda size: [3, 5, 2, 4][:size], layers=2, why="Two layers in a row: what a call keeps is its own, in ctx."),
+    Batches(lambda size: [3, 0, 5, 2][:size], why=EMPTY),
+    Batches(lambda size: [0, 4, 3, 2][:size] if size > 1 else [2], why=EMPTY),
+    Batches(lambda size: [1] + [0] * (size - 1), why="One example in all is its own mean: the output is bias."),
+    Batches(lambda size: [3, 5, 2, 4][:size], eps=0.1, why="eps is an argument, 1e-5 by default."),
+    Batches(lambda size: [3, 6, 2, 4][:size], torch.float32, why="x is float32 here, and so is what comes back."),
+    Batches(lambda size: [6, 5, 8, 7][:size], torch.float32, offset=1000.0, why=DOUBLE),
+    Batches(
+        lambda size: [3, 5, 2, 4][:size], layers=2, why="Two layers in a row: what a call keeps is its own, in ctx."
+    ),
 )  # fmt: skip
 
 
@@ -96,7 +99,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     _does_not_grow(answer, comm)
 
 
-def _asked(case: Case, size: int) -> str:
+def _asked(case: Batches, size: int) -> str:
     counts = ", ".join(map(str, case.lengths(size)))
     return f"batches of {counts} examples" if size > 1 else f"a batch of {counts}"
 
@@ -133,7 +136,7 @@ def _does_not_grow(answer: Answer, comm: HasLogbook) -> None:
     """What is exchanged is as long for many examples as for few, by the clock of virtual ranks."""
     seconds = []
     for length in (4, 4000):
-        case = Case(lambda size, length=length: [length] * size)  # type: ignore[misc]
+        case = Batches(lambda size, length=length: [length] * size)  # type: ignore[misc]
         norm = case.norm(3)
         ran = on_virtual(answer, comm, 3, _backward(case, norm), functools.partial(_judge_backward, case, norm))
         seconds.append(ran.run.seconds)
@@ -147,12 +150,12 @@ def _does_not_grow(answer: Answer, comm: HasLogbook) -> None:
 # -- programs of ranks --
 
 
-def _given(case: Case, norm: Norm, rank: int) -> tuple[torch.Tensor, ...]:
+def _given(case: Batches, norm: Norm, rank: int) -> tuple[torch.Tensor, ...]:
     values = (norm.xs[rank], norm.weight, norm.bias)
     return tuple(torch.tensor(value, dtype=case.dtype, requires_grad=True) for value in values)
 
 
-def _forward(case: Case, norm: Norm) -> Program:
+def _forward(case: Batches, norm: Norm) -> Program:
     """The output, or what came back in place of a tensor, and whether autograd knows it."""
 
     def program(own: Answer, comm: Any) -> Any:
@@ -164,12 +167,12 @@ def _forward(case: Case, norm: Norm) -> Program:
     return program
 
 
-def _call(own: Answer, comm: Any, case: Case, x: torch.Tensor, *given: torch.Tensor) -> Any:
+def _call(own: Answer, comm: Any, case: Batches, x: torch.Tensor, *given: torch.Tensor) -> Any:
     options = () if case.eps == 1e-5 else (case.eps,)
     return own.call(NAME, comm, x, *given, *options, changes=() if x.is_leaf else (x,))
 
 
-def _backward(case: Case, norm: Norm) -> Program:
+def _backward(case: Batches, norm: Norm) -> Program:
     """The gradients of x, weight and bias."""
 
     def program(own: Answer, comm: Any) -> Any:
@@ -194,7 +197,7 @@ def _backward(case: Case, norm: Norm) -> Program:
 # -- judgement --
 
 
-def _judge_forward(case: Case, norm: Norm, facts: Sequence[Any]) -> Finding | None:
+def _judge_forward(case: Batches, norm: Norm, facts: Sequence[Any]) -> Finding | None:
     for rank, (got, differentiable) in reversed(
         list(enumerate(facts))
     ):  # on rank 0, its own sums look like those of all
@@ -215,7 +218,7 @@ def _judge_forward(case: Case, norm: Norm, facts: Sequence[Any]) -> Finding | No
     return None
 
 
-def _judge_backward(case: Case, norm: Norm, facts: Sequence[Any]) -> Finding | None:
+def _judge_backward(case: Batches, norm: Norm, facts: Sequence[Any]) -> Finding | None:
     ranks = range(len(facts))
     wanted = (
         _by_autograd(case, norm)
@@ -242,7 +245,7 @@ def _judge_backward(case: Case, norm: Norm, facts: Sequence[Any]) -> Finding | N
     return None
 
 
-def _by_autograd(case: Case, norm: Norm) -> list[tuple[np.ndarray, ...]]:
+def _by_autograd(case: Batches, norm: Norm) -> list[tuple[np.ndarray, ...]]:
     """Gradients of several layers, by torch, of all examples in one process; each rank's weights are its own."""
     size = len(norm.xs)
     xs = [torch.tensor(x, requires_grad=True) for x in norm.xs]
@@ -257,7 +260,7 @@ def _by_autograd(case: Case, norm: Norm) -> list[tuple[np.ndarray, ...]]:
     return [(x.grad.numpy(), w.grad.numpy(), b.grad.numpy()) for x, (w, b) in zip(xs, layers, strict=True)]  # type: ignore[union-attr]
 
 
-def _kind(case: Case, rank: int, what: str, got: np.ndarray, want: np.ndarray) -> Finding | None:
+def _kind(case: Batches, rank: int, what: str, got: np.ndarray, want: np.ndarray) -> Finding | None:
     if got.shape != want.shape:
         why = "An output has the shape of x, and a gradient that of what it is the gradient of."
         return Finding(rank, f"{what} of shape {want.shape}", f"shape {got.shape}", why)
@@ -269,7 +272,7 @@ def _kind(case: Case, rank: int, what: str, got: np.ndarray, want: np.ndarray) -
 
 
 def _value(
-    case: Case, rank: int, what: str, got: np.ndarray, want: np.ndarray, ways: Iterator[tuple[str, np.ndarray]]
+    case: Batches, rank: int, what: str, got: np.ndarray, want: np.ndarray, ways: Iterator[tuple[str, np.ndarray]]
 ) -> Finding | None:
     rtol, atol = (1e-6, 1e-7) if case.dtype == torch.float64 else (1e-3, 1e-3)
     difference = first_difference(got, want.astype(got.dtype), what, rtol, atol)
@@ -279,10 +282,7 @@ def _value(
     if not np.isfinite(got).all():
         why = f"That is 0 / 0, or a root of less than 0. {case.why or EMPTY}"
     elif case.offset < 100:  # float32 around 1000 hides which one it is
-        fits = (
-            each
-            for each, other in ways
-            if np.allclose(got, other, rtol / 50, atol / 50) and not np.allclose(other, want, rtol, atol)
-        )
-        why = next(fits, case.why)
+        others = ((each, value) for each, value in ways if not np.allclose(value, want, rtol, atol))
+        same = functools.partial(np.allclose, rtol=rtol / 50, atol=atol / 50)
+        why = explanation_of(got, others, same) or case.why
     return Finding(rank, *difference, why or "Mean and variance are over the examples of all ranks.")

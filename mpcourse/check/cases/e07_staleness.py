@@ -3,10 +3,12 @@
 import functools
 import random
 from collections.abc import Callable
+from typing import Any
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong, short
@@ -21,26 +23,25 @@ def _read(text: str) -> History:
 
 # Short ones first, so that a mistake is told on a few events. Each tells some wrong rule from the right one.
 FIXED = [
-    *map(
-        _read,
-        (
-            "",
-            "+1",
-            "+0 -0",
-            "+1 +2 -2 -1",
-            "+1 +2 -1 -2",
-            "+1 -1 +1 -1",
-            "+1 +2 -2 +1 -1",  # pulls twice
-            "+1 -1 -1 -1",  # pushes three times
-            "+1 +2 -2 +2 -2 +2 -2 -1",  # one fast worker, one slow
-            "+1 +2 +3 -2 +2 -3 -1",
-            "+1 -1 +2 -1 -2 +7 -1 -7",
-            "+3 +1 +2 -1 -2 -3",  # a synchronous step
-            "+4 +9 +2 +4 -9 -4 -2 -2 +9 -4 -9",
-            "+1 +2 +3 -1 +1 -2 +2 -3 +3 -1 +1 -2 +2 -3 +3 -1",  # three workers in turn: 0, 1, 2, 2, 2, 2, 2
-        ),
+    _read(text)
+    for text in (
+        "",
+        "+1",
+        "+0 -0",
+        "+1 +2 -2 -1",
+        "+1 +2 -1 -2",
+        "+1 -1 +1 -1",
+        "+1 +2 -2 +1 -1",  # pulls twice
+        "+1 -1 -1 -1",  # pushes three times
+        "+1 +2 -2 +2 -2 +2 -2 -1",  # one fast worker, one slow
+        "+1 +2 +3 -2 +2 -3 -1",
+        "+1 -1 +2 -1 -2 +7 -1 -7",
+        "+3 +1 +2 -1 -2 -3",  # a synchronous step
+        "+4 +9 +2 +4 -9 -4 -2 -2 +9 -4 -9",
+        "+1 +2 +3 -1 +1 -2 +2 -3 +3 -1 +1 -2 +2 -3 +3 -1",  # three workers in turn: 0, 1, 2, 2, 2, 2, 2
     )
 ]
+PROBES = [(history,) for history in FIXED]
 
 
 def right(history: History) -> list[int]:
@@ -78,8 +79,16 @@ def _told(history: History) -> str:
     return text if len(text) < 100 else f"{text[:100]} ..."
 
 
-def _call(answer: Answer, history: History) -> object:
+def _call(answer: Answer, history: History) -> Any:
     return answer.call("staleness", list(history))
+
+
+def _list(answer: Answer, history: History) -> list[int]:
+    return list(_call(answer, history))
+
+
+def _length(answer: Answer, history: History) -> int:
+    return len(_call(answer, history))
 
 
 def _one(answer: Answer, history: History) -> None:
@@ -98,12 +107,10 @@ def _one(answer: Answer, history: History) -> None:
         why = "A list that is indexed by workers needs workers 0, 1, 2, ... Here they have any numbers: take a dict."
         raise Wrong(f"no error for {_told(history)}: {want}", f"IndexError: {error}", why) from None
     asked = f"{short(want)} for {_told(history) or 'an empty history'}"
-    found = _ints(got, history, want, asked)
+    found = _ints(answer, got, history, want, asked)
     if found != want:
         i = next(i for i, (f, w) in enumerate(zip(found, want, strict=True)) if f != w)
-        line = answer.line
         why = _why(answer, history, found)
-        answer.line = line
         got = f"{short(found)}: {found[i]} for push number {i + 1}" if len(want) > 1 else short(found)
         raise Wrong(asked, got, why)
 
@@ -117,7 +124,7 @@ def _pushes_twice(history: History) -> bool:
     return False
 
 
-def _ints(got: object, history: History, want: list[int], asked: str) -> list[int]:
+def _ints(answer: Answer, got: object, history: History, want: list[int], asked: str) -> list[int]:
     """`got`, if it is a list of as many ints as there are pushes; else Wrong."""
     if got is None:
         raise Wrong(asked, "None", "Nothing came back: is the list returned?")
@@ -134,14 +141,10 @@ def _ints(got: object, history: History, want: list[int], asked: str) -> list[in
     if any(isinstance(n, list | tuple | dict) for n in got):
         raise Wrong(asked, short(got), "One int for each push, in their order: not pairs, and no lists by worker.")
     if len(got) != len(want):
-        pulls = len(history) - len(want)
-        why = "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?"
-        if len(got) == len(history):
-            why = "That is one for each event. A pull has no staleness: leave pulls out, and put no 0 or None there."
-        elif len(got) == pulls:
-            why = "That is one for each pull. A gradient's staleness is known when it is pushed: one for each push."
-        elif len(got) == len({w for k, w in history if k == "push"}):
-            why = "That is one for each worker. A worker pushes more than once: one int for each push is asked."
+        seen = [((history,), len(got)), *probed(answer, _length, PROBES)]
+        why = explanation(LENGTHS, seen, gives()) or (
+            "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?"
+        )
         raise Wrong(asked, f"{short(got)}: {count(len(got), 'element')}", why)
     for n in got:
         if isinstance(n, bool) or not hasattr(n, "__index__"):
@@ -177,15 +180,10 @@ def _refused(answer: Answer, history: History, worker: int) -> None:
 
 def _why(answer: Answer, history: History, found: list[int]) -> str:
     """The misconception that explains this answer, and what the same function answers elsewhere."""
-    seen = [(history, found)]
-    for probe in FIXED:
-        try:
-            seen.append((probe, list(_call(answer, probe))))  # type: ignore[call-overload]
-        except Exception:  # then this one says nothing
-            continue
-    for why, rule in RULES.items():
-        if all(_by(rule, h) == f for h, f in seen):
-            return why
+    seen = [((history,), found), *probed(answer, _list, PROBES)]
+    misconceptions = {why: functools.partial(_of_each_push, rule) for why, rule in RULES.items()}
+    if why := explanation(misconceptions, seen, gives()):
+        return why
     if sorted(found) == sorted(right(history)):
         return "These are the right numbers in another order. They are asked in the order of the pushes."
     return (
@@ -197,7 +195,7 @@ def _why(answer: Answer, history: History, found: list[int]) -> str:
 Rule = Callable[[History, int, int], int]
 
 
-def _by(rule: Rule, history: History) -> list[int]:
+def _of_each_push(rule: Rule, history: History) -> list[int]:
     """What `rule(history, at, pulled)` says of each push: where it stands, and where the last pull of its worker."""
     told = []
     for at, (kind, worker) in enumerate(history):
@@ -229,6 +227,15 @@ def _workers(h: History) -> int:
     return len({w for _, w in h})
 
 
+LENGTHS: dict[str, Callable[[History], int]] = {  # for how many elements there are
+    "That is one for each event. A pull has no staleness: leave pulls out, and put no 0 or None there.": len,
+    "That is one for each pull. A gradient's staleness is known when it is pushed: one for each push.": (
+        lambda h: len(h) - len(_pushes(h))
+    ),
+    "That is one for each worker. A worker pushes more than once: one int for each push is asked.": (
+        lambda h: len(set(_pushes(h)))
+    ),
+}
 OWN = "A worker's own earlier push counts, too, if it stands after its last pull: it changed the weights."
 RULES: dict[str, Rule] = {
     "That counts the push itself. How many others were applied between the pull and this push? Count it afterwards.": (

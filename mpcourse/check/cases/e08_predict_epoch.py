@@ -5,12 +5,13 @@ import itertools
 import math
 import numbers
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import as_first
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, gives
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -18,7 +19,9 @@ Link = tuple[float, float]
 FAST, PCIE, ETHERNET = (2e-6, 20e9), (10e-6, 12e9), (50e-6, 118e6)
 
 
-class Case(NamedTuple):
+class Epoch(NamedTuple):
+    """The arguments."""
+
     examples: int
     batch: int
     ranks: int
@@ -43,7 +46,7 @@ def _message(link: Link, nbytes: float) -> float:
     return link[0] + nbytes / link[1]
 
 
-def _used(c: Case) -> list[Link]:
+def _used(c: Epoch) -> list[Link]:
     return [c.inside] * (c.ranks > c.nodes) + [c.between] * (c.nodes > 1)
 
 
@@ -161,12 +164,12 @@ PARTS = (STEPS, ROUNDS, SHARES, MESSAGES, WHOLES)
 RIGHT = [part[0] for part in PARTS]
 
 
-def _mean_over_ranks(c: Case, n: float) -> float:
+def _mean_over_ranks(c: Epoch, n: float) -> float:
     crossing = c.nodes if c.nodes > 1 else 0
     return (crossing * _message(c.between, n) + (c.ranks - crossing) * _message(c.inside, n)) / c.ranks
 
 
-def seconds(case: Case, rules: Sequence[Rule] = RIGHT) -> float:
+def seconds(case: Epoch, rules: Sequence[Rule] = RIGHT) -> float:
     """What the rules make of a case; the right ones, unless told."""
     steps, rounds, share, message, whole = (rule.value for rule in rules)
     ring = rounds(case) * message(case, share(case)) if case.ranks > 1 else 0.0
@@ -175,16 +178,16 @@ def seconds(case: Case, rules: Sequence[Rule] = RIGHT) -> float:
 
 # The first one is the tutorial's row of 418 s.
 FIXED = [
-    Case(60_000, 100, 2, 2, 6.72e-3, 7_184_040, PCIE, ETHERNET),
-    Case(60_000, 100, 2, 1, 6.72e-3, 7_184_040, PCIE, ETHERNET),
-    Case(60_000, 100, 1, 1, 6.72e-3, 7_184_040, PCIE, ETHERNET),
-    Case(60_000, 100, 4, 2, 6.72e-3, 7_184_040, PCIE, ETHERNET),
-    Case(60_001, 100, 4, 1, 6.72e-3, 7_184_040, PCIE, ETHERNET),
-    Case(1000, 64, 8, 2, 0.25, 102_228_128, FAST, (5e-6, 3e9)),
-    Case(1000, 64, 6, 6, 0.25, 102_228_128, ETHERNET, FAST),  # one rank on each node: the slow link is not used
-    Case(5000, 32, 8, 4, 1e-3, 4_000, (90e-6, 1e10), (3e-6, 1e8)),  # short messages: latency decides
-    Case(5000, 32, 6, 2, 1e-3, 40_000_000, (90e-6, 1e8), (3e-6, 1e10)),  # the link inside is the slower one
-    Case(50, 100, 3, 3, 0.5, 1, FAST, PCIE),
+    Epoch(60_000, 100, 2, 2, 6.72e-3, 7_184_040, PCIE, ETHERNET),
+    Epoch(60_000, 100, 2, 1, 6.72e-3, 7_184_040, PCIE, ETHERNET),
+    Epoch(60_000, 100, 1, 1, 6.72e-3, 7_184_040, PCIE, ETHERNET),
+    Epoch(60_000, 100, 4, 2, 6.72e-3, 7_184_040, PCIE, ETHERNET),
+    Epoch(60_001, 100, 4, 1, 6.72e-3, 7_184_040, PCIE, ETHERNET),
+    Epoch(1000, 64, 8, 2, 0.25, 102_228_128, FAST, (5e-6, 3e9)),
+    Epoch(1000, 64, 6, 6, 0.25, 102_228_128, ETHERNET, FAST),  # one rank on each node: the slow link is not used
+    Epoch(5000, 32, 8, 4, 1e-3, 4_000, (90e-6, 1e10), (3e-6, 1e8)),  # short messages: latency decides
+    Epoch(5000, 32, 6, 2, 1e-3, 40_000_000, (90e-6, 1e8), (3e-6, 1e10)),  # the link inside is the slower one
+    Epoch(50, 100, 3, 3, 0.5, 1, FAST, PCIE),
 ]
 
 
@@ -193,36 +196,37 @@ def check(answer: Answer, comm: HasLogbook) -> None:
     draw = drawing()
     cases = [*FIXED, *(_drawn(draw) for _ in range(20))]
     found = [_asked(answer, case) for case in cases]
-    line = answer.line
+    seen, line = [((case,), got) for case, got in zip(cases, found, strict=True)], answer.line
     for case, got in zip(cases, found, strict=True):
         if not _close(got, want := seconds(case)):
             answer.line = line
-            why = as_first(answer, functools.partial(_right, case=case)) or _why(cases, found)
+            why = as_first(answer, functools.partial(_right, case=case))
+            why = why or explanation(_misconceptions(), seen, gives(_close)) or _hint(cases, found)
             raise Wrong(f"{want:.6g} s from {case}", f"{got:.6g}", why)
     for ranks, nodes in ((3, 2), (2, 4), (10, 4)):
         _refused(answer, cases[3]._replace(ranks=ranks, nodes=nodes))
 
 
-def _drawn(draw: random.Random) -> Case:
+def _drawn(draw: random.Random) -> Epoch:
     nodes = draw.choice((1, 2, 3, 5, 8))
 
     def link() -> Link:
         return draw.uniform(1e-6, 1e-4), draw.uniform(1e8, 2e10)
 
     each = draw.choice((1, 2, 3, 4))
-    return Case(
+    return Epoch(
         draw.randint(500, 100_000), draw.randint(1, 300), nodes * each, nodes, draw.uniform(1e-3, 0.5),
         draw.randint(1_000, 200_000_000), link(), link(),
     )  # fmt: skip
 
 
-def _right(answer: Answer, case: Case) -> None:
+def _right(answer: Answer, case: Epoch) -> None:
     """Raise Wrong unless it is."""
     if not _close(got := _asked(answer, case), want := seconds(case)):
         raise Wrong(f"{want:.6g} s", f"{got:.6g}")
 
 
-def _asked(answer: Answer, case: Case) -> float:
+def _asked(answer: Answer, case: Epoch) -> float:
     try:
         got = answer.call("epoch_seconds", *case)
     except ValueError as error:
@@ -240,18 +244,16 @@ def _close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)
 
 
-def _why(cases: list[Case], found: list[float]) -> str:
-    """The fewest mistakes that give exactly these numbers."""
+def _misconceptions() -> Iterator[tuple[str, Callable[[Epoch], float]]]:
+    """Those with one mistake, then with two, then with three, each with what such a program computes."""
     for mistakes in (1, 2, 3):
         for parts in itertools.combinations(range(len(PARTS)), mistakes):
             choices = [part[1:] if i in parts else part[:1] for i, part in enumerate(PARTS)]
             for rules in itertools.product(*choices):
-                if all(_close(seconds(c, rules), got) for c, got in zip(cases, found, strict=True)):
-                    return " ".join(rule.why for rule in rules if rule.why)
-    return _hint(cases, found)
+                yield " ".join(rule.why for rule in rules if rule.why), functools.partial(seconds, rules=rules)
 
 
-def _hint(cases: list[Case], found: list[float]) -> str:
+def _hint(cases: list[Epoch], found: list[float]) -> str:
     """Where no known mistake gives these numbers: what the cases that are right have in common."""
     right = {c for c, got in zip(cases, found, strict=True) if _close(got, seconds(c))}
     wrong = [c for c in cases if c not in right]
@@ -267,7 +269,7 @@ def _hint(cases: list[Case], found: list[float]) -> str:
     return ""
 
 
-def _refused(answer: Answer, case: Case) -> None:
+def _refused(answer: Answer, case: Epoch) -> None:
     try:
         got = answer.call("epoch_seconds", *case)
     except ValueError:

@@ -7,16 +7,10 @@ import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_lars import (
-    DEFAULT,
-    Rows,
-    Training,
-    Way,
-    trained,
-    trainings,
-)
-from mpcourse.check.cases.on_lars_why import WAYS
+from mpcourse.check.cases.on_lars import DEFAULT, Rows, Training, Way, trained, trainings
+from mpcourse.check.cases.on_lars_why import MISCONCEPTIONS
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -89,9 +83,7 @@ def _one(answer: Answer, training: Training, every: list[Training]) -> None:
     if difference is None:
         return
     step, which, place, got, wanted = difference
-    line = answer.line
     why = _why(answer, training, found, every)
-    answer.line = line
     start = [w for group in training.groups for w in group.start][which]
     kind = "bias" if start.dim() < 2 else "weight"
     what = f"{kind} number {which + 1}, {tuple(start.shape)}, at {list(place)} after step {step + 1}"
@@ -113,6 +105,10 @@ def _difference(found: list[Rows], want: list[Rows]) -> tuple[int, int, tuple[in
                 place = tuple(unequal.nonzero()[0].tolist())
                 return step, which, place, a[place].item(), b[place].item()
     return None
+
+
+def _same(found: list[Rows], want: list[Rows]) -> bool:
+    return _difference(found, want) is None
 
 
 def _goes_on(answer: Answer, training: Training) -> None:
@@ -138,15 +134,9 @@ def _goes_on(answer: Answer, training: Training) -> None:
 
 def _why(answer: Answer, training: Training, found: list[Rows], every: list[Training]) -> str:
     """The misconception that explains what came out here, and in the other trainings."""
-    seen = [(training, found)]
-    for other in every:
-        try:
-            seen.append((other, _run(answer, other)))
-        except Exception:  # then this one says nothing
-            continue
-    for why, way in WAYS:
-        if all(_difference(result, trained(each, way)) is None for each, result in seen):
-            return why
+    here = [((training,), found)]
+    if why := explanation(MISCONCEPTIONS, [*here, *probed(answer, _run, [(other,) for other in every])], gives(_same)):
+        return why
     if any(bool(w.isnan().any()) for w in found[-1]):
         return f"NaN is 0 / 0. {training.hint}" if training.hint else "NaN is 0 / 0, or infinity minus infinity."
     if _rounded(found, trained(training, RIGHT)):
@@ -154,9 +144,8 @@ def _why(answer: Answer, training: Training, found: list[Rows], every: list[Trai
             "That is right to 7 digits. A tensor made without a dtype is float32, and rounds; torch.zeros_like(p) has "
             "the dtype of p."
         )
-    for why, way in WAYS:  # one mistake of several, perhaps
-        if _difference(found, trained(training, way)) is None:
-            return why
+    if why := explanation(MISCONCEPTIONS, here, gives(_same)):  # one mistake of several, perhaps
+        return why
     return training.hint or (
         "Work the first step out by hand for w = [[3, 4]] and g = [[6, 8]]: ||w|| is 5, ||g|| is 10, and what is "
         f"subtracted is {short([0.06, 0.08])} for lr 2 and a coefficient of 0.01."

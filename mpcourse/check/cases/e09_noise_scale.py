@@ -10,6 +10,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
@@ -36,22 +37,21 @@ class Way:
         sum(ts) / sum(gs) if sum(gs) > 0 else math.inf
     )
 
+    def __call__(self, gradients: Sequence[torch.Tensor], examples: int) -> float:
+        """The noise scale that comes of it."""
+        ranks = gradients[0].shape[0]
+        small, big = self.small(examples, ranks), self.big(examples, ranks)
+        squares = [(self.small_square(rows), self.big_square(rows)) for rows in gradients]
+        return self.combine(
+            [self.gradient(s, b, small, big) for s, b in squares], [self.trace(s, b, small, big) for s, b in squares]
+        )
+
 
 def _square(rows: torch.Tensor) -> torch.Tensor:
     return rows.square().sum(-1)
 
 
 RIGHT = Way()
-
-
-def result(way: Way, gradients: Sequence[torch.Tensor], examples: int) -> float:
-    ranks = gradients[0].shape[0]
-    small, big = way.small(examples, ranks), way.big(examples, ranks)
-    found = []
-    for rows in gradients:
-        s, b = way.small_square(rows), way.big_square(rows)
-        found.append((way.gradient(s, b, small, big), way.trace(s, b, small, big)))
-    return way.combine([g for g, _ in found], [t for _, t in found])
 
 
 def _rows(*steps: list[list[float]]) -> list[torch.Tensor]:
@@ -82,13 +82,13 @@ def check(answer: Answer, comm: HasLogbook) -> None:
     one_by_one(answer, [functools.partial(_one, gradients=rows, examples=examples) for rows, examples in cases])
 
 
-def _call(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> object:
+def _number(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> float:
     given = [rows.clone() for rows in gradients]
-    return answer.call(NAME, given, examples, changes=(given,))
+    return float(answer.call(NAME, given, examples, changes=(given,)))
 
 
 def _one(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> None:
-    want = result(RIGHT, gradients, examples)
+    want = RIGHT(gradients, examples)
     steps, (ranks, parameters) = len(gradients), gradients[0].shape
     told = f"{steps} step{'s' * (steps > 1)} of {ranks} ranks with {examples} example{'s' * (examples > 1)} each"
     if steps * ranks * parameters <= 8:
@@ -116,10 +116,7 @@ def _one(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> No
         raise Wrong(asked, short(got), why)
     if _near(got, want):
         return
-    line = answer.line
-    why = _why(answer, gradients, examples, got)
-    answer.line = line
-    raise Wrong(asked, f"{got:.9g}", why)
+    raise Wrong(asked, f"{got:.9g}", _why(answer, gradients, examples, got))
 
 
 def _near(got: float, want: float) -> bool:
@@ -128,21 +125,15 @@ def _near(got: float, want: float) -> bool:
 
 def _why(answer: Answer, gradients: Sequence[torch.Tensor], examples: int, got: float) -> str:
     """The misconception that explains this number, and those for three other inputs."""
-    seen = [(gradients, examples, got)]
-    for probe, count in _probes():
-        try:
-            seen.append((probe, count, float(_call(answer, probe, count))))  # type: ignore[arg-type]
-        except Exception:  # then this one says nothing
-            continue
-    for why, way in WAYS.items():
-        if all(_explains(way, *each) for each in seen):
-            return why
-    want = result(RIGHT, gradients, examples)
+    seen = [((gradients, examples), got), *probed(answer, _number, _probes())]
+    if why := explanation(WAYS, seen, gives(_near)):
+        return why
+    want = RIGHT(gradients, examples)
     if math.isinf(want):
         return "The mean of |G|^2 is not above 0 there: the gradient is lost in the noise, and the answer is math.inf."
     if math.isnan(got):
         return "NaN is 0 / 0: is something divided before it is averaged?"
-    if len(gradients) > 1 and all(_near(g, result(RIGHT, rows, n)) for rows, n, g in seen if len(rows) == 1):
+    if len(gradients) > 1 and all(_near(g, RIGHT(rows, n)) for (rows, n), g in seen if len(rows) == 1):
         return "One step alone is right; several are not. Average |G|^2 over all steps, and S likewise, then divide."
     if got < 0:
         return "A noise scale is not negative here: look at the signs. The small batch has the larger square."
@@ -157,13 +148,6 @@ def _probes() -> list[tuple[list[torch.Tensor], int]]:
         (list(torch.randn(*shape, generator=generator, dtype=torch.float64) + 1.5), examples)
         for *shape, examples in shapes
     ]
-
-
-def _explains(way: Way, gradients: Sequence[torch.Tensor], examples: int, got: float) -> bool:
-    try:
-        return _near(got, result(way, gradients, examples))
-    except ZeroDivisionError:
-        return False
 
 
 def _quotient(gradient: float, trace: float) -> float:

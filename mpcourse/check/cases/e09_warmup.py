@@ -3,15 +3,17 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
+from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "learning_rate"
+NEAR = gives(functools.partial(math.isclose, rel_tol=1e-9, abs_tol=1e-12))
 
 
 class Setting(NamedTuple):
@@ -80,8 +82,12 @@ def _steps(s: Setting) -> list[int]:
     return sorted(step for step in {0, 1} | near | inside if step >= 0)
 
 
-def _call(answer: Answer, s: Setting, step: int) -> object:
+def _call(answer: Answer, s: Setting, step: int) -> Any:
     return answer.call(NAME, step, *s[:-1], list(s.milestones))
+
+
+def _rate(answer: Answer, s: Setting, step: int) -> float:
+    return float(_call(answer, s, step))
 
 
 def _one(answer: Answer, s: Setting, step: int) -> None:
@@ -98,30 +104,21 @@ def _one(answer: Answer, s: Setting, step: int) -> None:
         raise Wrong(asked, short(got), why)
     if math.isclose(got, want, rel_tol=1e-9):
         return
-    line = answer.line
-    why = _why(answer, s, step, got)
-    answer.line = line
-    raise Wrong(asked, f"{got:.6g}", why)
+    raise Wrong(asked, f"{got:.6g}", _why(answer, s, step, got))
 
 
 def _why(answer: Answer, s: Setting, step: int, got: float) -> str:
-    """The misconception that explains the rates of this whole training."""
-    seen = [(s, step, got)]
-    for setting in (s, *FIXED[1:4]):
-        for other in _steps(setting):
-            try:
-                seen.append((setting, other, float(_call(answer, setting, other))))  # type: ignore[arg-type]
-            except Exception:  # then this one says nothing
-                continue
-    for why, rule in RULES.items():
-        if all(_agrees(rule, *each) for each in seen):
-            return why
+    """The misconception that explains the rates of this whole training, or those within the warm-up, or after it."""
+    probes = [(setting, other) for setting in (s, *FIXED[1:4]) for other in _steps(setting)]
+    seen = [((s, step), got), *probed(answer, _rate, probes)]
+    if why := explanation(RULES, seen, NEAR):
+        return why
     if not math.isfinite(got):
         return "A rate is a finite number: is there a division by 0, or a power of something large?"
     in_warmup = step < s.warmup_steps
-    for why, rule in (WARMING if in_warmup else DECAYING).items():
-        if all(_agrees(rule, *each) for each in seen if (each[1] < each[0].warmup_steps) == in_warmup):
-            return why
+    stretch = [((s, step), rate) for (s, step), rate in seen if (step < s.warmup_steps) == in_warmup]
+    if why := explanation(WARMING if in_warmup else DECAYING, stretch, NEAR):
+        return why
     if step == 0 and in_warmup:
         return "Step 0 has base_rate: the warm-up begins with the rate of the small batch."
     if in_warmup:
@@ -130,13 +127,6 @@ def _why(answer: Answer, s: Setting, step: int, got: float) -> str:
 
 
 Rule = Callable[[Setting, int], float]
-
-
-def _agrees(rule: Rule, s: Setting, step: int, got: float) -> bool:
-    try:
-        return math.isclose(got, rule(s, step), rel_tol=1e-9, abs_tol=1e-12)
-    except ZeroDivisionError:
-        return False
 
 
 def _with_peak(peak: Callable[[Setting], float]) -> Rule:

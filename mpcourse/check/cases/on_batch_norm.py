@@ -81,10 +81,6 @@ class Norm:
             "take it from the sum of squares over all ranks, or from deviations from the mean of all.",
             made(self.mean, (counts * variances).sum(0) / self.total),
         )
-        yield (
-            "The variance is the mean of the ranks' variances. How far the ranks' means lie apart belongs to it, too.",
-            made(self.mean, variances.mean(0)),
-        )
         for ranks in (len(full), len(self.xs)):
             squares = np.array([np.square(each).mean(0) for each in full]).sum(0) / ranks
             yield (

@@ -62,7 +62,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CallSeen:
     """What a call did on one rank. shared: two parameters whose gradients lie in the same memory afterwards."""
 
     before: State
@@ -71,15 +71,15 @@ class Seen:
     shared: tuple[str, str] | None
 
 
-def program(kinds: Sequence[Kind], drawn: bool, seed: int = 0) -> Callable[[Answer, Any], Seen]:
+def program(kinds: Sequence[Kind], drawn: bool, seed: int = 0) -> Callable[[Answer, Any], CallSeen]:
     """A call for a model of such parameters after backward. drawn: random gradients, by seed; else powers of BASE."""
 
-    def run(own: Answer, comm: Any) -> Seen:
+    def run(own: Answer, comm: Any) -> CallSeen:
         model = _model(kinds, comm.rank, comm.size, drawn, seed)
         before = _state(model, kinds)
         returned = own.call(NAME, comm, model)
         returned = returned if isinstance(returned, int | float | str | None) else type(returned).__name__
-        return Seen(before, _state(model, kinds), returned, _shared(model, kinds))
+        return CallSeen(before, _state(model, kinds), returned, _shared(model, kinds))
 
     return run
 
@@ -126,13 +126,13 @@ def _shared(model: nn.Module, kinds: Sequence[Kind]) -> tuple[str, str] | None:
     return None
 
 
-def mean(facts: Sequence[Seen], name: str) -> np.ndarray | None:
+def mean(facts: Sequence[CallSeen], name: str) -> np.ndarray | None:
     """What parameter `name`'s gradient is to become."""
     total = total_of(facts, name)
     return None if total is None else total / len(facts)
 
 
-def total_of(facts: Sequence[Seen], name: str) -> np.ndarray | None:
+def total_of(facts: Sequence[CallSeen], name: str) -> np.ndarray | None:
     """The sum of its gradients; None where no rank has one."""
     had = [g for f in facts if (g := f.before.gradients[name]) is not None]
     return np.sum(np.asarray(had, dtype=np.float64), axis=0) if had else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpcourse.check.cases.on_gradients import Kind, Seen, mean, total_of
+from mpcourse.check.cases.on_gradients import CallSeen, Kind, mean, total_of
 from mpcourse.check.cases.on_models import named
 
 _SAME = (
@@ -13,7 +13,9 @@ _SAME = (
 )
 
 
-def why(facts: Sequence[Seen], rank: int, kind: Kind, wrong: set[str], parameters: Sequence[Kind], drawn: bool) -> str:
+def why(
+    facts: Sequence[CallSeen], rank: int, kind: Kind, wrong: set[str], parameters: Sequence[Kind], drawn: bool
+) -> str:
     """For `kind`'s gradient on `rank`. wrong: the names of all parameters whose gradients are."""
     size, name = len(facts), kind.name
     got, own = facts[rank].after.gradients[name], facts[rank].before.gradients[name]
@@ -74,7 +76,7 @@ def _not_none(kind: Kind) -> str:
     )
 
 
-def _none(facts: Sequence[Seen], rank: int, name: str) -> str:
+def _none(facts: Sequence[CallSeen], rank: int, name: str) -> str:
     if facts[rank].before.gradients[name] is not None:
         return "There was a gradient, and now it is None: the mean takes its place. None is what zero_grad leaves."
     return (
@@ -83,7 +85,7 @@ def _none(facts: Sequence[Seen], rank: int, name: str) -> str:
     )
 
 
-def _some_right(facts: Sequence[Seen], rank: int, kind: Kind, right: list[int], unchanged: bool) -> str:
+def _some_right(facts: Sequence[CallSeen], rank: int, kind: Kind, right: list[int], unchanged: bool) -> str:
     if kind.memory != "rows":
         return (
             "The same numbers, in other places: MPI sums memory as it lies, and a transposed tensor lies column by "
@@ -100,7 +102,7 @@ def _some_right(facts: Sequence[Seen], rank: int, kind: Kind, right: list[int], 
     return f"{has}; all ranks need the same one, to take the same step."
 
 
-def _unchanged(facts: Sequence[Seen], kind: Kind, wrong: set[str], parameters: Sequence[Kind]) -> str:
+def _unchanged(facts: Sequence[CallSeen], kind: Kind, wrong: set[str], parameters: Sequence[Kind]) -> str:
     kinds = {k.name: k for k in parameters}
     right = [k for k in parameters if k.name not in wrong and not k.frozen]
     if facts[0].returned is not None:
@@ -148,7 +150,7 @@ def _doubled(kind: Kind, wrong: set[str]) -> str:
 
 
 def _else(
-    facts: Sequence[Seen],
+    facts: Sequence[CallSeen],
     rank: int,
     kind: Kind,
     got: np.ndarray,

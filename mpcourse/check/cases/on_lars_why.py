@@ -1,11 +1,12 @@
 """Misconceptions of e09_lars: for each what is said, and the way to make steps that it leads to."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import torch
 
-from mpcourse.check.cases.on_lars import Given, Group, Way, euclid, ratio, right_trust, right_update
+from mpcourse.check.cases.on_lars import Given, Group, Way, euclid, ratio, right_trust, right_update, trained
 
 
 def _global(x: Given) -> float:
@@ -189,4 +190,8 @@ _WAYS: dict[str, Way | list[Way]] = {
     "self.defaults has what is not said of a group. Read the group's own: there is what was said, and what a scheduler "
     "changes.": Way(options=lambda first, own, default: default),
 }
-WAYS = [(why, way) for why, ways in _WAYS.items() for way in (ways if isinstance(ways, list) else [ways])]
+MISCONCEPTIONS = [
+    (why, partial(trained, way=way))
+    for why, ways in _WAYS.items()
+    for way in (ways if isinstance(ways, list) else [ways])
+]

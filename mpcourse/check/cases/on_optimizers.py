@@ -65,7 +65,7 @@ class Model(nn.Module):
 
 
 @dataclass
-class Seen:
+class TrainingSeen:
     """On one rank. start, made: parameters before and after the optimizer was made. rates: learning rates, before and
     after. left: parameters with a gradient after zero_grad, by step; zeros: those of them where it is zeros. had: the
     gradients before each step, after: those after it. values: parameters after it.
@@ -115,16 +115,16 @@ def gradients(parameters: dict[str, nn.Parameter]) -> dict[str, np.ndarray | Non
     return {name: None if p.grad is None else p.grad.detach().numpy().copy() for name, p in parameters.items()}
 
 
-def program(training: Training, steps: int = STEPS) -> Callable[[Answer, Any], Seen]:
+def program(training: Training, steps: int = STEPS) -> Callable[[Answer, Any], TrainingSeen]:
     """So many steps of it, by the learner's optimizer, on one rank."""
 
-    def run(own: Answer, comm: Any) -> Seen:
+    def run(own: Answer, comm: Any) -> TrainingSeen:
         model = Model(comm.rank, training)
         inner = inner_of(model, training)
         mine = held(inner, model)
         start, rates = values(mine), _rates(inner)
         optimizer = own.call(NAME, inner, comm)
-        seen = Seen(start, values(mine), (rates, _rates(inner)), [], [], [], [], [])
+        seen = TrainingSeen(start, values(mine), (rates, _rates(inner)), [], [], [], [], [])
         for step in range(steps):
             own.run(_method(optimizer, "zero_grad"), "optimizer.zero_grad")
             seen.left.append([name for name, p in mine.items() if p.grad is not None])

@@ -1,16 +1,18 @@
 """The misconception behind a step that is not the right one: ways that give what was found are tried out."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 
 from mpcourse.check.cases.on_models import Finding, named
-from mpcourse.check.cases.on_optimizers import Seen, Training, Values, Way, right, sum_over, trained
+from mpcourse.check.cases.on_optimizers import Training, TrainingSeen, Values, Way, right, sum_over, trained
+from mpcourse.check.explain import explanation_of
 
 Found = list[np.ndarray | None]
 
 
-def after_making(facts: Sequence[Seen], copied: str = "") -> Finding | None:
+def after_making(facts: Sequence[TrainingSeen], copied: str = "") -> Finding | None:
     """Whether all parameters that the optimizer holds have become rank 0's. copied: why a copy of one may have."""
     want = facts[0].start
     wrong = [
@@ -29,7 +31,7 @@ def after_making(facts: Sequence[Seen], copied: str = "") -> Finding | None:
     return Finding(rank, asked, _first(got), _why_made(facts, rank, name, {n for _, n in wrong}))
 
 
-def _why_made(facts: Sequence[Seen], rank: int, name: str, wrong: set[str]) -> str:
+def _why_made(facts: Sequence[TrainingSeen], rank: int, name: str, wrong: set[str]) -> str:
     got, starts = facts[rank].made[name], [seen.start[name] for seen in facts]
     names = set(facts[0].start)
     if np.isnan(got).any():
@@ -53,7 +55,7 @@ def _why_made(facts: Sequence[Seen], rank: int, name: str, wrong: set[str]) -> s
     return "Parameters in another order, or a buffer that was not yet there? Broadcast one after the other, in place."
 
 
-def why(training: Training, facts: Sequence[Seen], rank: int, name: str, step: int) -> str:
+def why(training: Training, facts: Sequence[TrainingSeen], rank: int, name: str, step: int) -> str:
     """For parameter `name` on `rank` after `step`, the first that is wrong."""
     size, seen = len(facts), facts[rank]
     before = seen.values[step - 1] if step else seen.made
@@ -61,15 +63,17 @@ def why(training: Training, facts: Sequence[Seen], rank: int, name: str, step: i
         return "Nothing has moved: step has to call the wrapped optimizer's step, after gradients were averaged."
     if np.isnan(seen.values[step][name]).any():
         return "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
-    for way, says in _WAYS if size > 1 else _ALONE:
-        told = trained(training, size, way, step + 1)
-        if all(_alike(f.values[s], told[s][r]) for r, f in enumerate(facts) for s in range(step + 1)):
-            if says is _OWN and _means(facts, step):
-                return (
-                    "The mean was made after the step: each rank has moved by its own gradients, which .grad no longer "
-                    "shows. Average first, then step."
-                )
-            return says
+    found = [f.values[s] for s in range(step + 1) for f in facts]
+    ways = _WAYS if size > 1 else _ALONE
+    others = ((says, [*chain(*trained(training, size, way, step + 1))]) for says, way in ways)
+    says = explanation_of(found, others, lambda a, b: all(map(_alike, a, b)))
+    if says is _OWN and _means(facts, step):
+        return (
+            "The mean was made after the step: each rank has moved by its own gradients, which .grad no longer shows. "
+            "Average first, then step."
+        )
+    if says:
+        return says
     if all(f.had[step][name] is None for f in facts) and seen.after[step][name] is not None:
         return (
             f"No rank has a gradient for {name} in step {step + 1}, and there it was given one of zeros, which weight "
@@ -141,49 +145,49 @@ _FORGETS = (
     "That is a step without what the optimizer keeps of earlier ones: momentum, or Adam's averages. Call the wrapped "
     "optimizer's own step, always the same optimizer's, and leave its state alone."
 )
-_WAYS: tuple[tuple[Way, str], ...] = (
-    (Way(right, slower=False), _SLOW),
-    (Way(_own), _OWN),
+_WAYS: tuple[tuple[str, Way], ...] = (
+    (_SLOW, Way(right, slower=False)),
+    (_OWN, Way(_own)),
     (
-        Way(_over(lambda found, rank: 1.0)),
         "That is a step by the sum of gradients, not by their mean: divide by the number of ranks. Else the learning "
         "rate grows with it.",
+        Way(_over(lambda found, rank: 1.0)),
     ),
-    (Way(_over(lambda found, rank: 1.0 / len(found) ** 2)), "Divided by the number of ranks twice. Once is enough."),
+    ("Divided by the number of ranks twice. Once is enough.", Way(_over(lambda found, rank: 1.0 / len(found) ** 2))),
     (
-        Way(_own_divided),
         "That is a step by each rank's own gradient, divided by the number of ranks: the sum over ranks is missing, or "
         "went into a copy.",
+        Way(_own_divided),
     ),
     (
-        Way(_own, average=True),
         "Each rank has stepped by its own gradients, and then parameters were averaged. For plain SGD that comes to "
         "the same, for Adam it does not: twice the gradient is not twice the step. Average gradients, then step.",
+        Way(_own, average=True),
     ),
-    (Way(_first_only), "All ranks have stepped by rank 0's gradients: average those of all."),
-    (Way(right, only=1), "Gradients of the first group were averaged, those of the others were not: go through all."),
-    (Way(right, steps=2), "The wrapped optimizer has made two steps: once is enough, after gradients were averaged."),
-    (Way(right, forgets=True), _FORGETS),
-    (Way(_zeros), _ZEROS),
+    ("All ranks have stepped by rank 0's gradients: average those of all.", Way(_first_only)),
+    ("Gradients of the first group were averaged, those of the others were not: go through all.", Way(right, only=1)),
+    ("The wrapped optimizer has made two steps: once is enough, after gradients were averaged.", Way(right, steps=2)),
+    (_FORGETS, Way(right, forgets=True)),
+    (_ZEROS, Way(_zeros)),
     (
-        Way(_over(lambda found, rank: 1.0 / sum(g is not None for g in found))),
         "Divided by the number of ranks that have a gradient. One that is None counts as zeros: divide by comm.size.",
+        Way(_over(lambda found, rank: 1.0 / sum(g is not None for g in found))),
     ),
     (
-        Way(_if_any_here),
         "Where a gradient is None on this rank, but not on another, it becomes the mean, too: else this rank passes "
         "over a parameter that the others move.",
+        Way(_if_any_here),
     ),
 )
-_ALONE: tuple[tuple[Way, str], ...] = (
-    (Way(right, slower=False), _SLOW),
-    (Way(right, forgets=True), _FORGETS),
-    (Way(_zeros), _ZEROS),
-    (Way(right, steps=2), "The wrapped optimizer has made two steps: once is enough, after gradients were averaged."),
+_ALONE: tuple[tuple[str, Way], ...] = (
+    (_SLOW, Way(right, slower=False)),
+    (_FORGETS, Way(right, forgets=True)),
+    (_ZEROS, Way(_zeros)),
+    ("The wrapped optimizer has made two steps: once is enough, after gradients were averaged.", Way(right, steps=2)),
 )
 
 
-def _means(facts: Sequence[Seen], step: int) -> bool:
+def _means(facts: Sequence[TrainingSeen], step: int) -> bool:
     """Whether gradients after this step are the mean over ranks of those before it."""
     for name in facts[0].had[step]:
         want = right([seen.had[step][name] for seen in facts], 0)

@@ -20,7 +20,7 @@ WIDTH = 6
 SECONDS = 4.0  # of computing, for one step: the longest one takes a tenth of that
 
 
-class Case:
+class PipelinedStep:
     """A model of as many stages as `schedule` has, one a device, with gradients of a step before; and its oracle."""
 
     def __init__(self, schedule: Sequence[Sequence[tuple]], batch: int) -> None:

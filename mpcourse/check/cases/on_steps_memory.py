@@ -6,7 +6,7 @@ from unittest import mock
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import holds
-from mpcourse.check.cases.on_steps import WIDTH, Case
+from mpcourse.check.cases.on_steps import WIDTH, PipelinedStep
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import one_f_one_b, replay
 from mpcourse.source import source_lines
@@ -22,7 +22,7 @@ EACH, SPARE, STAY = 3, 2, 1
 
 def memory(answer: Answer, box: Box) -> None:
     """Raise Wrong if a device holds more than its part of 1F1B's micro-batches in flight takes."""
-    case = Case(one_f_one_b(STAGES, MICROBATCHES), MICROBATCHES * EXAMPLES)
+    case = PipelinedStep(one_f_one_b(STAGES, MICROBATCHES), MICROBATCHES * EXAMPLES)
     in_flight = holds(replay(case.schedule))
     box.reset()
     before, start = list(box.ledger.used), {id(a) for a in box.ledger.live.values()}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_steps import Case
+from mpcourse.check.cases.on_steps import PipelinedStep
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Schedule, gpipe, one_f_one_b, pipeline_step
 from mpcourse.split import split
@@ -25,7 +25,7 @@ SLOWER = 2.2
 def overlap(answer: Answer, box: Box) -> None:
     """Raise Wrong if a step takes so long that stages work one after the other. Nothing else may go on in `box`."""
     for name, schedule in (("GPipe", gpipe(STAGES, MICROBATCHES)), ("1F1B", one_f_one_b(STAGES, MICROBATCHES))):
-        case = Case(schedule, EXAMPLES)
+        case = PipelinedStep(schedule, EXAMPLES)
         box.reset()
         start = box.now
         case.run(answer)
@@ -42,7 +42,7 @@ def overlap(answer: Answer, box: Box) -> None:
 
 def _par(box: Box, schedule: Schedule) -> float:
     """Seconds of the library's own step."""
-    case = Case(schedule, EXAMPLES)
+    case = PipelinedStep(schedule, EXAMPLES)
     model = split(nn.Sequential(*case.stages), [1] * STAGES, case.devices)
     box.reset()
     start = box.now

@@ -1,6 +1,6 @@
 """What an exception of a step means, told from what was seen of the step up to there."""
 
-from mpcourse.check.cases.on_steps_watched import Seen
+from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.cases.on_steps_why import CROSSES, wrong_order, wrong_targets
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import Action
@@ -48,7 +48,7 @@ DEVICES = (
 )
 
 
-def explained(seen: Seen, error: Exception) -> Wrong | None:
+def explained(seen: StepSeen, error: Exception) -> Wrong | None:
     """The exception as a wrong answer, with what it means; None where nothing is known of it."""
     text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     text = text if len(text) <= 150 else text[:146] + " ..."
@@ -88,7 +88,7 @@ def explained(seen: Seen, error: Exception) -> Wrong | None:
     return wrong_order(seen, so_far=True, then=f", then {text}")
 
 
-def _by_microbatch_only(seen: Seen, error: KeyError) -> bool:
+def _by_microbatch_only(seen: StepSeen, error: KeyError) -> bool:
     """Whether what is missing was kept under the number of a micro-batch, though that micro-batch's F has run."""
     key = error.args[0] if error.args else None
     if isinstance(key, tuple) and len(key) == 2 and key[0] in ("F", "B"):
@@ -98,19 +98,19 @@ def _by_microbatch_only(seen: Seen, error: KeyError) -> bool:
     return sum(Action("F", key) in row for row in seen.rows) > 1
 
 
-def _next(seen: Seen) -> list[tuple[int, Action]]:
+def _next(seen: StepSeen) -> list[tuple[int, Action]]:
     """(stage, its next action), the stage that has done least first."""
     pairs = zip(seen.rows, seen.case.schedule, strict=True)
     found = [(len(row), s, want[len(row)]) for s, (row, want) in enumerate(pairs) if len(row) < len(want)]
     return [(s, action) for _, s, action in sorted(found)]
 
 
-def _arrived(seen: Seen, s: int, action: Action) -> bool:
+def _arrived(seen: StepSeen, s: int, action: Action) -> bool:
     neighbour = s - 1 if action.kind == "F" else s + 1
     return not 0 <= neighbour < seen.case.p or action in seen.rows[neighbour]
 
 
-def _not_there(seen: Seen) -> str:
+def _not_there(seen: StepSeen) -> str:
     """Which next action has not got what it needs; empty where all have."""
     for s, action in _next(seen):
         if not _arrived(seen, s, action):
@@ -123,7 +123,7 @@ def _not_there(seen: Seen) -> str:
     return ""
 
 
-def _why_no_start(seen: Seen) -> str:
+def _why_no_start(seen: StepSeen) -> str:
     """Of a backward that was called without a gradient on what is no number."""
     last = seen.case.p - 1
     at = [(s, a) for s, a in _next(seen) if a.kind == "B" and _arrived(seen, s, a)]

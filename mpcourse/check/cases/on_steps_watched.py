@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_devices import close
-from mpcourse.check.cases.on_steps import Case
+from mpcourse.check.cases.on_steps import PipelinedStep
 from mpcourse.pipeline import Action
 
 
-class Seen:
+class StepSeen:
     """What was seen of one run. To look waits for results, so time and memory are judged in another one.
 
     rows: for each stage, the actions that it ran. strangers: (stage, input) of each F whose input is no micro-batch's.
@@ -24,7 +24,7 @@ class Seen:
     micro-batch k's loss was taken against the targets of j.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: PipelinedStep) -> None:
         self.case, self.known, self.starts = case, case.activations, case.gradients
         self.rows: list[list[Action]] = [[] for _ in case.stages]
         self.strangers: list[tuple[int, Tensor]] = []

@@ -1,14 +1,15 @@
 """Why a step is wrong, told from what was seen of it: the misconception where the facts name one, else the facts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 
 from mpcourse.check.cases.on_devices import close
 from mpcourse.check.cases.on_schedules import told
-from mpcourse.check.cases.on_steps import Case
-from mpcourse.check.cases.on_steps_watched import Seen
+from mpcourse.check.cases.on_steps import PipelinedStep
+from mpcourse.check.cases.on_steps_watched import StepSeen
+from mpcourse.check.explain import explanation_of
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action
 
@@ -25,7 +26,7 @@ CROSSES = (
 )
 
 
-def wrong_input(seen: Seen) -> Wrong:
+def wrong_input(seen: StepSeen) -> Wrong:
     """Of an F whose input is no micro-batch's."""
     s, given = seen.strangers[0]
     made = "what the stage before made of one micro-batch" if s else "one micro-batch"
@@ -43,7 +44,7 @@ def _examples(x: Tensor, given: Tensor) -> range | None:
     return next((range(i, i + n) for i in range(len(x) - n + 1) if close(given, x[i : i + n])), None) if n else None
 
 
-def _why_pieces(case: Case, pieces: list[range]) -> str:
+def _why_pieces(case: PipelinedStep, pieces: list[range]) -> str:
     """How many pieces was x cut into, if these are some of them?"""
     m, p, n = case.m, case.p, len(case.x)
     fits = [count for count in range(1, 2 * n) if set(pieces) <= set(_cut(n, count))]
@@ -64,7 +65,7 @@ def _cut(examples: int, count: int) -> list[range]:
     return [range(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece)]
 
 
-def wrong_order(seen: Seen, so_far: bool = False, then: str = "") -> Wrong | None:
+def wrong_order(seen: StepSeen, so_far: bool = False, then: str = "") -> Wrong | None:
     """Of actions that ran otherwise than asked, if some did; so_far: the run has stopped midway, as `then` says."""
     for s, (row, want) in enumerate(zip(seen.rows, seen.case.schedule, strict=True)):
         if row != (want[: len(row)] if so_far else want):
@@ -102,7 +103,7 @@ def _why_order(row: list[Action], want: list[Action]) -> str:
     )
 
 
-def wrong_tensors(seen: Seen) -> str:
+def wrong_tensors(seen: StepSeen) -> str:
     """Of a run in the right order whose gradients differ: which tensor was another one; empty if none was."""
     if seen.refilled:
         s, k = seen.refilled[0]
@@ -123,7 +124,7 @@ def wrong_tensors(seen: Seen) -> str:
     return ""
 
 
-def wrong_targets(seen: Seen) -> str:
+def wrong_targets(seen: StepSeen) -> str:
     """Of losses that were taken against other targets; empty where there are none."""
     for k, j in seen.losses:
         if j != k:
@@ -132,60 +133,57 @@ def wrong_targets(seen: Seen) -> str:
     return ""
 
 
-def weighted(case: Case, parameters: list[torch.nn.Parameter]) -> str:
+def weighted(case: PipelinedStep, parameters: list[torch.nn.Parameter]) -> str:
     """The mistake in weighing micro-batches, or in adding up, that gives just these gradients; empty if none does."""
     got = [q.grad for q in parameters if q.grad is not None]
+    return explanation_of(got, _weighings(case), lambda a, b: len(a) == len(b) and all(map(close, a, b)))
+
+
+def _weighings(case: PipelinedStep) -> Iterator[tuple[str, list[Tensor]]]:
+    """(why, gradients of all parameters) of the known mistakes."""
     parts = []  # of each micro-batch's own mean loss
     for x, target in case.pieces:
         loss = F.mse_loss(case.whole(x), target)
         parts.append((len(x) / len(case.x), torch.autograd.grad(loss, list(case.whole.parameters()))))
 
-    def of(weights: Callable[[float, int], float], earlier: float = 1.0) -> bool:
-        sums = [
+    def of(weights: Callable[[float, int], float], earlier: float = 1.0) -> list[Tensor]:
+        """weights: of a micro-batch in a stage, from its share of the examples. earlier: of the gradients before."""
+        return [
             earlier * before + sum(weights(share, j // 2) * g[j] for share, g in parts)
             for j, before in enumerate(case.earlier)
         ]
-        return all(close(a, b) for a, b in zip(got, sums, strict=True))
 
     m, p, n, first, last = case.m, case.p, len(case.x), parts[0][0], parts[-1][0]
-    explained: list[tuple[str, bool]] = [
-        ("There were gradients of a step before. They are kept: new ones are added to them.", of(lambda w, s: w, 0.0)),
-        ("Each micro-batch counts in full: its loss is a mean over its own examples only.", of(lambda w, s: 1.0)),
-        (
-            "All micro-batches count the same, but some have one example more: the mean of means is not the mean. "
-            "Weigh by len(target of k) / len(target).",
-            of(lambda w, s: 1 / m),
-        ),
-        (
-            "All micro-batches have the weight of one of them, but some have one example more. Weigh each by its own: "
-            "len(target of k) / len(target).",
-            of(lambda w, s: first) or of(lambda w, s: last),
-        ),
-        (
-            "The loss is divided twice: its share of the examples is a weight already, and to divide by the number of "
-            "micro-batches once more makes it smaller by that.",
-            of(lambda w, s: w / m),
-        ),
-        (
-            "The loss is weighed twice: once by its share of the examples is enough.",
-            of(lambda w, s: w * w) or of(lambda w, s: 1 / m / m),
-        ),
-        (
-            "The loss is divided by the number of examples, but it is a mean over them already.",
-            of(lambda w, s: 1 / n) or of(lambda w, s: w / n) or of(lambda w, s: 1 / m / n),
-        ),
-        (
-            "Gradients that were there before the step are divided too. Weigh the loss before its backward.",
-            any(of(lambda w, s: w, 1 / d) or of(lambda w, s: 1 / m, 1 / d) for d in (m, n)),
-        ),
-        (
-            "Each stage weighs the gradient once more. It is weighed with the loss, and that reaches all stages.",
-            of(lambda w, s: w ** (p - s)) or of(lambda w, s: (1 / m) ** (p - s)),
-        ),
-        (NOWHERE, of(lambda w, s: 0.0)),
-        (
-            "Gradients are added twice: one backward for each micro-batch and stage.",
-            of(lambda w, s: 2 * w) or of(lambda w, s: 2 * w if s == p - 1 else w),
-        ),
-    ]
-    return next((why for why, explains in explained if explains), "")
+    yield "There were gradients of a step before. They are kept: new ones are added to them.", of(lambda w, s: w, 0.0)
+    yield "Each micro-batch counts in full: its loss is a mean over its own examples only.", of(lambda w, s: 1.0)
+    yield (
+        "All micro-batches count the same, but some have one example more: the mean of means is not the mean. "
+        "Weigh by len(target of k) / len(target).",
+        of(lambda w, s: 1 / m),
+    )
+    alike = (
+        "All micro-batches have the weight of one of them, but some have one example more. Weigh each by its own: "
+        "len(target of k) / len(target)."
+    )
+    yield alike, of(lambda w, s: first)
+    yield alike, of(lambda w, s: last)
+    yield (  # and to weigh by the share twice, which is the same where all shares are 1 / m
+        "The loss is divided twice: its share of the examples is a weight already. To weigh by it again, or to divide "
+        "by the number of micro-batches, makes it smaller once more.",
+        of(lambda w, s: w / m),
+    )
+    divided = "The loss is divided by the number of examples, but it is a mean over them already."
+    yield divided, of(lambda w, s: 1 / n)
+    yield divided, of(lambda w, s: w / n)
+    yield divided, of(lambda w, s: 1 / m / n)
+    for d in (m, n):
+        too = "Gradients that were there before the step are divided too. Weigh the loss before its backward."
+        yield too, of(lambda w, s: w, 1 / d)
+        yield too, of(lambda w, s: 1 / m, 1 / d)
+    stages = "Each stage weighs the gradient once more. It is weighed with the loss, and that reaches all stages."
+    yield stages, of(lambda w, s: w ** (p - s))
+    yield stages, of(lambda w, s: (1 / m) ** (p - s))
+    yield NOWHERE, of(lambda w, s: 0.0)
+    added = "Gradients are added twice: one backward for each micro-batch and stage."
+    yield added, of(lambda w, s: 2 * w)
+    yield added, of(lambda w, s: 2 * w if s == p - 1 else w)

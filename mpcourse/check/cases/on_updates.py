@@ -27,7 +27,7 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class Step:
+class WorkerStep:
     """A gradient that a worker computed. weights: where. begun, ended: when, in seconds."""
 
     weights: np.ndarray
@@ -46,7 +46,7 @@ class Gradient:
         self.length, self.clock, self.busy = length, clock, busy
         self.draw = np.random.default_rng([rank, length])
         self.slope = self.draw.uniform(0.5, 1.5, length)
-        self.steps: list[Step] = []
+        self.steps: list[WorkerStep] = []
 
     def __repr__(self) -> str:
         return "gradient"
@@ -61,7 +61,7 @@ class Gradient:
         seen, begun = weights.copy(), self.clock()
         self.busy()
         gradient = self.slope * seen + self.draw.standard_normal(self.length)
-        self.steps.append(Step(seen, gradient.copy(), begun, self.clock()))
+        self.steps.append(WorkerStep(seen, gradient.copy(), begun, self.clock()))
         return gradient
 
 
@@ -78,7 +78,7 @@ class Played:
     steps: int
     order: object
     final: np.ndarray
-    taken: dict[int, list[Step]]
+    taken: dict[int, list[WorkerStep]]
     before: dict[int, np.ndarray]
     left: dict[int, np.ndarray]
 

@@ -1,10 +1,12 @@
 """The weights of a parameter server, update by update, played again: in the right way, and in wrong ones."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from mpcourse.check.cases.on_updates import OLD, Found, Played, Step, in_order, listed, near
+from mpcourse.check.cases.on_updates import OLD, Found, Played, WorkerStep, in_order, listed, near
+from mpcourse.check.explain import explanation, holds
 
 FIRST = "The answer is sent before the gradient is applied: apply it, and then send the new weights."
 
@@ -79,11 +81,19 @@ def _answered_later(played: Played, versions: list[np.ndarray]) -> Found | None:
 
 def _by_rule(played: Played, versions: list[np.ndarray]) -> Found | None:
     """The first update that went wrong, where a wrong rule explains all weights that workers were sent."""
-    for why, rule in RULES.items():
-        others = _versions(played, rule)
-        if unseen(played, others) is None and any(near(played.final, end) for end in (others[-1], played.start)):
-            return 0, *_first_update(played, versions, others), why
+    if why := _wrong_rule(played):
+        return 0, *_first_update(played, versions, _versions(played, RULES[why])), why
     return None
+
+
+def _wrong_rule(played: Played) -> str:
+    """What is said of the first wrong rule that explains all weights, those that workers were sent and the last."""
+    return explanation({why: partial(_explains, rule) for why, rule in RULES.items()}, [((), played)], holds)
+
+
+def _explains(rule: "Rule", played: Played) -> bool:
+    others = _versions(played, rule)
+    return unseen(played, others) is None and any(near(played.final, end) for end in (others[-1], played.start))
 
 
 def _own(played: Played, rank: int) -> list[int]:
@@ -176,9 +186,8 @@ def _end(played: Played, versions: list[np.ndarray]) -> tuple[str, str, str]:
             "weights -= ... and weights[:] = ... change the one that serve was given."
         )
         return asked, f"{got}, as before", why
-    for why, rule in RULES.items():  # where a wrong rule shows in the last update only
-        if near(played.final, _versions(played, rule)[-1]):
-            return asked, got, why
+    if why := _wrong_rule(played):  # one that shows in the last update only
+        return asked, got, why
     if (old := _version(played.final, versions, 0, len(versions) - 2)) is not None:
         lost = len(versions) - 1 - old
         why = "Each gradient is applied before its answer is sent, the last ones too."
@@ -212,7 +221,8 @@ def _kept(played: Played, rank: int, versions: list[np.ndarray]) -> tuple[str, s
 
 # -- how weights go from version to version, in the right way and in wrong ones --
 
-Rule = Callable[[Played, list[np.ndarray], list[Step]], np.ndarray]  # of the versions and the steps so far, to the next
+# Of the versions and the steps so far, to the next version.
+Rule = Callable[[Played, list[np.ndarray], list[WorkerStep]], np.ndarray]
 
 
 def _versions(played: Played, rule: Rule) -> list[np.ndarray]:
@@ -223,7 +233,7 @@ def _versions(played: Played, rule: Rule) -> list[np.ndarray]:
     return versions
 
 
-def _right(played: Played, versions: list[np.ndarray], steps: list[Step]) -> np.ndarray:
+def _right(played: Played, versions: list[np.ndarray], steps: list[WorkerStep]) -> np.ndarray:
     return versions[-1] - played.rate * steps[-1].gradient
 
 
@@ -231,7 +241,7 @@ def _scaled(factor: Callable[[Played], float]) -> Rule:
     return lambda p, v, s: v[-1] - factor(p) * s[-1].gradient
 
 
-def _together(played: Played, versions: list[np.ndarray], steps: list[Step], rate: float) -> np.ndarray:
+def _together(played: Played, versions: list[np.ndarray], steps: list[WorkerStep], rate: float) -> np.ndarray:
     """As many gradients as there are workers make one update."""
     if len(steps) % played.workers:
         return versions[-1]
@@ -269,9 +279,6 @@ RULES: dict[str, Rule] = {
     ),
     "Gradients that were applied before are applied again: the buffer is added to, and never emptied.": (
         lambda p, v, s: v[-1] - p.rate * np.sum([step.gradient for step in s], axis=0)
-    ),
-    "The server takes the weights that the worker sent, and so loses what others changed. Workers send gradients.": (
-        lambda p, v, s: s[-1].weights
     ),
     "The gradient is applied to the weights at which it was computed: what others changed meanwhile is lost. The "
     "server applies it to its own weights.": lambda p, v, s: s[-1].weights - p.rate * s[-1].gradient,
