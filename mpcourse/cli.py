@@ -93,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         "large-batch: many small models at once against one after the other; memory: what models of transformers hold "
         "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; plan: published "
         "trainings on many GPUs predicted; scaling: training over 1, 2, ... ranks and threads; "
-        "tables: published pipelines replayed; truth: predictions beside facts; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost",
+        "tables: published pipelines replayed; truth: predictions beside facts; two-hosts: a rank on each of two hosts "
+        "against both on one; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")

@@ -105,7 +105,7 @@ class Pricing:
     def least(self, c: Candidate) -> float:
         """Seconds that `price` is never below; without a replay."""
         run = self.pipeline(c)
-        return run.least + self._data(c, run) + self._update(c, run)
+        return run.least + self._tied(run) + self._data(c, run) + self._update(c, run)
 
     def price(self, c: Candidate) -> Plan:
         run = self.pipeline(c)
@@ -113,14 +113,11 @@ class Pricing:
         sums = sum(p.forward_sums + p.backward_sums for p in run.parts[s :: c.pipeline])
         whole = run.seconds_without_transfers
         m = run.microbatches
-        tied = 0.0
-        if run.tied:  # the first and the last stage add up the gradients of what both hold
-            tied = self.machines.sums("data", (2, 1, self.machines.per_node), WEIGHTS * run.tied)
         seconds = Seconds(
             compute=m * (run.busy[s] - sums),
             bubble=_rest(whole - m * run.busy[s], whole),
             tensor=m * sums,
-            pipeline=_rest(run.seconds - whole, whole) + tied,
+            pipeline=_rest(run.seconds - whole, whole) + self._tied(run),
             data=self._data(c, run),
             update=self._update(c, run),
         )
@@ -129,7 +126,11 @@ class Pricing:
     def total(self, c: Candidate) -> float:
         """Seconds of a step; `price` tells the parts, which takes one more replay."""
         run = self.pipeline(c)
-        return run.seconds + self._data(c, run) + self._update(c, run)
+        return run.seconds + self._tied(run) + self._data(c, run) + self._update(c, run)
+
+    def _tied(self, run: Pipelined) -> float:
+        """The first and the last stage add up the gradients of what both hold, over their cards."""
+        return self.machines.sums("data", (2, 1, self.machines.per_node), WEIGHTS * run.tied)
 
     def _data(self, c: Candidate, run: Pipelined) -> float:
         """Messages between replicas that nothing hides.

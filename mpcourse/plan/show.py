@@ -1,5 +1,6 @@
 """Plans as a table."""
 
+import math
 import sys
 
 from rich.console import Console
@@ -17,15 +18,15 @@ NOTE = (
 )
 
 COLUMNS = (
-    "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. ckpt: checkpoints. GiB: "
-    "of the fullest GPU. step: its seconds, then its parts: computing, bubble, messages of each axis that nothing "
+    "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. ckpt: checkpoints. "
+    "GiB: of the fullest GPU. step: its seconds, then its parts: computing, bubble, messages of each axis that nothing "
     "hides, and Adam's update."
 )
 
 
 def show(found: Plans, machines: Machines) -> None:
     """Print the best plans, or what the smallest one lacks."""
-    out = Console(file=sys.stdout, highlight=False)
+    out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
     out.print(f"{found.parameters / 1e9:.4g} billion parameters on {gpus}", soft_wrap=True)
     if found.smallest is not None:
@@ -64,19 +65,17 @@ def _how(plan: Plan) -> str:
 
 
 def _table(found: Plans) -> Table:
-    """At most 80 columns wide."""
+    """About 80 columns wide."""
     chunks = any(plan.candidate.chunks > 1 for plan in found.best)
     columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *PARTS[:-1], "Adam"]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"
+    digits = max(2, 3 - math.floor(math.log10(found.best[0].seconds.total)))
     for plan in found.best:
         c = plan.candidate
         cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
-        cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}", _seconds(plan.seconds.total)]
-        table.add_row(*map(str, cells), *(_seconds(getattr(plan.seconds, part)) for part in PARTS))
+        cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}"]
+        seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in PARTS)]
+        table.add_row(*map(str, cells), *(f"{value:.{digits}f}" for value in seconds))
     return table
-
-
-def _seconds(value: float) -> str:
-    return "0" if abs(value) < 5e-7 else f"{value:.3g}"
