@@ -1,4 +1,4 @@
-"""`mpcourse doctor | list | check | hint | reset | solution | next | watch | predict | schedule | bench | lab`."""
+"""`mpcourse doctor | list | check | ... | predict | plan | schedule | bench | lab`: `mpcourse --help` names all."""
 
 import argparse
 import json
@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
+from mpcourse.commands.options import add_plan, add_predict
 from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
 
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
     *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory"),
-    *("pipeline", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual"),
+    *("pipeline", "plan", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual"),
 )
 
 
@@ -90,10 +91,10 @@ def _parser() -> argparse.ArgumentParser:
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
         "large-batch: many small models at once against one after the other; memory: what models of transformers hold "
-        "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; scaling: training "
-        "over 1, 2, ... ranks and threads; tables: published pipelines replayed; truth: predictions beside facts; "
-        "twins: ours against torch's own ways to train over ranks; two-hosts: a rank on each of two hosts against both "
-        "on one; virtual: what virtual GPUs cost",
+        "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; plan: published "
+        "trainings on many GPUs predicted; scaling: training over 1, 2, ... ranks and threads; tables: published "
+        "pipelines replayed; truth: predictions beside facts; twins: ours against torch's own ways to train over "
+        "ranks; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")
@@ -105,16 +106,10 @@ def _parser() -> argparse.ArgumentParser:
         "--save", type=Path, metavar="FILE", help="of scaling: a CSV file that each case goes to, and is resumed from"
     )
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
-    predict = command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
-    predict.add_argument("maker", metavar="FILE:FUNCTION", help="model.py:make_model, which returns an nn.Module")
-    predict.add_argument("--batch", type=int, nargs="+", required=True, metavar="N", help="shape of the input")
-    predict.add_argument("--gpu", default="Tesla P100-SXM2", metavar="NAME", help="an unknown name lists what there is")
-    predict.add_argument("--gpus", type=int, default=1, metavar="N", help="how many of them")
-    predict.add_argument("--link", default="NVLink 1", metavar="NAME", help="between two GPUs; likewise")
-    predict.add_argument("--cut", default="", metavar="NAME,...", help="children after which the model is cut")
-    predict.add_argument("--optimizer", choices=["sgd", "momentum", "adam", "adamw"], default="sgd")
-    predict.add_argument("--tokens", type=int, metavar="VOCABULARY", help="the input is integers below this")
-    predict.add_argument("--json", action="store_true", help="as JSON, in bytes and seconds")
+    add_predict(
+        command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
+    )
+    add_plan(command("plan", _plan, "Your own model on many GPUs: which grid fits, and which is fastest."))
     schedule = command("schedule", _schedule, "A pipeline's schedule: what each stage does and when, and its bubble.")
     schedule.add_argument("name", metavar="NAME", help="gpipe, 1f1b, ... (a wrong name lists them), or FILE:FUNCTION")
     schedule.add_argument("--stages", type=int, default=4, metavar="P")
@@ -278,6 +273,12 @@ def _predict(options: argparse.Namespace) -> int:
     else:
         show(found)
     return 0 if found.fits else 1
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from mpcourse.commands.plan import run
+
+    return run(options)
 
 
 def _schedule(options: argparse.Namespace) -> int:

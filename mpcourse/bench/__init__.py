@@ -7,6 +7,7 @@ from mpcourse.bench.data_parallel import data_parallel
 from mpcourse.bench.large_batch import large_batch
 from mpcourse.bench.memory import memory
 from mpcourse.bench.pipeline import pipeline
+from mpcourse.bench.plan import plan
 from mpcourse.bench.record import Record
 from mpcourse.bench.scaling import scaling
 from mpcourse.bench.setup import setup
@@ -25,6 +26,7 @@ BENCHMARKS = {
     "large-batch": large_batch,
     "memory": memory,
     "pipeline": pipeline,
+    "plan": plan,
     "scaling": scaling,
     "setup": setup,
     "tables": tables,

@@ -28,12 +28,16 @@ def allreduce(comm: Comm, x: Array, op: Op | None = None, *, cost: Cost | None =
     cost: what `fit(comm)` measured, in seconds a message and a byte; None: that of a usual machine. It must be the same
     on all ranks, or they choose different algorithms and wait without end.
 
-    All ranks get the same bits.
+    All ranks get the same bits. A communicator that counts (`mpcourse.plan` has one) is told the bytes, and nothing is
+    sent.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """
     nbytes = getattr(x, "nbytes", 0)  # what has none is refused by any of the algorithms
-    _chosen(comm.size, nbytes, cost or USUAL)(comm, x, op)
+    if (count := getattr(comm, "count_sum", None)) is not None:
+        count(nbytes)
+    else:
+        _chosen(comm.size, nbytes, cost or USUAL)(comm, x, op)
 
 
 @lru_cache(1024)

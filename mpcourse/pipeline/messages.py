@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from mpi4py import MPI
 
 from mpcourse.comm import Comm
 from mpcourse.errors import RankFailed
@@ -93,6 +92,8 @@ class Mailbox:
         self._sent.append((self.comm.Isend(buffer, to, tag), owner))
 
 
-def memory_of(t: torch.Tensor) -> MPI.buffer:
+def memory_of(t: torch.Tensor) -> Any:
     """The bytes of a contiguous CPU tensor, whatever its dtype: numpy lacks bfloat16, and MPI float16 too."""
+    from mpi4py import MPI  # who sends has started it; who only imports this, as for a plan, need not be a rank
+
     return MPI.buffer.fromaddress(t.data_ptr(), t.nbytes)

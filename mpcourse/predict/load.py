@@ -17,7 +17,7 @@ _LIBRARIES = tuple(
     os.path.dirname(os.path.dirname(os.path.abspath(file))) + os.sep for file in (torch.__file__, contextlib.__file__)
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_INFRASTRUCTURE = tuple(_OURS + name for name in ("predict", "virtual", "split", "source.py"))
+_INFRASTRUCTURE = tuple(_OURS + name for name in ("predict", "plan", "virtual", "split", "source.py"))
 
 
 def find_maker(spec: str) -> Callable[[], object]:

@@ -27,6 +27,8 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
         new, chosen = [math.inf] * (n + 1), [0] * (n + 1)
         for i in range(n - s + 1):
             for j in range(i + 1, n - s + 2):
+                if total[j] - total[i] > new[i]:
+                    break  # the first stage alone is dearer, and with more layers dearer still
                 dearest = max(total[j] - total[i], best[j])
                 if dearest <= new[i]:  # of equals the last: the first stage takes as much as it can
                     new[i], chosen[i] = dearest, j - i

@@ -8,6 +8,7 @@ import torch
 
 from mpcourse.virtual.flops import below_diagonal, counted, formula
 from mpcourse.virtual.layout import channels_last
+from mpcourse.virtual.products import product_seconds, shape_of
 from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
@@ -125,8 +126,12 @@ def cost(
     nbytes = traffic(op, _reached(inputs), _reached(fresh), _reached(changed)) + _once_more(op, args)
     seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
     if flops:
-        dtype = inputs[0].dtype
-        seconds = max(seconds, flops / gpu.rate(dtype, tf32=rounds_to_tf32(op)))
+        dtype, tf32 = inputs[0].dtype, rounds_to_tf32(op)
+        peak, tensor_cores = gpu.peak(dtype, tf32)
+        if gpu.by_shape and tensor_cores and (shape := shape_of(op.name, args)):
+            seconds = max(seconds, product_seconds(gpu, peak, *shape, dtype.itemsize))
+        else:
+            seconds = max(seconds, flops / gpu.rate(dtype, tf32=tf32))
     return Cost(nbytes, flops, gpu.kernel + seconds)
 
 

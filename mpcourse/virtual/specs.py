@@ -30,6 +30,8 @@ class GPU:
     launch: seconds of the host for one operation (Python, dispatcher and driver). kernel: least seconds of one
     operation on the device. context: bytes that the driver and the CUDA libraries take before the first tensor.
     workspace: bytes of cuBLAS's workspace, which the caching allocator holds from a thread's first matrix product on.
+    multiprocessors: how many it has; 0: not in the table. by_shape: small and thin products reach less than large ones
+    (products.py); without, all reach `product_efficiency`, which is what tables and lessons before the planner assume.
     """
 
     name: str
@@ -49,6 +51,8 @@ class GPU:
     kernel: float = 3e-6
     context: int = 450 * MiB
     workspace: int = 8 * MiB + 128 * 1024
+    multiprocessors: int = 0
+    by_shape: bool = False
 
     def peak(self, dtype: "torch.dtype", tf32: bool = False) -> tuple[float, bool]:
         """FLOP/s of products of `dtype`, and whether tensor cores make them. tf32: float32 may be rounded to it.
@@ -152,6 +156,18 @@ _GPUS: list[tuple] = [
 ]
 # fmt: on
 
+# Streaming multiprocessors, of NVIDIA's architecture white papers.
+_MULTIPROCESSORS = {
+    "Tesla V100-SXM2": 80,
+    "Tesla V100-SXM2-16GB": 80,
+    "A100-SXM4": 108,
+    "A100-SXM4-40GB": 108,
+    "H100-PCIe": 114,
+    "H100-SXM": 132,
+    "H200-SXM": 132,
+    "B200-SXM": 148,
+}
+
 
 def _gpu(name: str, *row: Any) -> GPU:
     fp32, tf32, fp16, int8, fp64, bandwidth, memory, capability, pcie, products, _ = row
@@ -163,6 +179,7 @@ def _gpu(name: str, *row: Any) -> GPU:
         convolution_efficiency=0.65 if name == "Tesla T4" else 0.77,
         # torch gives cuBLAS more on Hopper and later (c10/cuda, ATen/cuda/CublasHandlePool.cpp).
         workspace=32 * MiB if capability >= (9, 0) else GPU.workspace,
+        multiprocessors=_MULTIPROCESSORS.get(name, 0),
     )  # fmt: skip
 
 
@@ -189,6 +206,7 @@ LINKS = {
         ("InfiniBand EDR", 12.5, 1.5e-6),
         ("InfiniBand HDR", 25, 1.5e-6),
         ("InfiniBand NDR", 50, 1.5e-6),
+        ("RoCE 400", 50, 3e-6),  # RDMA over Ethernet of 400 Gbit/s, one card a GPU: Llama 3's clusters
     ]
 }
 
@@ -205,7 +223,8 @@ def find_link(link: str | Link) -> Link:
 
 def _find(name: str, table: dict[str, Any], noun: str) -> Any:
     if name not in table:
-        near = difflib.get_close_matches(str(name), table, 1, 0.5)
+        near = [n for n in table if n.lower().startswith(str(name).lower())]
+        near = near or difflib.get_close_matches(str(name), table, 1, 0.5)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
         raise UserError(
             f"unknown {noun} {name!r}{meant}: choose one of {', '.join(map(repr, table))}, or pass a {noun}"

@@ -1,0 +1,135 @@
+"""The models of published plans, built as those that trained them built theirs: Megatron-LM's of 2021, and Llama 3."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpcourse.comm import Comm
+from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
+
+
+class TokenEmbedding(nn.Module):
+    """Tokens -> (batch, length, width), each rank with its share of the vocabulary; positions too, where length > 0."""
+
+    def __init__(self, comm: Comm | None, vocabulary: int, length: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.comm, self.dropout, own = comm, dropout, share(comm, vocabulary, "tokens")
+        self.weight = nn.Parameter(torch.empty(own.stop - own.start, width))
+        self.positions = nn.Parameter(torch.empty(length, width)) if length else None
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = sum_out(self.comm, F.embedding(tokens, self.weight))
+        x = x if self.positions is None else x + self.positions
+        return F.dropout(x, self.dropout) if self.dropout else x
+
+
+class LossHead(nn.Module):
+    """(batch, length, width) -> the loss of each token: logits of a share of the vocabulary, in float32 for the loss.
+
+    Sums over ranks: of the largest logit, the exponentials and the own token's logit, a number a token each.
+    """
+
+    def __init__(self, comm: Comm | None, norm: nn.Module, vocabulary: int, width: int) -> None:
+        super().__init__()
+        own = share(comm, vocabulary, "tokens")
+        self.comm, self.norm = comm, norm
+        self.weight = nn.Parameter(torch.empty(own.stop - own.start, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = (copy_in(self.comm, self.norm(x)) @ self.weight.T).float()
+        return sum_out(self.comm, logits.exp().sum(-1)).log() - sum_out(self.comm, logits[..., 0])
+
+
+class MegatronLayer(nn.Module):
+    """A layer of Megatron-LM in 2021: attention by two products and a softmax, with dropout; biases and GELU.
+
+    Scale, mask and softmax are one kernel there, as softmax is here; so are bias, dropout and addition. This is code to
+    be priced, not to be trained: what is to be dropped is not drawn.
+    """
+
+    def __init__(self, comm: Comm | None, width: int, heads: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        t, bias = (1, True) if comm is None else (comm.size, comm.rank == 0)  # one rank adds what all others would too
+        share(comm, heads, "heads")
+        self.comm, self.head, self.dropout = comm, width // heads, dropout
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width // t), nn.Linear(width // t, width, bias)
+        self.first, self.second = nn.Linear(width, 4 * width // t), nn.Linear(4 * width // t, width, bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self._dropped_onto(x, sum_out(self.comm, self._attention(copy_in(self.comm, self.norm1(x)))))
+        partial = self.second(F.gelu(self.first(copy_in(self.comm, self.norm2(x)))))
+        return self._dropped_onto(x, sum_out(self.comm, partial))
+
+    def _dropped_onto(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """x + dropout(y) in one kernel, but for a factor."""
+        return torch.addcmul(x, y, x.new_empty(x.shape, dtype=torch.uint8))
+
+    def _attention(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        nothing = x.new_empty(1, 1, 1).expand(len(q), length, length)
+        scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(self.head))
+        mixed = torch.bmm(F.dropout(scores.softmax(-1), self.dropout), v)
+        return self.out(mixed.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2))
+
+    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, length, heads * head) -> (batch * heads, length, head)."""
+        return x.unflatten(2, (-1, self.head)).transpose(1, 2).flatten(0, 1)
+
+
+def megatron(comm: Comm | None, width: int, heads: int, layers: int, vocabulary: int, length: int) -> nn.Sequential:
+    """Embedding, layers, head; the weight of the first and the last is one, tied."""
+    embedding = TokenEmbedding(comm, vocabulary, length, width, 0.1)
+    head = LossHead(comm, nn.LayerNorm(width), vocabulary, width)
+    head.weight = embedding.weight
+    return nn.Sequential(embedding, *(MegatronLayer(comm, width, heads) for _ in range(layers)), head)
+
+
+class LlamaLayer(nn.Module):
+    """A layer of Llama 3: norms, rotary positions, grouped queries with fused causal attention, SwiGLU; no biases.
+
+    Its norms are of the root of the mean square, by one kernel, which torch makes of several; here layer norms, which
+    are one kernel here and read and write as much. This is code to be priced, not to be trained.
+    """
+
+    def __init__(self, comm: Comm | None, width: int, heads: int, groups: int, hidden: int) -> None:
+        super().__init__()
+        t = 1 if comm is None else comm.size
+        share(comm, groups, "groups of heads")
+        self.comm, self.head, self.heads, self.groups = comm, width // heads, heads // t, groups // t
+        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.qkv = nn.Linear(width, (self.heads + 2 * self.groups) * self.head, False)
+        self.out = nn.Linear(width // t, width, False)
+        self.gate, self.up = nn.Linear(width, hidden // t, False), nn.Linear(width, hidden // t, False)
+        self.down = nn.Linear(hidden // t, width, False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + sum_out(self.comm, self._attention(copy_in(self.comm, self.norm1(x))))
+        h = copy_in(self.comm, self.norm2(x))
+        return x + sum_out(self.comm, self.down(F.silu(self.gate(h)) * self.up(h)))
+
+    def _attention(self, x: torch.Tensor) -> torch.Tensor:
+        sizes = [n * self.head for n in (self.heads, self.groups, self.groups)]
+        q, k, v = (part.unflatten(2, (-1, self.head)).transpose(1, 2) for part in self.qkv(x).split(sizes, -1))
+        q, k = self._rotated(q), self._rotated(k)
+        return self.out(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
+        )
+
+    def _rotated(self, x: torch.Tensor) -> torch.Tensor:
+        """What rotary positions read and write, in one kernel: each number once."""
+        return x * x.new_empty(x.shape[-2], x.shape[-1])
+
+
+def llama(
+    comm: Comm | None, width: int, heads: int, groups: int, hidden: int, layers: int, vocabulary: int
+) -> nn.Sequential:
+    """Embedding, layers, head, which is not tied."""
+    return nn.Sequential(
+        TokenEmbedding(comm, vocabulary, 0, width, 0.0),
+        *(LlamaLayer(comm, width, heads, groups, hidden) for _ in range(layers)),
+        LossHead(comm, nn.LayerNorm(width, bias=False), vocabulary, width),
+    )

@@ -1,0 +1,33 @@
+"""How to train a person's own model on many GPUs: which grid, micro-batch, checkpoints and ZeRO stage, before renting.
+
+A layer's cost is that of its own code on a virtual GPU (layers.py), with the tensor axis's sums counted (counting.py).
+Layers make stages (stages.py), a replayed pipeline their time (timing.py); what a candidate holds and takes is in
+price.py, and all of them are searched in search.py.
+"""
+
+from mpcourse.plan.candidate import Candidate, Plan, Seconds
+from mpcourse.plan.counting import CountingComm
+from mpcourse.plan.layers import Input, LayerCost, Layers
+from mpcourse.plan.machines import Machines
+from mpcourse.plan.price import Pricing
+from mpcourse.plan.search import Asked, Plans, plan, search, why
+from mpcourse.plan.software import MEGATRON_2021, Software
+
+__all__ = [
+    "MEGATRON_2021",
+    "Asked",
+    "Candidate",
+    "CountingComm",
+    "Input",
+    "LayerCost",
+    "Layers",
+    "Machines",
+    "Plan",
+    "Plans",
+    "Pricing",
+    "Seconds",
+    "Software",
+    "plan",
+    "search",
+    "why",
+]

@@ -1,0 +1,95 @@
+"""What is chosen, and what it costs: plain records."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MOST = 32  # sequences of the largest micro-batch that is tried
+
+PARTS = ("compute", "bubble", "tensor", "pipeline", "data", "update")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to train. data, pipeline, tensor: the grid's sizes. microbatch: examples. chunks: parts a stage has.
+
+    checkpoint: layers keep their inputs alone, and backward runs them again. zero: the stage of ZeRO, of what replicas
+    share instead of each having it: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
+    """
+
+    data: int
+    pipeline: int
+    tensor: int
+    microbatch: int
+    checkpoint: bool
+    zero: int
+    chunks: int = 1
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Sizes of data, pipeline and tensor."""
+        return self.data, self.pipeline, self.tensor
+
+    def __str__(self) -> str:
+        return f"data {self.data} x pipeline {self.pipeline} x tensor {self.tensor}"
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one step, by part; they add up to the step.
+
+    compute: of the busiest stage, with what checkpoints compute again. bubble: that stage waits for others. tensor,
+    pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's). update: of the optimizer.
+    """
+
+    compute: float
+    bubble: float
+    tensor: float
+    pipeline: float
+    data: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        return sum(getattr(self, part) for part in PARTS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A candidate with its price. memory: bytes by kind on the fullest GPU. microbatches: of a step and replica."""
+
+    candidate: Candidate
+    microbatches: int
+    memory: dict[str, float]
+    seconds: Seconds
+
+    @property
+    def nbytes(self) -> float:
+        return sum(self.memory.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return asdict(self) | {"bytes": self.nbytes, "step": self.seconds.total}
+
+
+def divisors(n: int) -> list[int]:
+    return [i for i in range(1, n + 1) if n % i == 0]
+
+
+def candidates(
+    grid: tuple[int, int, int],
+    batch: int,
+    microbatch: int,
+    chunks: Sequence[int],
+    checkpoints: Sequence[bool],
+    zeros: Sequence[int],
+) -> Iterator[Candidate]:
+    """Those of one grid and micro-batch. One replica has nothing to share: it is tried with ZeRO stage 0 alone."""
+    data, pipeline, tensor = grid
+    count = batch // data // microbatch
+    for v in chunks:
+        if v > 1 and (pipeline == 1 or count % pipeline):
+            continue  # Megatron-LM interleaves whole groups of as many micro-batches as there are stages
+        for checkpoint in checkpoints:
+            for zero in zeros if data > 1 else (0,):
+                yield Candidate(data, pipeline, tensor, microbatch, checkpoint, zero, v)

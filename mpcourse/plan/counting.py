@@ -1,0 +1,46 @@
+"""A communicator for code that runs alone, without data: it counts sums over ranks, and sends nothing."""
+
+from typing import Any, NoReturn
+
+from mpcourse.errors import UserError
+
+
+class CountingComm:
+    """The tensor axis of `size` ranks, as rank 0 sees it. sums: bytes of each all-reduce since it was emptied.
+
+    All-reduces by `mpcourse.collectives.allreduce`, and what is built on it (`mpcourse.model_parallel`,
+    `mpcourse.grid`), are counted, and mpi4py's own Allreduce. Any other message raises UserError: it needs data.
+    """
+
+    rank = 0
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.sums: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"<CountingComm of {self.size} ranks>"
+
+    def __deepcopy__(self, memo: dict) -> "CountingComm":
+        return self  # of a copied layer the sums count, too
+
+    def count_sum(self, nbytes: int) -> None:
+        """Note an all-reduce; `mpcourse.collectives.allreduce` calls it in place of sending."""
+        self.sums.append(nbytes)
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
+        self.count_sum(recvbuf.nbytes)
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return self.size
+
+    def Barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UserError(f"a plan runs one rank of the tensor axis alone, and counts its all-reduces: it has no {name}")

@@ -1,0 +1,14 @@
+"""FLOPs that a step of a language model needs, by its authors' own count: what TFLOP/s in published tables mean."""
+
+
+def recomputed_flops(batch: int, length: int, layers: int, width: int, vocabulary: int) -> float:
+    """Of a step with all activations recomputed (Narayanan et al. 2021, equation 3): products of the layers, forward
+    twice and backward, and of the logits. batch: sequences. Attention is counted without a causal mask."""
+    s, h = length, width
+    return 96 * batch * s * layers * h * h * (1 + s / (6 * h) + vocabulary / (16 * layers * h))
+
+
+def model_flops(parameters: float, layers: int, width: int, length: int, tokens: float) -> float:
+    """Of a step on so many tokens, nothing recomputed (Chowdhery et al. 2022, appendix B): 6 a parameter, and attention
+    without a causal mask."""
+    return tokens * (6 * parameters + 12 * layers * width * length)

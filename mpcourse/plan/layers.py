@@ -1,0 +1,216 @@
+"""What each layer of a person's own model costs, by running its code on a virtual GPU without data."""
+
+import contextlib
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.errors import UserError
+from mpcourse.plan.counting import CountingComm
+from mpcourse.predict.load import blame
+from mpcourse.virtual import GPU, Box, virtual_gpus
+
+_ROOMY = 2**60  # bytes: a card on which everything fits
+Make = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Input:
+    """Of one example: tokens, that many a sequence, or numbers of a shape."""
+
+    shape: tuple[int, ...]
+    tokens: bool
+
+    def batch(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(size, *self.shape, dtype=torch.int64 if self.tokens else dtype, device="meta")
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Of one layer and micro-batch on one GPU. forward, backward: seconds of computing, gradients added to those that
+    are there. held: bytes that forward leaves behind for backward, with its output. working: bytes at the fullest
+    moment of forward and backward beside what it is given. given: bytes of its input. output: bytes of its output.
+    forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
+    """
+
+    forward: float
+    backward: float
+    held: int
+    working: int
+    given: int
+    output: int
+    forward_sums: tuple[int, ...] = ()
+    backward_sums: tuple[int, ...] = ()
+
+
+class Indivisible(Exception):
+    """A tensor size that the model cannot be shared by."""
+
+
+class Layers:
+    """The layers of the model that `make` returns, and what they cost on a GPU.
+
+    make: takes the communicator of the tensor axis, or None where there is one rank; or nothing, then tensor is 1. It
+    returns an nn.Sequential, whose children are the layers. runs: how many layers were run so far: layers of equal
+    structure are run once for a micro-batch.
+    """
+
+    def __init__(self, make: Make, example: Input, gpu: GPU) -> None:
+        self.make, self.example = make, example
+        self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
+        # Tensor cores of a V100 have float16 alone.
+        self.dtype = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
+        self.runs = 0
+        self._models: dict[int, _Model] = {}
+        self._costs: dict[tuple[int, int], list[LayerCost]] = {}
+
+    def costs(self, tensor: int, microbatch: int) -> list[LayerCost]:
+        """Of each layer. Raises Indivisible for a tensor size that the model cannot have, UserError for a model that
+        fails."""
+        if (tensor, microbatch) not in self._costs:
+            with virtual_gpus(1, self.gpu, dry=True) as box:
+                self._costs[tensor, microbatch] = self._measured(box, self._model(tensor), microbatch)
+        return self._costs[tensor, microbatch]
+
+    def parameters(self, tensor: int) -> list[dict[int, int]]:
+        """Of each layer: how many numbers each parameter has that trains, by its identity."""
+        return self._model(tensor).parameters
+
+    def structures(self, tensor: int) -> list[Hashable]:
+        """Of each layer: equal for those that compute alike."""
+        return self._model(tensor).structures
+
+    def count(self, tensor: int = 1) -> int:
+        """How many parameters one rank of the tensor axis has."""
+        return sum({key: n for layer in self.parameters(tensor) for key, n in layer.items()}.values())
+
+    def _model(self, tensor: int) -> "_Model":
+        if tensor not in self._models:
+            self._models[tensor] = _Model(self.make, tensor, self.dtype)
+        return self._models[tensor]
+
+    def _measured(self, box: Box, model: "_Model", microbatch: int) -> list[LayerCost]:
+        found, known = [], model.known
+        x = self.example.batch(microbatch, self.dtype)
+        for number, (layer, structure) in enumerate(zip(model.layers, model.structures, strict=True)):
+            key = (structure, tuple(x.shape), x.dtype)
+            if key not in known:
+                self.runs += 1
+                try:
+                    known[key] = _run(box, layer, x, model.comm)
+                except Exception as error:
+                    of = "" if number else f" on a batch of {'x'.join(map(str, x.shape))}"
+                    what = f"layer {number} of the model, {type(layer).__name__}, failed{of}"
+                    raise UserError(f"{what}: {blame(error)}") from None
+            cost, shape, dtype = known[key]
+            x = torch.empty(shape, dtype=dtype, device="meta")
+            found.append(cost)
+        return found
+
+
+class _Model:
+    """The model as one rank of the tensor axis has it, without data."""
+
+    def __init__(self, make: Make, tensor: int, dtype: torch.dtype) -> None:
+        self.comm = CountingComm(tensor) if tensor > 1 else None
+        self.layers = list(_built(make, self.comm).to(dtype))
+        self.structures = [_structure(layer) for layer in self.layers]
+        self.parameters = [{id(p): p.numel() for p in m.parameters() if p.requires_grad} for m in self.layers]
+        self.known: dict[Hashable, tuple[LayerCost, tuple[int, ...], torch.dtype]] = {}
+
+
+def _built(make: Make, comm: CountingComm | None) -> nn.Sequential:
+    name = getattr(make, "__name__", "the function")
+    given = _arguments(make, comm)
+    if given is None:
+        if comm is not None:
+            raise Indivisible(f"{name}() takes no communicator, comm, so tensor is 1")
+        given = {}
+    try:
+        with contextlib.redirect_stdout(sys.stderr), torch.device("meta"):
+            model = make(**given)
+    except ValueError as error:
+        if comm is not None:
+            raise Indivisible(str(error)) from None
+        raise UserError(f"{name}() failed: {blame(error)}") from None
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{name}() failed, made without data: {blame(error)}") from None
+    if not isinstance(model, nn.Sequential) or not len(model):
+        what = "one without any" if isinstance(model, nn.Sequential) else type(model).__name__
+        raise UserError(
+            f"{name}() must return an nn.Sequential, whose layers a plan can cut between: it returned {what}"
+        )
+    return model
+
+
+def _arguments(make: Make, comm: CountingComm | None) -> dict[str, Any] | None:
+    """The communicator, by the name of the parameter that takes it: comm, or the only one that must be given."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return None
+    needed = [p.name for p in parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    name = "comm" if "comm" in parameters else needed[0] if len(needed) == 1 else None
+    return None if name is None else {name: comm}
+
+
+def _run(
+    box: Box, layer: nn.Module, given: torch.Tensor, comm: CountingComm | None
+) -> tuple[LayerCost, tuple[int, ...], torch.dtype]:
+    """One forward and one backward of a layer, of a copy, which goes with the box; its cost, and its output's form."""
+    layer = copy.deepcopy(layer).to("vgpu:0")
+    for p in layer.parameters():  # a micro-batch adds its gradients to those of the ones before
+        p.grad = torch.zeros_like(p) if p.requires_grad else None
+    x = given.to("vgpu:0").requires_grad_(given.is_floating_point())
+    sums = comm.sums if comm is not None else []
+    sums.clear()
+    box.reset()
+    before = box.ledger.used[0]
+    out = layer(x)
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"it returned {type(out).__name__}: a layer between stages returns one tensor")
+    forward, held, forward_sums = _seconds(box), box.ledger.used[0] - before, tuple(sums)
+    if out.requires_grad:
+        out.backward(torch.empty_like(out))
+    cost = LayerCost(
+        forward, _seconds(box) - forward, held, box.ledger.most[0] - before, given.nbytes, out.nbytes,
+        forward_sums, tuple(sums[len(forward_sums) :]),
+    )  # fmt: skip
+    return cost, tuple(out.shape), out.dtype
+
+
+def _seconds(box: Box) -> float:
+    """What the GPU has computed since the reset, or the host has enqueued: the longer of the two.
+
+    All-reduces copy to the host's memory here; what they take is another's to say.
+    """
+    work = [e for e in box.events if e.lane == box.names[0]]
+    return max(sum(e.seconds for e in work), len(work) * box.gpus[0].launch)
+
+
+def _structure(module: nn.Module) -> Hashable:
+    """Equal for modules that compute alike: classes, sizes, and what else they hold; tensors by shape."""
+    own: list[Hashable] = []
+    for name, value in sorted(vars(module).items()):
+        if name in ("_parameters", "_buffers"):
+            tensors: list[Hashable] = [(n, None if t is None else (tuple(t.shape), t.dtype)) for n, t in value.items()]
+            own.append((name, tuple(tensors)))
+        elif name == "_modules":
+            own.append((name, tuple((n, None if m is None else _structure(m)) for n, m in value.items())))
+        elif not name.startswith("_"):
+            own.append((name, _plain(value)))
+    return type(module), tuple(own)
+
+
+def _plain(value: Any) -> Hashable:
+    if isinstance(value, int | float | str | bool | bytes | None):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    return id(value)  # another object may compute otherwise: then the layer is run once more

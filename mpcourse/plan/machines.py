@@ -1,0 +1,88 @@
+"""The machines of a plan: GPUs in nodes, the links between them, and what messages over these take."""
+
+from dataclasses import dataclass
+
+from mpcourse.collectives import cost
+from mpcourse.errors import UserError
+from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
+
+# Inside a node NCCL's all-reduce reaches so much of a link's bandwidth, and so many seconds a message, by the
+# measurements in `mpcourse.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken to be
+# reached whole: nobody's measurement with a card for each GPU is known to us.
+REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
+_INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200": "NVLink 4", "B200": "NVLink 5"}
+
+
+@dataclass(frozen=True)
+class Machines:
+    """gpus: how many, on nodes of per_node. inside: the link of two GPUs of a node; between: a card that each GPU has.
+
+    Ranks are numbered as `mpcourse.grid.Grid` numbers them: tensor on neighbours, then data, pipeline slowest. Raises
+    UserError for nodes that the GPUs do not fill, and `named` for unknown names.
+    """
+
+    gpus: int
+    gpu: GPU
+    per_node: int = 8
+    inside: Link | None = None
+    between: Link | None = None
+
+    @staticmethod
+    def named(
+        gpus: int, gpu: str, per_node: int = 8, inside: str | None = None, between: str = "InfiniBand HDR"
+    ) -> "Machines":
+        """By the names of the hardware tables. inside: None: what joins such GPUs in a node; else PCIe."""
+        found = find_gpu(gpu)
+        if inside is None:
+            inside = next((link for part, link in _INSIDE.items() if part in found.name), found.host_link)
+        return Machines(gpus, found, per_node, find_link(inside), find_link(between))
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.per_node < 1:
+            raise UserError(f"{self.gpus} GPUs, {self.per_node} a node: each is 1 or more")
+        if self.gpus > self.per_node and self.gpus % self.per_node:
+            raise UserError(
+                f"{self.gpus} GPUs do not fill nodes of {self.per_node}: give --gpus-per-node another number"
+            )
+
+    def sums(self, axis: str, grid: tuple[int, int, int], nbytes: float, one_ring: bool = False) -> float:
+        """Seconds of an all-reduce of so many bytes along "data" or "tensor"; an all-gather takes half of it.
+
+        Inside a node it is a ring. Between nodes it is one ring over all, whose slowest hop is one card's, or inside
+        nodes first and then between them over a card for each GPU: what takes less, unless told to be one ring.
+        """
+        data, _, tensor = grid
+        size, stride = (data, tensor) if axis == "data" else (tensor, 1)
+        if size == 1 or not nbytes:
+            return 0.0
+        on_node = max(1, min(size, self.per_node // stride))
+        if on_node == size:
+            return _ring(size, nbytes, self.inside)
+        flat = _ring(size, nbytes, self.between)
+        if size % on_node or one_ring:
+            return flat
+        by_node = _ring(on_node, nbytes, self.inside) + _ring(size // on_node, nbytes / on_node, self.between)
+        return min(flat, by_node)
+
+    def transfer(self, grid: tuple[int, int, int], nbytes: float, split: bool) -> float:
+        """Seconds of an activation of so many bytes from a stage to the next; split: by shares, which are gathered."""
+        data, pipeline, tensor = grid
+        if pipeline == 1:
+            return 0.0
+        inside, between = _known(self.inside), _known(self.between)
+        if data * pipeline * tensor <= self.per_node:
+            return inside.seconds(nbytes)
+        if split and tensor > 1:
+            return between.seconds(nbytes / tensor) + _ring(tensor, nbytes, self.inside) / 2
+        return between.seconds(nbytes)
+
+
+def _known(link: Link | None) -> Link:
+    assert link is not None
+    return link
+
+
+def _ring(size: int, nbytes: float, link: Link | None) -> float:
+    found = _known(link)
+    part, latency = REACHED.get(found.name, (1.0, found.latency))
+    return cost.seconds("ring", size, nbytes, cost.Cost(latency, 1 / (found.bandwidth * part)))

@@ -1,0 +1,199 @@
+"""A candidate's memory and time, from the costs of layers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from mpcourse.plan.candidate import Candidate, Plan, Seconds
+from mpcourse.plan.layers import Layers
+from mpcourse.plan.machines import Machines
+from mpcourse.plan.software import Software
+from mpcourse.plan.stages import Part, cut, cut_equally, part
+from mpcourse.plan.timing import in_flight, least, makespan
+
+# Bytes a parameter of mixed-precision Adam: halves, and float32 weights, means and variances. Gradients: `Software`.
+WEIGHTS, STATE = 2, 12
+UPDATE = 28  # bytes that Adam's update reads (gradient, three float32) and writes (these three, the half) a parameter
+
+
+@dataclass(frozen=True)
+class Pipelined:
+    """The pipeline of a candidate, whatever its ZeRO stage: the parts of the model, part i on stage i % stages."""
+
+    stages: int
+    microbatches: int
+    chunks: int
+    parts: list[Part]
+    transfers: list[float]
+    blocking: bool
+    parameters: list[int]  # of each stage
+    largest: list[int]  # parameters of each stage's largest layer
+    tied: int  # parameters that more than one stage holds
+
+    @cached_property
+    def forward(self) -> list[float]:
+        return [p.forward + p.forward_sums for p in self.parts]
+
+    @cached_property
+    def backward(self) -> list[float]:
+        return [p.backward + p.backward_sums for p in self.parts]
+
+    @cached_property
+    def busy(self) -> list[float]:
+        """Of each stage, seconds of one micro-batch."""
+        return [sum(self.forward[s :: self.stages]) + sum(self.backward[s :: self.stages]) for s in range(self.stages)]
+
+    @cached_property
+    def activations(self) -> list[float]:
+        """Of each stage, bytes at its fullest."""
+        found = []
+        for s in range(self.stages):
+            parts = self.parts[s :: self.stages]
+            flying = in_flight(self.stages, self.microbatches, self.chunks, s)
+            found.append(flying * sum(p.held for p in parts) + max(p.working for p in parts))
+        return found
+
+    @cached_property
+    def least(self) -> float:
+        return least(self.stages, self.microbatches, self.chunks, self.forward, self.backward)
+
+    @cached_property
+    def seconds(self) -> float:
+        if not self.blocking:
+            return self._makespan(self.forward, self.backward, self.transfers)
+        forward = [f + t for f, t in zip(self.forward, [*self.transfers, 0.0], strict=True)]
+        backward = [b + t for b, t in zip(self.backward, [0.0, *self.transfers], strict=True)]
+        return self._makespan(forward, backward, [0.0] * len(self.transfers))
+
+    @cached_property
+    def seconds_without_transfers(self) -> float:
+        return self._makespan(self.forward, self.backward, [0.0] * len(self.transfers))
+
+    def _makespan(self, forward: list[float], backward: list[float], transfers: list[float]) -> float:
+        return makespan(self.stages, self.microbatches, self.chunks, forward, backward, transfers)
+
+
+class Pricing:
+    """What candidates cost. batch: examples of a step, on all replicas together."""
+
+    def __init__(self, layers: Layers, machines: Machines, batch: int, software: Software | None = None) -> None:
+        self.layers, self.machines, self.batch, self.software = layers, machines, batch, software or Software()
+        self.pipelined: Callable[[Candidate], Pipelined] = lru_cache(None)(self._pipelined)
+        self.cut: Callable[[int, int], list[int] | None] = lru_cache(None)(self.sizes)
+
+    def pipeline(self, c: Candidate) -> Pipelined:
+        return self.pipelined(Candidate(c.data, c.pipeline, c.tensor, c.microbatch, c.checkpoint, 0, c.chunks))
+
+    def memory(self, c: Candidate) -> dict[str, float]:
+        """Bytes by kind on the fullest stage's GPUs."""
+        run, d, gpu = self.pipeline(c), c.data, self.machines.gpu
+        weights = WEIGHTS / (d if c.zero == 3 else 1)
+        gradients = self.software.gradients / (d if c.zero >= 2 else 1)
+        state = STATE / (d if c.zero >= 1 else 1)
+        # Of ZeRO's stage 3, a layer's weights, whole: as much as its tensors that work, and the next on their way.
+        gathered = [WEIGHTS * n if c.zero == 3 else 0.0 for n in run.largest]
+        whole = weights + gradients + state
+        s = max(range(c.pipeline), key=lambda s: whole * run.parameters[s] + run.activations[s] + gathered[s])
+        own = run.parameters[s]
+        found = {"parameters": weights * own, "gradients": gradients * own, "optimizer state": state * own}
+        found |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
+        return found | ({"gathered": gathered[s]} if gathered[s] else {})
+
+    def fits(self, c: Candidate) -> bool:
+        return sum(self.memory(c).values()) <= self.machines.gpu.memory
+
+    def least(self, c: Candidate) -> float:
+        """Seconds that `price` is never below; without a replay."""
+        run = self.pipeline(c)
+        return run.least + self._tied(run) + self._data(c, run) + self._update(c, run)
+
+    def price(self, c: Candidate) -> Plan:
+        run = self.pipeline(c)
+        s = max(range(c.pipeline), key=lambda s: run.busy[s])
+        sums = sum(p.forward_sums + p.backward_sums for p in run.parts[s :: c.pipeline])
+        whole = run.seconds_without_transfers
+        m = run.microbatches
+        seconds = Seconds(
+            compute=m * (run.busy[s] - sums),
+            bubble=_rest(whole - m * run.busy[s], whole),
+            tensor=m * sums,
+            pipeline=_rest(run.seconds - whole, whole) + self._tied(run),
+            data=self._data(c, run),
+            update=self._update(c, run),
+        )
+        return Plan(c, m, self.memory(c), seconds)
+
+    def total(self, c: Candidate) -> float:
+        """Seconds of a step; `price` tells the parts, which takes one more replay."""
+        run = self.pipeline(c)
+        return run.seconds + self._tied(run) + self._data(c, run) + self._update(c, run)
+
+    def _tied(self, run: Pipelined) -> float:
+        """The first and the last stage add up the gradients of what both hold, over their cards."""
+        return self.machines.sums("data", (2, 1, self.machines.per_node), WEIGHTS * run.tied)
+
+    def _data(self, c: Candidate, run: Pipelined) -> float:
+        """Messages between replicas that nothing hides.
+
+        What one layer sends is hidden by nothing: the last gradients, and ZeRO's first weights.
+        Stages 0 and 1 of ZeRO add up 2 bytes a parameter once a step, while the last micro-batch's backward runs; stage
+        1's half of it, the gather of new weights, is after the update. Stage 2 has no room for whole gradients: it
+        scatters each micro-batch's, during backward. Stage 3 gathers weights for each forward and each backward, too.
+        """
+        if c.data == 1:
+            return 0.0
+        s = max(range(c.pipeline), key=lambda s: run.parameters[s])
+        m, nbytes = run.microbatches, WEIGHTS * run.parameters[s]
+        layer = run.largest[s] / max(1, run.parameters[s])  # of the traffic at an end, where nothing is left to hide it
+        backward = sum(run.backward[s :: c.pipeline])
+        if c.zero == 0:
+            whole = self.machines.sums("data", c.grid, nbytes)
+            return max(whole - backward, whole * layer) if self.software.overlap else whole
+        half = self.machines.sums("data", c.grid, nbytes, c.zero == 3 and not self.software.whole_node) / 2
+        if c.zero == 1:
+            return half + (max(half - backward, half * layer) if self.software.overlap else half)
+        if c.zero == 2:
+            return half + max(m * (half - backward), half * layer)
+        return max(3 * m * half - m * run.busy[s], 2 * half * layer)
+
+    def _update(self, c: Candidate, run: Pipelined) -> float:
+        gpu = self.machines.gpu
+        own = max(run.parameters) / (c.data if c.zero >= 1 else 1)
+        return UPDATE * own / (gpu.bandwidth * gpu.memory_efficiency)
+
+    def sizes(self, tensor: int, parts: int) -> list[int] | None:
+        """How many layers each part of the model has; None where it cannot be cut so."""
+        if parts > len(self.layers.parameters(tensor)):
+            return None
+        if self.software.equal:
+            return cut_equally(self.layers.structures(tensor), parts)
+        return cut(self.layers.costs(tensor, 1), parts)
+
+    def _pipelined(self, c: Candidate) -> Pipelined:
+        costs, parameters = self.layers.costs(c.tensor, c.microbatch), self.layers.parameters(c.tensor)
+        seconds = lru_cache(None)(lambda nbytes: self.machines.sums("tensor", c.grid, nbytes))
+        parts, begin = [], 0
+        held: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
+        largest = [0] * c.pipeline
+        sizes = self.cut(c.tensor, c.pipeline * c.chunks)
+        assert sizes is not None
+        for i, size in enumerate(sizes):
+            parts.append(part(costs[begin : begin + size], c.checkpoint, seconds))
+            s = i % c.pipeline
+            for layer in parameters[begin : begin + size]:
+                held[s] |= layer
+                largest[s] = max(largest[s], sum(layer.values()))
+            begin += size
+        transfers = [self.machines.transfer(c.grid, p.output, self.software.split_transfers) for p in parts[:-1]]
+        own = [sum(stage.values()) for stage in held]
+        everything: dict[int, int] = {}
+        for stage in held:
+            everything |= stage
+        m = self.batch // c.data // c.microbatch
+        tied = sum(own) - sum(everything.values())
+        return Pipelined(c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, largest, tied)
+
+
+def _rest(seconds: float, of: float) -> float:
+    """0 for what is left of a difference of equals by rounding."""
+    return seconds if seconds > 1e-9 * of else 0.0

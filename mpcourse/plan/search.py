@@ -1,0 +1,195 @@
+"""All ways to train on given machines, and the best of them."""
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpcourse.errors import UserError
+from mpcourse.plan.candidate import MOST, PARTS, Candidate, Plan, candidates, divisors
+from mpcourse.plan.layers import Indivisible, Input, Layers
+from mpcourse.plan.machines import Machines
+from mpcourse.plan.price import Pricing
+from mpcourse.plan.software import Software
+
+BEST = 10
+WORDS = {
+    "compute": "computing",
+    "bubble": "bubble",
+    "tensor": "messages of the tensor axis",
+    "pipeline": "messages of the pipeline",
+    "data": "messages between replicas",
+    "update": "of the optimizer's update",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What may be tried. data, pipeline, tensor: a size that is given. chunks: parts of a stage, 1 for plain 1F1B."""
+
+    data: int | None = None
+    pipeline: int | None = None
+    tensor: int | None = None
+    chunks: Sequence[int] = (1,)
+    checkpoints: Sequence[bool] = (False, True)
+    zeros: Sequence[int] = (0, 1, 2, 3)
+    microbatches: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Plans:
+    """best: of each of the fastest grids the fastest plan. smallest: where nothing fits, what needs least memory.
+
+    considered: candidates; fit: how many of them have room; replayed: whose pipeline was replayed, for all others
+    cannot be among the best. layers_run: layers of the model that were run. refused: tensor sizes that the model cannot
+    have, and why. parameters: of the whole model. seconds: that the search took.
+    """
+
+    best: list[Plan]
+    smallest: Plan | None
+    considered: int
+    fit: int
+    replayed: int
+    layers_run: int
+    parameters: int
+    seconds: float
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        plain = {key: value for key, value in vars(self).items() if key not in ("best", "smallest")}
+        return plain | {
+            "best": [plan.as_dict() for plan in self.best],
+            "smallest": None if self.smallest is None else self.smallest.as_dict(),
+            "why": why(self.best),
+        }
+
+
+def plan(
+    make: Callable[..., object],
+    machines: Machines,
+    batch: int,
+    example: Input,
+    asked: Asked | None = None,
+    software: Software | None = None,
+    best: int = BEST,
+) -> Plans:
+    """The fastest ways to train the model that `make` returns.
+
+    make: takes the communicator of the tensor axis, or None, and returns an nn.Sequential. batch: examples of a step,
+    of all replicas together. example: of the input, one. Raises UserError for what is impossible, whatever the memory.
+    """
+    return search(Pricing(Layers(make, example, machines.gpu), machines, batch, software), asked or Asked(), best)
+
+
+def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
+    """`plan`, with the layers' costs that are known already."""
+    begin = time.perf_counter()
+    if pricing.batch < 1:
+        raise UserError(f"--batch {pricing.batch}: a step has one example at least")
+    refused: dict[int, str] = {}
+    found = list(_all(pricing, asked, refused))
+    if not found:
+        raise UserError(_nothing(pricing, asked, refused))
+    fitting = [c for c in found if pricing.fits(c)]
+    ranked, replayed = _fastest(pricing, fitting, best)
+    smallest = None if fitting else pricing.price(min(found, key=lambda c: sum(pricing.memory(c).values())))
+    return Plans(
+        ranked, smallest, len(found), len(fitting), replayed, pricing.layers.runs, pricing.layers.count(),
+        time.perf_counter() - begin, refused,
+    )  # fmt: skip
+
+
+def why(best: Sequence[Plan]) -> str:
+    """One line: why the runner-up loses. Empty where there is none."""
+    if len(best) < 2:
+        return ""
+    first, second = best[0].seconds, best[1].seconds
+    more = {part: getattr(second, part) - getattr(first, part) for part in PARTS}
+    lost = max(more, key=lambda part: more[part])
+    won = min(more, key=lambda part: more[part])
+    text = f"The runner-up, {best[1].candidate}, takes {100 * (second.total / first.total - 1):.1f} % longer: "
+    text += f"{more[lost]:.3g} s more {WORDS[lost]}"
+    if -more[won] > 0.001 * first.total:
+        text += f", and only {-more[won]:.3g} s less {WORDS[won]}"
+    return text + "."
+
+
+def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Any:
+    machines, layers = pricing.machines, pricing.layers
+    _check(machines, asked)
+    for tensor in [asked.tensor] if asked.tensor else divisors(math.gcd(machines.gpus, machines.per_node)):
+        try:
+            count = len(layers.parameters(tensor))
+        except Indivisible as error:
+            refused[tensor] = str(error)
+            continue
+        for pipeline in [asked.pipeline] if asked.pipeline else divisors(machines.gpus // tensor):
+            data = machines.gpus // tensor // pipeline
+            if pipeline > count or (asked.data and data != asked.data) or pricing.batch % data:
+                continue
+            grid = (data, pipeline, tensor)
+            chunks = [v for v in asked.chunks if pricing.cut(tensor, pipeline * v)]
+            for size in asked.microbatches or divisors(pricing.batch // data):
+                if (pricing.batch // data) % size or (size > MOST and not asked.microbatches):
+                    continue
+                tried = list(candidates(grid, pricing.batch, size, chunks, asked.checkpoints, asked.zeros))
+                yield from tried
+                if not any(pricing.fits(c) for c in tried):
+                    break  # nor would larger micro-batches
+
+
+def _check(machines: Machines, asked: Asked) -> None:
+    for axis in ("data", "pipeline", "tensor"):
+        size = getattr(asked, axis)
+        if size is not None and (size < 1 or machines.gpus % size):
+            raise UserError(f"--{axis} {size} does not divide {machines.gpus} GPUs: no grid has it")
+    given = {axis: size for axis in ("data", "pipeline", "tensor") if (size := getattr(asked, axis))}
+    product = math.prod(given.values())
+    if machines.gpus % product or (len(given) == 3 and product != machines.gpus):
+        sizes = " x ".join(f"{axis} {size}" for axis, size in given.items())
+        raise UserError(f"{sizes} is a grid of {product} GPUs, which does not make up {machines.gpus}")
+    if asked.tensor and machines.per_node % asked.tensor:
+        raise UserError(
+            f"--tensor {asked.tensor} straddles nodes of {machines.per_node} GPUs: give a divisor of that, for the "
+            "tensor axis sends several times in each layer"
+        )
+
+
+def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
+    """Why there is no candidate."""
+    if asked.tensor in refused:
+        return f"--tensor {asked.tensor}: {refused[asked.tensor]}"
+    gpus, count = pricing.machines.gpus, len(pricing.layers.parameters(1))
+    if asked.pipeline and asked.pipeline > count:
+        return f"--pipeline {asked.pipeline}: the model has {count} layers, and a stage needs one at least"
+    return (
+        f"--batch {pricing.batch} cannot be cut into micro-batches for any grid of {gpus} GPUs: the number of replicas "
+        f"must divide it, and the model's {count} layers allow {count} stages at most"
+    )
+
+
+def _fastest(pricing: Pricing, fitting: Sequence[Candidate], best: int) -> tuple[list[Plan], int]:
+    """Of each of the fastest grids the fastest plan; of equals what needs less memory. And how many were replayed.
+
+    Candidates are looked at in the order of a time that they take at least: as soon as that is more than the best ones
+    take, none that follows can be among them.
+    """
+    heap = [(pricing.least(c), i, c) for i, c in enumerate(fitting)]
+    heapq.heapify(heap)
+    known: dict[tuple[int, int, int], tuple[float, float, Candidate]] = {}
+    replayed: set[int] = set()
+    while heap:
+        at_least, _, c = heapq.heappop(heap)
+        if len(known) >= best and at_least > sorted(known.values(), key=lambda k: k[:2])[best - 1][0]:
+            break
+        if c.grid in known and at_least > known[c.grid][0]:
+            continue
+        replayed.add(id(pricing.pipeline(c)))
+        price = (pricing.total(c), sum(pricing.memory(c).values()), c)
+        if c.grid not in known or price[:2] < known[c.grid][:2]:
+            known[c.grid] = price
+    ranked = sorted(known.values(), key=lambda k: k[:2])[:best]
+    return [pricing.price(c) for _, _, c in ranked], len(replayed)

@@ -1,0 +1,81 @@
+"""Plans as a table."""
+
+import math
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from mpcourse.plan.candidate import PARTS, Plan
+from mpcourse.plan.machines import Machines
+from mpcourse.plan.search import Plans, why
+from mpcourse.virtual.memory import size
+
+NOTE = (
+    "Memory: mixed-precision Adam, 16 bytes a parameter; not in it: NCCL's buffers, and gaps in what is allocated. "
+    "Time: the model's own layers on a virtual GPU, products by their shape, and a replayed 1F1B pipeline; not in it: "
+    "the loss, loading of data, and that a GPU computes more slowly while it sends."
+)
+
+COLUMNS = (
+    "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. ckpt: checkpoints. "
+    "GiB: of the fullest GPU. step: its seconds, then its parts: computing, bubble, messages of each axis that nothing "
+    "hides, and Adam's update."
+)
+
+
+def show(found: Plans, machines: Machines) -> None:
+    """Print the best plans, or what the smallest one lacks."""
+    out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
+    gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
+    out.print(f"{found.parameters / 1e9:.4g} billion parameters on {gpus}", soft_wrap=True)
+    if found.smallest is not None:
+        out.print(lacking(found, machines), soft_wrap=True)
+    else:
+        out.print(_table(found))
+        out.print(COLUMNS, soft_wrap=True)
+        if line := why(found.best):
+            out.print(line, soft_wrap=True)
+    out.print(
+        f"{found.considered} ways tried, {found.fit} fit, {found.replayed} pipelines replayed, "
+        f"{found.layers_run} layers run, {found.seconds:.1f} s.",
+        soft_wrap=True,
+    )
+    for reason in dict.fromkeys(found.refused.values()):
+        sizes = ", ".join(str(tensor) for tensor, text in found.refused.items() if text == reason)
+        out.print(f"Not tried: tensor {sizes} ({reason}).", soft_wrap=True, markup=False)
+    out.print(NOTE, soft_wrap=True)
+
+
+def lacking(found: Plans, machines: Machines) -> str:
+    """What the smallest plan needs, and what a GPU lacks for it."""
+    plan = found.smallest
+    assert plan is not None
+    held = ", ".join(f"{kind} {size(round(n))}" for kind, n in sorted(plan.memory.items(), key=lambda kind: -kind[1]))
+    missing = plan.nbytes - machines.gpu.memory
+    return (
+        f"Nothing fits. The smallest need is {size(round(plan.nbytes))} a GPU ({_how(plan)}): {held}. "
+        f"{size(machines.gpu.memory)} are there ({machines.gpu.name}): {size(round(missing))} are missing."
+    )
+
+
+def _how(plan: Plan) -> str:
+    c = plan.candidate
+    return f"{c}, micro-batch {c.microbatch}, {'with' if c.checkpoint else 'without'} checkpoints, ZeRO {c.zero}"
+
+
+def _table(found: Plans) -> Table:
+    """About 80 columns wide."""
+    chunks = any(plan.candidate.chunks > 1 for plan in found.best)
+    columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *PARTS[:-1], "Adam"]
+    table = Table(*columns, box=None, padding=(0, 1, 0, 0))
+    for column in table.columns:
+        column.justify = "right"
+    digits = max(2, 3 - math.floor(math.log10(found.best[0].seconds.total)))
+    for plan in found.best:
+        c = plan.candidate
+        cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
+        cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}"]
+        seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in PARTS)]
+        table.add_row(*map(str, cells), *(f"{value:.{digits}f}" for value in seconds))
+    return table

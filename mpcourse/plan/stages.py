@@ -1,0 +1,58 @@
+"""The model cut into the parts of a pipeline, and what each part costs with one micro-batch."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from mpcourse.plan.layers import LayerCost
+from mpcourse.split import balance
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive layers. forward, backward: seconds of computing; backward with what checkpoints compute again.
+
+    forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them. held: bytes that a micro-batch in
+    flight keeps here. working: bytes beside these at the fullest moment. output: bytes that go to the next part.
+    """
+
+    forward: float
+    backward: float
+    forward_sums: float
+    backward_sums: float
+    held: int
+    working: int
+    output: int
+
+
+def cut(costs: Sequence[LayerCost], parts: int) -> list[int]:
+    """How many layers each part has, such that the dearest one takes least."""
+    return balance([c.forward + c.backward for c in costs], parts)
+
+
+def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
+    """How many layers each part has, such that all have equally many of the kind that most layers are; what stands
+    before these goes to the first part, what follows to the last. None where their number does not allow it."""
+    (kind, count), *_ = Counter(structures).most_common(1)
+    if count % parts:
+        return None
+    places = [i for i, structure in enumerate(structures) if structure == kind]
+    ends = [places[(i + 1) * count // parts - 1] + 1 for i in range(parts)]
+    ends[-1] = len(structures)
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def part(costs: Sequence[LayerCost], checkpoint: bool, seconds: Callable[[int], float]) -> Part:
+    """What consecutive layers cost together. seconds: of an all-reduce of so many bytes along the tensor axis.
+
+    checkpoint: each layer keeps its input alone, and is run once more, all-reduces and all, when backward reaches it.
+    """
+    forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
+    backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)
+    backward = sum(c.backward for c in costs)
+    held = sum(c.given if checkpoint else c.held for c in costs)
+    # Of the layer that works now, what it holds stands among `held` already, unless it is made anew.
+    working = max(c.working if checkpoint else c.working - c.held for c in costs)
+    if checkpoint:
+        backward, backward_sums = backward + forward, backward_sums + sums
+    return Part(forward, backward, sums, backward_sums, held, working, costs[-1].output)

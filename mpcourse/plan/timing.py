@@ -1,0 +1,85 @@
+"""How long a pipeline of very many micro-batches takes: the replay of a few, and the steady state."""
+
+from collections.abc import Sequence
+
+from mpcourse.pipeline import Costs, Execution, interleaved_one_f_one_b, replay
+
+EQUAL = 1e-9  # of two times, relative to the whole
+
+
+def makespan(
+    stages: int, microbatches: int, chunks: int, forward: Sequence[float], backward: Sequence[float],
+    transfer: Sequence[float],
+) -> float:  # fmt: skip
+    """Seconds of (interleaved) 1F1B from the first start to the last end, as `mpcourse.pipeline.replay` has them.
+
+    forward, backward: of a micro-batch on each part of the model, in its order, stages * chunks of them. transfer: over
+    each cut between parts. Of many micro-batches fewer are replayed, until the pipeline is steady: then what so many
+    micro-batches more take is known, and the rest is a multiple of it.
+    """
+    costs = Costs(forward, backward, transfer=transfer)
+
+    def replayed(count: int) -> Execution:
+        return replay(interleaved_one_f_one_b(stages, count, chunks), costs)
+
+    count = (5 if chunks == 1 else 8) * stages
+    while count + stages < microbatches:
+        done = replayed(count)
+        if (steady := _steady(done, chunks)) is not None:
+            period, seconds = steady
+            times, rest = divmod(microbatches - count, period)
+            return (replayed(count + rest) if rest else done).makespan + times * seconds
+        count *= 2
+    return replayed(microbatches).makespan
+
+
+def _steady(done: Execution, chunks: int) -> tuple[int, float] | None:
+    """After how many micro-batches everything repeats itself, and how much later; None where nothing does yet.
+
+    A stage's list is, up to its last forward, the beginning of that for more micro-batches. An action begins when the
+    latest of some earlier ones has ended, none of which is further back than the micro-batches in flight. So if on all
+    stages all actions for that long begin by the same time later than those of `period` micro-batches before, all that
+    follow will. Mostly each repeats the one before. But where messages go back and forth for longer than the stages
+    between compute, the pace is set by those in flight between two stages, and these repeat together.
+    """
+    stages, whole = len(done.stages), done.makespan
+    starts = []
+    for row in done.stages:
+        last = max(i for i, timed in enumerate(row) if timed.action.kind == "F")
+        starts.append([timed.start for timed in row[: last + 1]])
+    window = 4 * chunks * stages  # actions: a forward and a backward of each chunk, 2 micro-batches a stage
+    unit = 1 if chunks == 1 else stages
+    for period in range(unit, stages * unit + 1, unit):
+        back = 2 * chunks * period
+        if any(len(row) < window + back for row in starts):
+            return None
+        seconds = starts[0][-1] - starts[0][-1 - back]
+        if all(
+            abs(row[-i] - row[-i - back] - seconds) <= EQUAL * whole for row in starts for i in range(1, window + 1)
+        ):
+            return period, seconds
+    return None
+
+
+def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float], backward: Sequence[float]) -> float:
+    """A time that `makespan` is never below: what each stage does, and what must come before its first and after its
+    last action."""
+    found = 0.0
+    for s in range(stages):
+        work = microbatches * (sum(forward[s::stages]) + sum(backward[s::stages]))
+        around = sum(forward[:s]) + sum(backward[:s])
+        # Until its first gradient comes back a stage has no more to do than the forwards that 1F1B allows it.
+        later = sum(forward[s + 1 :]) + sum(backward[s + 1 :]) if chunks == 1 else 0.0
+        wait = max(0.0, later - (stages - 1 - s) * forward[s])
+        found = max(found, work + around + wait)
+    return found
+
+
+def in_flight(stages: int, microbatches: int, chunks: int, stage: int) -> float:
+    """The most micro-batches whose activations a stage of (interleaved) 1F1B holds; one of a chunk is 1 / chunks."""
+    if chunks == 1:
+        return min(microbatches, stages - stage)
+    rounds = max(1, microbatches // stages)
+    group = microbatches // rounds + (microbatches % rounds > 0)  # the first one, as interleaved_one_f_one_b makes it
+    ahead = (chunks - 1) * group + 2 * (stages - 1 - stage)
+    return min(microbatches * chunks, ahead + 1) / chunks
