@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mpcourse.errors import UserError
 from mpcourse.models import ResNet50
 from mpcourse.virtual import GPUS, LINKS, busy, virtual_gpus
-from mpcourse.virtual.specs import find_link
+from mpcourse.virtual.specs import find_gpu, find_link
 
 A100 = "A100-SXM4"
 
@@ -253,3 +254,10 @@ def test_every_row_of_the_hardware_table_holds_together(name):
         assert (gpu.tf32 > 0) == (gpu.capability >= (8, 0)) and gpu.tf32 <= gpu.float16 / 1.9
     assert 0.6 < gpu.convolution_efficiency <= gpu.product_efficiency <= 1
     assert 8 * 2**30 <= gpu.memory <= 180 * 2**30 and 5 < gpu.flops / gpu.bandwidth < 150
+
+
+def test_a_name_may_be_cut_short_where_it_still_says_which():
+    assert find_gpu("A100").name == "A100-SXM4" and find_gpu("B200").name == "B200-SXM"
+    for unclear in ("H100", "Tesla", ""):
+        with pytest.raises(UserError, match="unknown GPU"):
+            find_gpu(unclear)

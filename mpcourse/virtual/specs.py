@@ -222,6 +222,10 @@ def find_link(link: str | Link) -> Link:
 
 
 def _find(name: str, table: dict[str, Any], noun: str) -> Any:
+    """The entry of that name, or of the shortest name that begins so, if all others that do go on from it."""
+    begun = sorted((known for known in table if known.startswith(str(name)) and name), key=len)
+    if name not in table and begun and all(known.startswith(begun[0]) for known in begun):
+        name = begun[0]  # "A100" is the A100-SXM4; "H100" may be one of two
     if name not in table:
         near = [n for n in table if n.lower().startswith(str(name).lower())]
         near = near or difflib.get_close_matches(str(name), table, 1, 0.5)
