@@ -181,7 +181,7 @@ def test_tied_weights_count_once_on_a_stage_and_on_each_stage_that_has_them(smal
     assert two.tied == SMALL.vocabulary * SMALL.width == sum(two.parameters) - small.count()
 
 
-def test_zero_3_moves_three_values_a_parameter_and_two_are_hidden_behind_nothing_else(small):
+def test_zero_3_moves_three_values_a_parameter_and_what_computing_does_not_hide_is_exposed(small):
     machines = Machines.named(64, "A100-SXM4")
     slow = replace(machines, between=replace(machines.between, bandwidth=1e6))
     one_ring = Pricing(small, slow, 64, Software(whole_node=False))
@@ -192,8 +192,10 @@ def test_zero_3_moves_three_values_a_parameter_and_two_are_hidden_behind_nothing
     assert Pricing(small, slow, 64).price(c).seconds.data < seconds.data / 6  # over eight cards of a node
 
 
-def test_the_search_finds_what_pricing_every_candidate_finds(small):
+@pytest.mark.parametrize("bandwidth", [25e9, 1e7])  # with the slower one messages decide, which the bound leaves out
+def test_the_search_finds_what_pricing_every_candidate_finds(small, bandwidth):
     machines = Machines.named(16, "A100-SXM4", per_node=4)
+    machines = replace(machines, between=replace(machines.between, bandwidth=bandwidth))
     pricing = Pricing(small, machines, 48)
     found = search(pricing, Asked(chunks=(1, 2)), best=5)
     everything = []
@@ -209,7 +211,7 @@ def test_the_search_finds_what_pricing_every_candidate_finds(small):
     for c in everything:
         best[c.grid] = min(best.get(c.grid, 1e9), pricing.price(c).seconds.total)
     assert [p.seconds.total for p in found.best] == pytest.approx(sorted(best.values())[:5])
-    assert found.replayed < len(everything) / 4
+    assert found.replayed < len(everything) / 3
     for p in found.best:
         parts = [getattr(p.seconds, part) for part in ("compute", "bubble", "tensor", "pipeline", "data", "update")]
         assert min(parts) >= 0 and sum(parts) == pytest.approx(pricing.total(p.candidate))

@@ -129,8 +129,9 @@ class Pricing:
         return run.seconds + self._tied(run) + self._data(c, run) + self._update(c, run)
 
     def _tied(self, run: Pipelined) -> float:
-        """The first and the last stage add up the gradients of what both hold, over their cards."""
-        return self.machines.sums("data", (2, 1, self.machines.per_node), WEIGHTS * run.tied)
+        """The first and the last stage add up the gradients of what both hold."""
+        apart = self.machines.gpus > self.machines.per_node
+        return self.machines.sums("data", (2, 1, self.machines.per_node if apart else 1), WEIGHTS * run.tied)
 
     def _data(self, c: Candidate, run: Pipelined) -> float:
         """Messages between replicas that nothing hides.

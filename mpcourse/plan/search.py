@@ -3,7 +3,7 @@
 import heapq
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,7 +117,7 @@ def why(best: Sequence[Plan]) -> str:
     return text + "."
 
 
-def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Any:
+def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Candidate]:
     machines, layers = pricing.machines, pricing.layers
     _check(machines, asked)
     for tensor in [asked.tensor] if asked.tensor else divisors(math.gcd(machines.gpus, machines.per_node)):
