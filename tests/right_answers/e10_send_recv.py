@@ -262,3 +262,38 @@ def send(x, comm, rank, tag=0):
 
 def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% without_detach
+# thinks: Inside forward torch records nothing, and numpy takes a tensor that requires a gradient.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.numpy(), dest=rank, tag=tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        gradient = ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
+        return torch.from_numpy(gradient), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(source=rank, tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)

@@ -1,7 +1,7 @@
 """Wrong answers to e10_send_recv. What a cell holds is told in tests/answers.py."""
 
 # %% always_tag_0
-# says: tag
+# says: keep the tag in ctx
 # thinks: One pair of ranks needs one tag only.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -37,7 +37,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% any_source
-# says: from any source
+# says: unless it is told source and tag
 # thinks: The next message that arrives is the one that I wait for.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -72,8 +72,44 @@ def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
 
 
+# %% any_source_with_tag
+# says: recv from rank 2 with tag 5 to wait
+# thinks: A message is named by its tag.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), dest=rank, tag=tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        gradient = ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
+        return torch.from_numpy(gradient), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
 # %% any_tag
-# says: with any tag
+# says: with tag 6 to wait for such a message
 # thinks: Between two ranks messages come in order, so the tag says nothing new.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -109,7 +145,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% as_float64_bytes
-# says: float32
+# says: The receiver has to learn dtype and shape
 # thinks: One dtype for all messages: Send needs a buffer, and numpy's float64 holds everything.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -145,7 +181,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% averages_gradient
-# says: divided by the number of ranks
+# says: Right but for a factor of 0.5
 # thinks: Gradients that travel between ranks are averaged, as in data parallelism.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -181,7 +217,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% backward_any_source
-# says: the rank that it was sent to
+# says: which rank 1 has not sent
 # thinks: In backward only one message can be on its way to me.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -217,7 +253,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% backward_on_x
-# says: added twice
+# says: Twice the gradient
 # thinks: backward has to fill x.grad, and to return the gradient to the layers before.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -255,7 +291,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% bcast
-# says: bcast
+# says: A message is of two ranks alone
 # thinks: bcast moves an array from one rank to another, too.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -291,7 +327,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% buffer_reused
-# says: same memory
+# says: written into the memory of the first
 # thinks: One buffer a shape saves an allocation a message.
 BUFFERS = {}
 
@@ -332,7 +368,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% class_attributes
-# says: ctx
+# says: keep the tag in ctx
 # thinks: The class is at hand in both methods, so it keeps rank and tag.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -368,7 +404,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% delegate_detached
-# says: detached
+# says: Send.apply makes the graph
 # thinks: The delegate is only a number, and a number needs no graph.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -404,7 +440,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% delegate_float32
-# says: x's dtype
+# says: tensor(0.), torch.float32
 # thinks: A tensor with the number 0 is torch.zeros(()).
 class Send(torch.autograd.Function):
     @staticmethod
@@ -440,7 +476,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% delegate_is_sum
-# says: the number 0
+# says: adds nothing to a loss
 # thinks: A loss is a scalar, so the sum of what was sent is a good delegate.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -476,7 +512,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% delegate_is_x
-# says: shape ()
+# says: adds nothing to a loss
 # thinks: Whoever has sent x may go on with x.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -512,7 +548,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% empty_anchor
-# says: requires a gradient
+# says: an anchor with a gradient
 # thinks: The anchor is a tensor that nobody uses, so it needs no gradient.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -548,7 +584,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% fixed_float32
-# says: float32
+# says: The receiver has to learn dtype and shape
 # thinks: Activations are float32.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -584,7 +620,8 @@ def recv(comm, rank, tag=0):
 
 
 # %% fixed_shape
-# says: shape
+# says: Earlier calls have left something in `SHAPES`
+# on: real ranks
 # thinks: The shape is that of the first message, as all micro-batches have the same size.
 SHAPES = {}
 
@@ -628,7 +665,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% flat
-# says: shape
+# says: The receiver has to learn dtype and shape
 # thinks: A message is a row of numbers.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -663,44 +700,8 @@ def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
 
 
-# %% forgets_detach
-# says: detach
-# thinks: Inside forward there is no graph, so numpy may take x as it is.
-class Send(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, comm, rank, tag):
-        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
-        comm.send(x.numpy(), dest=rank, tag=tag)
-        return x.new_zeros(())
-
-    @staticmethod
-    def backward(ctx, gradient_of_delegate):
-        gradient = ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
-        return torch.from_numpy(gradient), None, None, None
-
-
-class Recv(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, anchor, comm, rank, tag):
-        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
-        return torch.from_numpy(comm.recv(source=rank, tag=tag))
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
-        return None, None, None, None
-
-
-def send(x, comm, rank, tag=0):
-    return Send.apply(x, comm, rank, tag)
-
-
-def recv(comm, rank, tag=0):
-    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
-
-
 # %% forgets_x
-# says: does not travel
+# says: has to receive the gradient that the other rank
 # thinks: What was sent is the other rank's now: its gradient is computed there, and here it is zero.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -735,7 +736,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% frees_x
-# says: is changed
+# says: it stays as it is
 # thinks: Rank 0 has sent x away, and its memory is needed for the next micro-batch.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -772,7 +773,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% global_state
-# says: ctx
+# says: no global variable does
 # thinks: The last rank and tag are remembered in a module-level dict, as forward and backward are two functions.
 LAST = {}
 
@@ -811,7 +812,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% gradient_fixed_float32
-# says: float32
+# says: Rounded on the way
 # thinks: Gradients are float32 in deep learning.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -847,7 +848,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% gradient_not_contiguous
-# says: contiguous
+# says: MPI sends memory as it lies
 # thinks: What has to be contiguous is x. A gradient comes from torch, and is contiguous.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -884,8 +885,8 @@ def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
 
 
-# %% gradient_of_x_in_place
-# says: sign
+# %% gradient_with_wrong_sign
+# says: The sign is wrong
 # thinks: The gradient that comes back is subtracted, as in a step of descent.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -921,7 +922,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% isend_unwaited
-# says: isend
+# says: was never waited for
 # thinks: isend returns at once, so that no rank waits for another.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -957,7 +958,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% list_of_numbers
-# says: float32
+# says: The receiver has to learn dtype and shape
 # thinks: tolist makes something that every MPI can send, and torch.tensor makes a tensor of it.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -993,7 +994,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% no_backward_of_recv
-# says: does not travel
+# says: Leave recv as it was
 # thinks: recv needs no Function: what comes is a tensor that requires a gradient.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1029,7 +1030,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% no_functions
-# says: does not travel
+# says: Leave recv as it was
 # thinks: A message is no operation of torch, so there is nothing to differentiate.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1065,8 +1066,44 @@ def recv(comm, rank, tag=0):
     return torch.from_numpy(comm.recv(source=rank, tag=tag)).requires_grad_()
 
 
+# %% none_for_x
+# says: Send.backward returns that of x in the first place
+# thinks: backward receives the gradient; what was sent is no longer here, so it returns None.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), dest=rank, tag=tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(source=rank, tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
 # %% not_contiguous
-# says: contiguous
+# says: MPI sends memory as it lies
 # thinks: Send takes an array, and numpy() makes one of a tensor.
 import numpy as np
 
@@ -1108,7 +1145,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% numpy_gradient
-# says: tensor
+# says: Return a tensor, or None, for each argument
 # thinks: recv gives an array, and torch makes a tensor of it.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1143,7 +1180,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% one_gradient
-# says: for each argument
+# says: Return a tensor, or None, for each argument
 # thinks: Only x has a gradient, so backward returns one.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1178,7 +1215,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% ones_for_gradient
-# says: does not travel
+# says: Backward returns what the other rank's backward sent
 # thinks: The gradient of the delegate is what backward passes on: it goes back to x.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1212,8 +1249,8 @@ def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
 
 
-# %% recv_returns_nothing
-# says: for each argument
+# %% recv_returns_one_none
+# says: Return a tensor, or None, for each argument
 # thinks: Recv has no tensor to give a gradient to, so its backward returns None.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1248,8 +1285,122 @@ def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
 
 
+# %% returns_array
+# says: Recv.forward returns the tensor that it received
+# thinks: recv brings an array with all values.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), dest=rank, tag=tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        gradient = ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
+        return torch.from_numpy(gradient), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return comm.recv(source=rank, tag=tag)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% returns_int
+# says: Send.forward returns the number 0, a tensor
+# thinks: The number 0 is 0.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), dest=rank, tag=tag)
+        return 0
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        gradient = ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
+        return torch.from_numpy(gradient), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(source=rank, tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% row_by_row
+# says: Any shape may come
+# thinks: A tensor is sent row by row, after the number of rows.
+import numpy as np
+
+
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(len(x), dest=rank, tag=tag)
+        for row in x.detach().numpy():
+            comm.send(row, dest=rank, tag=tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        gradient = ctx.comm.recv(source=ctx.rank, tag=ctx.tag)
+        return torch.from_numpy(gradient), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        rows = range(comm.recv(source=rank, tag=tag))
+        return torch.from_numpy(np.stack([comm.recv(source=rank, tag=tag) for _ in rows]))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), dest=ctx.rank, tag=ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
 # %% saved_for_backward
-# says: save_for_backward
+# says: ctx.save_for_backward is for tensors
 # thinks: What backward needs is kept by ctx.save_for_backward.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1287,7 +1438,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% tag_forgotten
-# says: with the same tag
+# says: keep the tag in ctx
 # thinks: Forward and backward are never under way at once, so tags are not needed on the way back.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1323,7 +1474,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% tag_forgotten_by_recv
-# says: with the same tag
+# says: needs the rank and the tag of its own forward
 # thinks: The tag names the activation. A gradient has none.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1359,7 +1510,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% tag_plus_one
-# says: with the same tag
+# says: keep the tag in ctx
 # thinks: Gradients get a tag of their own, so that they are not mixed up with activations.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1395,7 +1546,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% to_the_next_rank
-# says: to where the tensor came from
+# says: needs the rank and the tag of its own forward
 # thinks: In a pipeline gradients go to the rank before, and come from the rank after.
 class Send(torch.autograd.Function):
     @staticmethod

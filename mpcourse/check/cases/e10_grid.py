@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import AXES, GridSizes, grids_of, members
-from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual, told
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.wrong import short
+from mpcourse.check.wrong import Wrong, short
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
 
 NAME = "grid"
-# One axis at a time, then two of different sizes, then all three.
+# First one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
 _GRIDS = [
-    *(GridSizes(1, 1, 2), GridSizes(2, 1, 1), GridSizes(1, 2, 1), GridSizes(2, 1, 3), GridSizes(3, 2, 1)),
-    *(GridSizes(1, 2, 3), GridSizes(2, 2, 2), GridSizes(2, 3, 2), GridSizes(1, 1, 1)),
+    *(GridSizes(3, 2, 2), GridSizes(1, 1, 2), GridSizes(2, 1, 1), GridSizes(1, 2, 1), GridSizes(2, 1, 3)),
+    *(GridSizes(3, 2, 1), GridSizes(1, 2, 3), GridSizes(2, 2, 2), GridSizes(2, 3, 2), GridSizes(1, 1, 1)),
 ]
 _REFUSED = [(GridSizes(2, 2, 2), 4), (GridSizes(1, 1, 2), 3), (GridSizes(2, 1, 1), 1), (GridSizes(1, 1, 1), 3)]
+_COMPARED = (
+    "The product of the sizes has to be compared with comm.size: with another one some ranks have no place on the grid."
+)
 _ONE_AXIS = "The color is one number that the ranks of a group share and no others have: of both other coordinates."
 
 
@@ -55,7 +58,7 @@ def _program(sizes: GridSizes) -> Program:
             result = own.call(NAME, comm, *sizes)
         except ValueError as error:
             if comm.size == fits:
-                raise
+                raise Wrong(f"communicators: {sizes} is a grid of all {fits} ranks", told(error), _COMPARED) from None
             own.returned()
             return error
         if comm.size != fits:
@@ -80,7 +83,7 @@ def _judge_refused(sizes: GridSizes, results: Sequence[Any]) -> Finding | None:
     if len(wrong) < len(results):
         why = "All ranks see the same sizes, so all of them refuse. One that goes on waits for the others."
     else:
-        why = "The sizes have to be multiplied and compared with comm.size. Else some ranks have no place on the grid."
+        why = _COMPARED
     got = f"{results[wrong[0]]} on {named(wrong)}"
     return Finding(wrong[0], _refusal(sizes, len(results)), got, why)
 
@@ -88,7 +91,11 @@ def _judge_refused(sizes: GridSizes, results: Sequence[Any]) -> Finding | None:
 def _judge(sizes: GridSizes, results: Sequence[Any]) -> Finding | None:
     for rank, result in enumerate(results):
         if isinstance(result, str):
-            why = "Nothing came back: are they returned?" if result == "None" else "comm.Split returns a communicator."
+            why = (
+                "Nothing came back: are they returned?"
+                if result == "None"
+                else "comm.Split returns one, also for one rank."
+            )
             return Finding(rank, "a tuple of three communicators, (data, pipeline, tensor)", result, why)
     for axis in range(3):
         for rank, result in enumerate(results):

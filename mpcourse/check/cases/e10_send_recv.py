@@ -1,5 +1,7 @@
 """What e10_send_recv is asked: values forward, gradients back, on chains of ranks, with the tags that were given."""
 
+import functools
+import traceback
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -8,17 +10,17 @@ import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import Finding, Program, on_real, on_virtual
+from mpcourse.check.cases.on_models import Finding, Judge, Program, on_real, on_virtual, told
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.virtual_run import Ran
-from mpcourse.check.wrong import first_difference, short
+from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
+from mpcourse.check.wrong import Wrong, first_difference, short
+from mpcourse.virtual.cluster import ClusterError
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
 
-# Rows of facts: what is asked of a value, the value, and what is right.
-Fact = tuple[str, Any, Any]
+Gradient = tuple[str, np.ndarray | None, np.ndarray]  # of what, as it is, as it has to be
 Inputs = Callable[[], torch.Tensor]
 
 
@@ -33,41 +35,44 @@ INPUTS: dict[str, Inputs] = {
     "a transposed matrix, which is not contiguous": lambda: _matrix().T,
     "no elements": lambda: torch.zeros(0, 3, dtype=torch.float64),
 }
+_SEVERAL = (
+    "A message is of two ranks alone, and a backward of one message: it needs the rank and the tag of its own forward. "
+    "ctx has them, and no global variable does when several messages were sent or received."
+)
+_AS_IT_LIES = "MPI sends memory as it lies: x.contiguous() first, of the tensor and of its gradient."
+_BACK = "Backward returns what the other rank's backward sent: the gradient of its loss by what it received."
 
 
 def check(answer: Answer, comm: "WatchedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):  # where a rank is alone, it hands on nothing, and meets the others all the same
         for name in ("a matrix", "a float32 vector", "a transposed matrix, which is not contiguous"):
-            on_real(answer, ranks, _chain(name), _judge)
-        on_real(answer, ranks, _there_and_back(), _judge)
+            on_real(answer, ranks, _chain(name), _judged(_BACK))
+        on_real(answer, ranks, _there_and_back(), _judged(_SEVERAL))
 
 
 def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     """On virtual ranks; one process calls this."""
     for name in INPUTS:
         for size in (2, 3, 4):
-            asked = f"gradients as of one process, where {size} ranks hand on {name}"
-            stumbled = None if name == "a matrix" else (asked, _why_stumbled(name))
-            on_virtual(answer, comm, size, _chain(name), _judge, stumbled)
-    stumbled = ("gradients as of one process, where ranks send and receive twice", _TWICE)
+            why = _why_of(name) or (_SEVERAL if size > 2 else "")  # of two ranks none both sends and receives
+            stumbled = (f"gradients as of one process, where {size} ranks hand on {name}", why) if why else None
+            on_virtual(answer, comm, size, _chain(name), _judged(why or _BACK), stumbled)
+    stumbled = ("gradients as of one process, where ranks send and receive twice", _SEVERAL)
     for size in (2, 3):
-        on_virtual(answer, comm, size, _there_and_back(), _judge, stumbled)
-        _judge_tags(on_virtual(answer, comm, size, _two_tags(), _judge, stumbled))
+        on_virtual(answer, comm, size, _there_and_back(), _judged(_SEVERAL), stumbled)
+        _judge_tags(on_virtual(answer, comm, size, _two_tags(), _judged(_SEVERAL), stumbled))
+    for strange in (_of_another(0, 6), _of_another(2, 5), _gradient_of_another):
+        _waits(answer, comm, strange)
 
 
-_TWICE = (
-    "One backward is of one message: it needs the rank and the tag of its own forward. ctx has them, and no global "
-    "variable does when send was called twice."
-)
-
-
-def _why_stumbled(name: str) -> str:
+def _why_of(name: str) -> str:
+    """What an answer has not thought of that is right for a matrix, and not for this."""
     if "contiguous" in name:
-        return "MPI sends memory as it lies: x.contiguous() first, of the tensor and of its gradient."
-    if "float32" in name:
-        return "The tensor may be float32 or float64: its receiver has to know which."
-    return "Any shape may come: a number has the shape (), and a tensor may have no elements."
+        return _AS_IT_LIES
+    if "number" in name or "no elements" in name:
+        return "Any shape may come: a number has the shape (), and a tensor may have no elements."
+    return ""
 
 
 def _weight(rank: int, like: torch.Tensor) -> torch.Tensor:
@@ -93,31 +98,20 @@ def _chain_alone(name: str, size: int) -> tuple[list[torch.Tensor], list[torch.T
 def _chain(name: str) -> Program:
     """Rank 0 -> rank 1 -> ... -> the last, whose loss is a sum: its gradient is one value in memory, expanded."""
 
-    def chain(own: ModuleType, comm: Any) -> list[Fact]:
+    def chain(own: ModuleType, comm: Any) -> list[Gradient]:
         rank, last = comm.rank, comm.size - 1
         handed, weights, x = _chain_alone(name, comm.size)
         weight, given = _weight(rank, x), INPUTS[name]().requires_grad_()
-        told: list[Fact] = []
-        h = given if rank == 0 else own.recv(comm, rank - 1)
-        if rank > 0:
-            told += _of_tensor(f"what rank {rank} receives from rank {rank - 1}", h, handed[rank - 1])
-            if told[-1][1] is not True:
-                return told
+        h = given if rank == 0 else _received(own, comm, rank - 1, handed[rank - 1])
         out = _layer(h, weight)
         if rank == 0 and "contiguous" in name:
             out = out.T.contiguous().T
         if rank == last:
-            out.sum().backward()
+            _backward(own, out.sum())
         else:
-            delegate = own.send(out, comm, rank + 1)
-            told += _of_delegate(delegate, out, rank)
-            if told[-1][1] is not True:
-                return told
-            delegate.backward()
-        told.append((f"the gradient of rank {rank}'s weight", _numbers(weight.grad), _numbers(weights[rank].grad)))
-        if rank == 0:
-            told.append(("the gradient of rank 0's input", _numbers(given.grad), _numbers(x.grad)))
-        return told
+            _backward(own, _sent(own, comm, out, rank + 1))
+        first = [("the gradient of rank 0's input", given, x)] if rank == 0 else []
+        return _gradients([(f"the gradient of rank {rank}'s weight", weight, weights[rank]), *first])
 
     return _as_one_call(chain)
 
@@ -125,131 +119,139 @@ def _chain(name: str) -> Program:
 def _there_and_back() -> Program:
     """Rank 0 -> rank 1 -> ... -> rank 0, where the loss is, and the delegate of what was sent is added to it."""
 
-    def there_and_back(own: ModuleType, comm: Any) -> list[Fact]:
+    def there_and_back(own: ModuleType, comm: Any) -> list[Gradient]:
         rank, size = comm.rank, comm.size
         if size == 1:
             return []
         x = _matrix().requires_grad_()
         weights = [_weight(r, x) for r in range(size)]
-        h = x
-        for w in weights:
-            h = _layer(h, w)
-        (h**2).sum().backward()
+        (functools.reduce(_layer, weights, x) ** 2).sum().backward()
         weight, given = _weight(rank, x), _matrix().requires_grad_()
         if rank == 0:
             delegate = own.send(_layer(given, weight), comm, 1)
             back = own.recv(comm, size - 1)
-            ((back**2).sum() + delegate).backward()
+            _backward(own, (back**2).sum() + delegate)
         else:
             out = _layer(own.recv(comm, rank - 1), weight)
-            own.send(out, comm, (rank + 1) % size).backward()
-        return [(f"the gradient of rank {rank}'s weight", _numbers(weight.grad), _numbers(weights[rank].grad))]
+            _backward(own, own.send(out, comm, (rank + 1) % size))
+        return _gradients([(f"the gradient of rank {rank}'s weight", weight, weights[rank])])
 
     return _as_one_call(there_and_back)
 
 
 def _two_tags() -> Program:
-    """Rank 0 sends two tensors to rank 1, with tags 5 and 6."""
+    """Rank 0 sends two tensors of one shape to rank 1, with tags 5 and 6. They are leaves: their .grad is looked at."""
 
-    def two_tags(own: ModuleType, comm: Any) -> list[Fact]:
-        a, b = _matrix(), _matrix().T.contiguous()
-        wants = {"a": 3 * a**2, "b": torch.full_like(b, 2.0)}
+    def two_tags(own: ModuleType, comm: Any) -> list[Gradient]:
+        a, b = _matrix().requires_grad_(), (_matrix() + 1).requires_grad_()
+        ((a**3).sum() + (2 * b**2).sum()).backward()
         if comm.rank == 0:
-            a.requires_grad_()
-            b.requires_grad_()
-            first = own.send(a * 1, comm, 1, 5)
-            second = own.send(b * 1, comm, 1, 6)
-            (first + second).backward()
-            told = [
-                (f"the gradient of {name}", _numbers(x.grad), wants[name].numpy()) for name, x in (("a", a), ("b", b))
-            ]
-            return [*told]
+            mine = [x.detach().clone().requires_grad_() for x in (a, b)]
+            _backward(own, _sent(own, comm, mine[0], 1, 5) + _sent(own, comm, mine[1], 1, 6))
+            return _gradients([("the gradient of the first", mine[0], a), ("that of the second", mine[1], b)])
         if comm.rank == 1:
-            first, second = own.recv(comm, 0, 5), own.recv(comm, 0, 6)
-            ((first**3).sum() + (2 * second).sum()).backward()
+            first, second = _received(own, comm, 0, a, 5), _received(own, comm, 0, b, 6)
+            if difference := first_difference(first.detach(), a, "what was received first"):
+                raise Wrong(*difference, "The second was written into the memory of the first: each needs its own.")
+            _backward(own, (first**3).sum() + (2 * second**2).sum())
         return []
 
     return _as_one_call(two_tags)
 
 
-def _as_one_call(calls: Callable[[ModuleType, Any], list[Fact]]) -> Program:
+def _as_one_call(calls: Callable[[ModuleType, Any], Any]) -> Program:
     """Ranks meet after each call of a check, which ranks that wait for each other's next call would never do."""
 
-    def program(own: Answer, comm: Any) -> list[Fact]:
+    def program(own: Answer, comm: Any) -> Any:
         return own.run(lambda comm: calls(own.module, comm), "send, recv and backward", comm)
 
     return program
 
 
-def _numbers(x: torch.Tensor | None) -> np.ndarray | None:
-    return None if x is None else x.detach().numpy().copy()
+def _backward(own: ModuleType, loss: torch.Tensor) -> None:
+    try:
+        loss.backward()
+    except (RuntimeError, TypeError) as error:
+        if any(frame.filename == own.__file__ for frame in traceback.extract_tb(error.__traceback__)):
+            raise
+        why = "Return a tensor, or None, for each argument of forward but ctx: x or anchor, comm, rank, tag."
+        raise Wrong("four values from backward, that of x a gradient of x's shape", told(error), why) from None
 
 
-def _of_tensor(what: str, got: Any, want: torch.Tensor) -> list[Fact]:
-    """Facts about a tensor that was received; the last one is True only where all is well."""
+def _received(own: ModuleType, comm: Any, rank: int, want: torch.Tensor, tag: int = 0) -> torch.Tensor:
+    """What recv returns; Wrong where that is not `want`, with a backward."""
+    got = own.recv(comm, rank, tag)
+    what = f"what rank {comm.rank} receives from rank {rank}"
     if not isinstance(got, torch.Tensor):
-        return [(f"{what} to be a tensor", short(got), True)]
+        raise Wrong(f"{what} to be a tensor", short(got), "Recv.forward returns the tensor that it received.")
     if got.shape != want.shape or got.dtype != want.dtype:
+        why = "The receiver has to learn dtype and shape: comm.send pickles an array with both."
         asked = f"{what} to be {want.dtype} of shape {tuple(want.shape)}"
-        return [(asked, f"{got.dtype} of shape {tuple(got.shape)}", True)]
+        raise Wrong(asked, f"{got.dtype} of shape {tuple(got.shape)}", why)
     if difference := first_difference(got.detach(), want, what):
-        return [(difference[0], difference[1], True)]
-    if not got.requires_grad:
-        return [(f"{what} to require a gradient", "a tensor that requires none", True)]
-    return [(what, True, True)]
+        raise Wrong(*difference, f"What arrives is x, as it was sent. {_AS_IT_LIES}")
+    if got.grad_fn is None:
+        why = "Its gradient would never be sent back. Leave recv as it was: Recv.apply, and an anchor with a gradient."
+        raise Wrong(f"{what} to be the result of an operation with a backward", "a tensor without one", why)
+    return got
 
 
-def _of_delegate(got: Any, sent: torch.Tensor, rank: int) -> list[Fact]:
-    what = f"what send returns on rank {rank}"
+def _sent(own: ModuleType, comm: Any, x: torch.Tensor, rank: int, tag: int = 0) -> torch.Tensor:
+    """The delegate that send returns; Wrong where it is none, or x is another one than before."""
+    before = x.detach().clone()
+    got = own.send(x, comm, rank, tag)
+    what = f"what send returns on rank {comm.rank}"
+    if x.shape != before.shape or not torch.equal(x.detach(), before):
+        why = "Layers before may need x in their backward: it stays as it is."
+        raise Wrong(f"x to be {short(before)} after send, too", short(x.detach()), why)
     if not isinstance(got, torch.Tensor):
-        return [(f"{what} to be a tensor, the delegate", short(got), True)]
-    if tuple(got.shape) or float(got.detach()) != 0:
-        return [(f"{what} to be the number 0, of shape ()", short(got.detach()), True)]
-    if not got.requires_grad:
-        return [(f"{what} to be part of x's graph", "a tensor that requires no gradient", True)]
-    return [(what, True, True)]
+        raise Wrong(f"{what} to be a tensor, the delegate", short(got), "Send.forward returns the number 0, a tensor.")
+    if tuple(got.shape) or float(got.detach()) != 0 or got.dtype != x.dtype:
+        why = "The delegate stands for what x has become elsewhere, and adds nothing to a loss: x.new_zeros(())."
+        raise Wrong(f"{what} to be the number 0, {x.dtype}, of shape ()", f"{short(got.detach())}, {got.dtype}", why)
+    if got.grad_fn is None:
+        why = "Its backward would never reach x. Leave send as it was: Send.apply makes the graph, if x goes in itself."
+        raise Wrong(f"{what} to be part of x's graph", "a tensor that no operation made", why)
+    return got
 
 
-def _judge(results: Sequence[list[Fact]]) -> Finding | None:
-    for rank, told in enumerate(results):
-        for what, got, want in told:
-            if want is True:
-                if got is not True:
-                    return Finding(rank, what, got, _why_tensor(what, got))
-                continue
+def _gradients(found: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> list[Gradient]:
+    def numbers(x: torch.Tensor) -> np.ndarray | None:
+        return None if x.grad is None else x.grad.numpy().copy()
+
+    return [(what, numbers(x), np.asarray(numbers(want))) for what, x, want in found]
+
+
+def _judged(otherwise: str) -> Judge:
+    return functools.partial(_judge, otherwise)
+
+
+def _judge(otherwise: str, results: Sequence[list[Gradient]]) -> Finding | None:
+    """otherwise: why a gradient may be wrong, if nothing about its values tells more."""
+    for rank, gradients in enumerate(results):
+        for what, got, want in gradients:
             if got is None:
-                return Finding(
-                    rank, what, "None", "No gradient came: Send.backward returns that of x in the first place."
-                )
-            if difference := first_difference(got, want, what, 1e-6, 1e-9):
-                return Finding(rank, *difference, _why_gradient(np.asarray(got), np.asarray(want)))
+                why = "No gradient came: Send.backward returns that of x in the first place."
+                return Finding(rank, what, "None", why)
+            tolerance = 1e-6 if want.dtype == np.float32 else 1e-12
+            if difference := first_difference(got, want, what, tolerance, tolerance):
+                return Finding(rank, *difference, _why_gradient(got, want) or otherwise)
     return None
-
-
-def _why_tensor(what: str, got: str) -> str:
-    if "part of x's graph" in what:
-        return "Is send as it was? Send.apply makes the graph, if x itself goes in, and not x.detach()."
-    if "the number 0" in what:
-        return "The delegate stands for what x has become elsewhere, and adds nothing to a loss: x.new_zeros(())."
-    if "to require" in what:
-        return "The anchor goes into Recv.apply so that the result requires a gradient: leave recv as it was."
-    if "torch.float64 of" in got or "torch.float32 of" in got:
-        return "The receiver has to learn dtype and shape: comm.send pickles an array with both."
-    if got == "None" or "None" in got:
-        return "Recv.forward returns the tensor that it received."
-    return "What arrives is x, as it was sent."
 
 
 def _why_gradient(got: np.ndarray, want: np.ndarray) -> str:
     if not got.any():
         return "All zeros: backward has to receive the gradient that the other rank's backward sends."
-    if np.allclose(got, 1):
-        return "All ones: that is not the gradient which the other rank computed. Backward receives it from there."
     if np.allclose(got, 2 * want):
-        return "Twice the gradient: it was added to itself, or received by two backward passes."
+        return "Twice the gradient: it was added to .grad by hand, and autograd adds what backward returns."
     if np.allclose(got, -want):
         return "The sign is wrong: what was received is the gradient of x, as it is."
-    return "Backward returns what the other rank's backward sent: the gradient of its loss by what it received."
+    if np.allclose(got, want, 1e-5):
+        return "Rounded on the way: the gradient has x's dtype, float64."
+    factors = got / want
+    if np.allclose(factors, factors.flat[0]):
+        return f"Right but for a factor of {factors.flat[0]:.4g}: what was received is the gradient of x, as it is."
+    return ""
 
 
 def _judge_tags(ran: Ran) -> None:
@@ -257,7 +259,42 @@ def _judge_tags(ran: Ran) -> None:
     back = {event.name for event in ran.run.events if event.lane == "rank 1 -> rank 0"}
     if back != {"tag 5", "tag 6"}:
         asked = "gradients of what was sent with tags 5 and 6 to be sent back with these tags"
-        why = (
-            "Two messages that travel at once are told apart by their tags alone: keep the tag in ctx, beside the rank."
-        )
+        why = "Messages that travel at once are told apart by their tags alone: keep the tag in ctx, beside the rank."
         raise ran.wrong(1, asked, " and ".join(sorted(back)) or "no messages", why)
+
+
+def _waits(answer: Answer, comm: HasLogbook, strange: Callable[[ModuleType, Any], None]) -> None:
+    """Three virtual ranks, of which one waits for what no rank sends, and raises Wrong if it takes something else."""
+    try:
+        on_each(answer, comm, _as_one_call(strange), 3)
+    except OnVirtualRank as error:
+        if not isinstance(error.error, ClusterError):
+            raise
+
+
+_STRANGE = "comm.recv takes whatever comes first, unless it is told source and tag."
+
+
+def _of_another(source: int, tag: int) -> Callable[[ModuleType, Any], None]:
+    """Rank 0 sends with tag 5, and rank 1 waits for another message."""
+
+    def of_another(own: ModuleType, comm: Any) -> None:
+        if comm.rank == 0:
+            own.send(_matrix().requires_grad_(), comm, 1, 5)
+        if comm.rank == 1:
+            own.recv(comm, source, tag)
+            asked = f"recv from rank {source} with tag {tag} to wait for such a message"
+            raise Wrong(asked, "one of rank 0 with tag 5", _STRANGE)
+
+    return of_another
+
+
+def _gradient_of_another(own: ModuleType, comm: Any) -> None:
+    """Rank 0 waits for a gradient, and rank 2 sends it something else."""
+    if comm.rank == 0:
+        own.send(_matrix().requires_grad_(), comm, 1, 5).backward()
+        raise Wrong("backward to wait for a gradient, which rank 1 has not sent", "a message of rank 2", _STRANGE)
+    if comm.rank == 1:
+        own.recv(comm, 0, 5)
+    if comm.rank == 2:
+        own.send(_matrix().requires_grad_(), comm, 0, 5)
