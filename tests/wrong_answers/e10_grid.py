@@ -1,7 +1,7 @@
 """Wrong answers to e10_grid. What a cell holds is told in tests/answers.py."""
 
 # %% alone_without_modulo
-# says: the data coordinate is the rest of that division
+# says: Every rank has a color of its own
 # thinks: Dividing the rank by tensor leaves the data coordinate.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -13,7 +13,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% assertion
-# says: AssertionError
+# says: raised AssertionError
 # thinks: An assert states what has to hold, and stops the program where it does not.
 def grid(comm, data, pipeline, tensor):
     assert data * pipeline * tensor == comm.size, "the sizes do not fit"
@@ -23,7 +23,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% checked_after
-# says: before any rank waits for another
+# says: One that goes on waits for the others
 # thinks: The sizes of the new communicators show whether the grid fits, so I look at those.
 def grid(comm, data, pipeline, tensor):
     rest, t = divmod(comm.rank, tensor)
@@ -35,7 +35,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% color_and_key_swapped
-# says: color and key are swapped
+# says: These are the ranks with the same data coordinate
 # thinks: The first argument is the number that I want to have, and the second one names the group.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -46,7 +46,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% color_of_one_other
-# says: both other coordinates
+# says: Ranks of several groups got one color
 # thinks: Ranks of one stage average their gradients, so the stage is the color of the data axis.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -57,7 +57,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% color_sum
-# says: different pairs of coordinates have the same color
+# says: Ranks of several groups got one color
 # thinks: A color has to depend on both other coordinates, so I add them.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -68,7 +68,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% color_wrong_base
-# says: different pairs of coordinates have the same color
+# says: Ranks of several groups got one color
 # thinks: Any of the sizes makes one number of two coordinates.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -80,6 +80,7 @@ def grid(comm, data, pipeline, tensor):
 
 # %% comm_world
 # says: It speaks of MPI.COMM_WORLD
+# on: real ranks
 # thinks: comm is a short name for MPI.COMM_WORLD.
 from mpi4py import MPI
 
@@ -94,7 +95,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% data_fastest
-# says: the tensor axis is the fastest
+# says: data as its fastest axis and pipeline as its slowest
 # thinks: The order of the arguments is the order of the axes, the first one fastest.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -105,7 +106,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% data_slowest
-# says: pipeline is the slowest
+# says: tensor as its fastest axis and data as its slowest
 # thinks: Replicas of the data axis need each other least, so this axis is the slowest, as in data x pipeline x tensor.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -116,7 +117,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% divides_by_data
-# says: the tensor axis is the fastest
+# says: Coordinates are digits of the rank
 # thinks: To get the data coordinate I divide by the size of the data axis.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -127,8 +128,20 @@ def grid(comm, data, pipeline, tensor):
     return comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)
 
 
+# %% divides_by_pipeline
+# says: share the color that the two others make
+# thinks: The stage is the rank divided by the size of a stage, which is pipeline x tensor.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the sizes do not fit")
+    t = comm.rank % tensor
+    d = comm.rank // tensor % data
+    p = comm.rank // (pipeline * tensor)
+    return comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)
+
+
 # %% floor_divided_sizes
-# says: is not the number of ranks
+# says: The product of the sizes has to be compared
 # thinks: Dividing the number of ranks by two of the sizes has to leave the third.
 def grid(comm, data, pipeline, tensor):
     if comm.size // tensor // pipeline != data:
@@ -139,7 +152,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% frees_comms
-# says: freed
+# says: a communicator that was freed
 # thinks: Whoever makes communicators frees them, or MPI runs out of them.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -153,7 +166,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% grid_may_be_smaller
-# says: is not the number of ranks
+# says: The product of the sizes has to be compared
 # thinks: A grid needs as many ranks as it has places, and more of them do no harm.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor > comm.size:
@@ -164,7 +177,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% key_reversed
-# says: numbered by its coordinate
+# says: the key of Split is the coordinate
 # thinks: The key is a priority: the higher it is, the earlier the rank comes.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -174,8 +187,8 @@ def grid(comm, data, pipeline, tensor):
     return comm.Split(p * tensor + t, -d), comm.Split(d * tensor + t, -p), comm.Split(p * data + d, -t)
 
 
-# %% local_comms_of_ranks_beyond
-# says: ValueError on all ranks
+# %% only_ranks_beyond_raise
+# says: The product of the sizes has to be compared
 # thinks: The ranks that the grid has no place for are those that cannot go on.
 def grid(comm, data, pipeline, tensor):
     if comm.rank >= data * pipeline * tensor:
@@ -186,7 +199,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% multiple_of_the_grid
-# says: is not the number of ranks
+# says: The product of the sizes has to be compared
 # thinks: If the number of ranks is a multiple of the model's size, the rest is more data parallelism.
 def grid(comm, data, pipeline, tensor):
     if comm.size % (data * pipeline * tensor):
@@ -197,7 +210,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% none_for_axes_of_one
-# says: an axis of one rank has a communicator, too
+# says: comm.Split returns one, also for one rank
 # thinks: Along an axis of one rank there is nobody to talk to.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -212,7 +225,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% one_color
-# says: All ranks gave the same color
+# says: All ranks got one color
 # thinks: Each axis has one communicator, in which the key tells who is who.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -223,7 +236,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% only_rank_0_raises
-# says: on rank 0 only
+# says: all ranks see the same three
 # thinks: One error message is enough.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size and comm.rank == 0:
@@ -234,7 +247,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% other_order
-# says: in another order
+# says: Three right communicators in another order, (tensor, data, pipeline)
 # thinks: From the fastest axis to the slowest.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -245,7 +258,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% pipeline_first
-# says: in another order
+# says: Three right communicators in another order, (pipeline, data, tensor)
 # thinks: From the slowest axis to the fastest.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -256,7 +269,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% pipeline_fastest
-# says: the tensor axis is the fastest
+# says: pipeline as its fastest axis and data as its slowest
 # thinks: Stages that send to each other have numbers that follow each other.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -267,7 +280,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% prints_and_goes_on
-# says: ValueError
+# says: The product of the sizes has to be compared
 # thinks: A warning is friendlier than an exception.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -279,7 +292,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% shares_the_coordinate
-# says: share the coordinate
+# says: These are the ranks with the same data coordinate
 # thinks: The tensor communicator holds the ranks with the same tensor coordinate, so this is the color.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -290,7 +303,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% sizes_not_checked
-# says: ValueError
+# says: The product of the sizes has to be compared
 # thinks: Whoever calls this gives sizes that fit.
 def grid(comm, data, pipeline, tensor):
     rest, t = divmod(comm.rank, tensor)
@@ -299,7 +312,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% split_by_the_first_of_an_axis
-# says: all ranks of comm call Split
+# says: every rank of the communicator must make it
 # thinks: Only ranks with tensor coordinate 0 average over the data axis, and only they need that communicator.
 def grid(comm, data, pipeline, tensor):
     if data * pipeline * tensor != comm.size:
@@ -313,7 +326,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% sum_of_sizes
-# says: is not the number of ranks
+# says: is a grid of all 12 ranks
 # thinks: The ranks are those of all three axes together.
 def grid(comm, data, pipeline, tensor):
     if data + pipeline + tensor != comm.size:
@@ -324,7 +337,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% undefined_for_others
-# says: COMM_NULL
+# says: MPI.COMM_NULL
 # thinks: The communicator of an axis is the line through rank 0, and others are not in it.
 from mpi4py import MPI
 
@@ -339,3 +352,14 @@ def grid(comm, data, pipeline, tensor):
         comm.Split(0 if d == t == 0 else MPI.UNDEFINED, p),
         comm.Split(0 if p == d == 0 else MPI.UNDEFINED, t),
     )
+
+
+# %% returns_nothing
+# says: are they returned?
+# thinks: The communicators are made, and each rank has them.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the sizes do not fit")
+    rest, t = divmod(comm.rank, tensor)
+    p, d = divmod(rest, data)
+    along = comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)

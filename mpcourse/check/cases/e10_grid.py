@@ -25,6 +25,7 @@ _REFUSED = [(GridSizes(2, 2, 2), 4), (GridSizes(1, 1, 2), 3), (GridSizes(2, 1, 1
 _COMPARED = (
     "The product of the sizes has to be compared with comm.size: with another one some ranks have no place on the grid."
 )
+_DIGITS = "Coordinates are digits of the rank: rank % tensor, rank // tensor % data, rank // (tensor x data)."
 _ONE_AXIS = "The color is one number that the ranks of a group share and no others have: of both other coordinates."
 
 
@@ -113,7 +114,7 @@ def _why(sizes: GridSizes, results: list[list[tuple[list[int], int]]], axis: int
     found = [[group for group, _ in result] for result in results]
     group, want = found[rank][axis], members(sizes, rank, AXES[axis])
     if sorted(group) == sorted(want):
-        return "The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis."
+        return f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {_DIGITS}"
     for order in itertools.permutations(range(3)):
         if order != (0, 1, 2) and all(
             each[i] == members(sizes, r, AXES[order[i]]) for r, each in enumerate(found) for i in range(3)
@@ -143,10 +144,7 @@ def _why(sizes: GridSizes, results: list[list[tuple[list[int], int]]], axis: int
         return f"Ranks of several groups got one color. {_ONE_AXIS}"
     if len(group) == 1:
         return f"Every rank has a color of its own. {_ONE_AXIS}"
-    return (
-        "The coordinates are the digits of the rank: rank % tensor, rank // tensor % data, rank // (tensor x data). "
-        "Ranks that differ in one of them alone share the color that the two others make."
-    )
+    return f"{_DIGITS} Ranks that differ in one of them alone share the color that the two others make."
 
 
 def _other_order(sizes: GridSizes, rank: int, axis: str, fastest: tuple[str, ...]) -> list[int]:
