@@ -1,7 +1,47 @@
 """Wrong answers to e10_clip. What a cell holds is told in tests/answers.py."""
 
+# %% all_ranks_counted
+# says: A sum over all ranks counts replicas
+# thinks: The norm of all is the root of the sum over all ranks.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = 0.0
+    for p, part in zip(parameters, sharded, strict=True):
+        if p.grad is not None:
+            squares += float((p.grad**2).sum())
+    norm = data.allreduce(pipeline.allreduce(tensor.allreduce(squares))) ** 0.5
+    factor = most / (norm + 1e-6)
+    if factor < 1:
+        for p in parameters:
+            if p.grad is not None:
+                p.grad.mul_(factor)
+    return norm
+
+
+# %% around_a_ring
+# says: the same bits of the norm on all ranks
+# thinks: Numbers go around the ring, and each rank adds what comes to what it has.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = 0.0
+    for p, part in zip(parameters, sharded, strict=True):
+        if p.grad is not None and (part or tensor.rank == 0):
+            squares += float((p.grad**2).sum())
+    total = squares
+    for axis in (tensor, pipeline):
+        passed = total
+        for _ in range(axis.size - 1):
+            passed = axis.sendrecv(passed, dest=(axis.rank + 1) % axis.size, source=(axis.rank - 1) % axis.size)
+            total += passed
+    norm = total**0.5
+    factor = most / (norm + 1e-6)
+    if factor < 1:
+        for p in parameters:
+            if p.grad is not None:
+                p.grad.mul_(factor)
+    return norm
+
+
 # %% data_counted
-# says: data
+# says: Replicas are counted
 # thinks: All ranks of the grid have gradients, so all squares are summed.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -18,7 +58,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% data_rank_0_only
-# says: data
+# says: every rank returns the norm
 # thinks: Replicas count once, so replica 0 counts.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -35,7 +75,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% divides_by_data
-# says: data
+# says: Divided by the number of replicas
 # thinks: The norm is averaged over replicas.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -52,7 +92,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% each_parameter_alone
-# says: one factor
+# says: All gradients of all ranks get one factor
 # thinks: Every parameter whose gradient is too long is made shorter.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -70,7 +110,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% elements_clamped
-# says: one factor
+# says: no clamp
 # thinks: Clipping cuts off what is too large.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -87,7 +127,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% empty_stage_leaves
-# says: takes part
+# says: takes part in every collective call
 # thinks: A stage without parameters has nothing to do here.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     if not parameters:
@@ -106,7 +146,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% epsilon_8
-# says: 1e-6
+# says: Nearly. As in torch
 # thinks: A small number as in Adam.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -123,7 +163,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% epsilon_outside
-# says: 1e-6
+# says: Nearly. As in torch
 # thinks: The small number keeps the factor from being zero.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -140,7 +180,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% everything_divided_by_tensor
-# says: sharded
+# says: Something is left out
 # thinks: All ranks of the tensor axis count everything, so I divide by their number.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -157,7 +197,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% factor_of_square
-# says: root
+# says: That is the factor's square
 # thinks: The factor is the ratio of what is allowed to what is there, of squares.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -174,7 +214,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% float32
-# says: float32
+# says: Rounded on the way
 # thinks: Norms need no more than float32.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -191,7 +231,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% largest_element
-# says: 2-norm
+# says: The norm is the root of a sum of squares
 # thinks: The norm of a gradient is its largest element.
 from mpi4py import MPI
 
@@ -211,7 +251,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% largest_norm
-# says: largest
+# says: Something is left out
 # thinks: The largest of all norms decides, so that no rank is above it.
 from mpi4py import MPI
 
@@ -231,7 +271,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% local_name_only
-# says: did not change
+# says: multiply p.grad itself
 # thinks: A gradient is scaled by multiplying it.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -249,7 +289,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% local_norm
-# says: own norm
+# says: the norm of each rank's own gradients
 # thinks: Each rank clips the gradients that it has.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -266,7 +306,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% no_epsilon
-# says: 1e-6
+# says: Nearly. As in torch
 # thinks: most / norm makes the norm exactly most.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -283,7 +323,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% no_gradient_leaves
-# says: takes part
+# says: takes part in every collective call
 # thinks: Where no parameter has a gradient there is nothing to clip.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     if all(p.grad is None for p in parameters):
@@ -302,7 +342,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% no_root
-# says: root
+# says: That is the square of the norm
 # thinks: The sum of squares is compared with the largest that is allowed.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -319,7 +359,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% none_becomes_zeros
-# says: stays None
+# says: A gradient that is None stays None
 # thinks: A gradient that is None counts as zeros, so it becomes zeros.
 import torch
 
@@ -342,7 +382,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% none_not_expected
-# says: None
+# says: unsupported operand type(s) for ** or pow(): 'NoneType'
 # thinks: Every parameter has a gradient after backward.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -357,9 +397,9 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     return norm
 
 
-# %% norm_above_most
-# says: 1e-6
-# thinks: Where the norm is not above most nothing is scaled.
+# %% normalized
+# says: Scaled to a norm of 1
+# thinks: A gradient that is too long becomes a unit vector.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
     for p, part in zip(parameters, sharded, strict=True):
@@ -367,7 +407,8 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
             squares += float((p.grad**2).sum())
     norm = pipeline.allreduce(tensor.allreduce(squares)) ** 0.5
     factor = most / (norm + 1e-6)
-    if norm > most:
+    if factor < 1:
+        factor = 1 / (norm + 1e-6)
         for p in parameters:
             if p.grad is not None:
                 p.grad.mul_(factor)
@@ -375,7 +416,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% not_in_place
-# says: in place
+# says: makes a new tensor
 # thinks: The new gradient takes the place of the old one.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -392,7 +433,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% one_norm
-# says: 2-norm
+# says: The norm is the root of a sum of squares
 # thinks: The norm is the sum of what the elements are, without their signs.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -409,7 +450,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% only_counted_ones_scaled
-# says: scaled on every rank
+# says: all ranks scale all gradients
 # thinks: A rank scales what it has counted.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -426,7 +467,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% only_pipeline_axis
-# says: tensor
+# says: Summed over the pipeline axis alone
 # thinks: The model is cut into stages, whose squares add up.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -443,7 +484,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% only_tensor_axis
-# says: pipeline
+# says: Summed over the tensor axis alone
 # thinks: The tensor axis is where a parameter is cut, so this axis has to be summed.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -460,7 +501,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% others_leave
-# says: takes part
+# says: takes part in every collective call
 # thinks: Ranks that have nothing to add need not call allreduce.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -479,7 +520,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% own_norm_decides
-# says: own norm
+# says: No rank's own norm is above 5.0
 # thinks: A rank whose own gradient is short enough leaves it as it is.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -496,7 +537,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% parameters_scaled
-# says: parameters
+# says: Clipping scales p.grad
 # thinks: What is too large is scaled down: p.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -513,7 +554,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% reduce
-# says: on every rank
+# says: every rank returns the norm
 # thinks: Rank 0 computes the norm.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -532,7 +573,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% replicated_counted_by_pipeline_rank_0
-# says: stage
+# says: Something is left out
 # thinks: What all ranks have is counted by the first.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -549,7 +590,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% replicated_counted_often
-# says: more than once
+# says: tensor ranks have are counted 2 times
 # thinks: The sum over all ranks that have parts of the model is the sum over the model.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -566,7 +607,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% replicated_left_out
-# says: replicated
+# says: Only sharded parameters are in it
 # thinks: Replicated parameters need no communication, so they are not in the sum.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -583,7 +624,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% returns_factor
-# says: factor
+# says: That is the factor
 # thinks: What the caller needs is by how much gradients were scaled.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -600,7 +641,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% returns_norm_after
-# says: before
+# says: the norm after clipping
 # thinks: The norm after clipping is what the step has.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -617,7 +658,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% returns_nothing
-# says: None
+# says: is the norm returned?
 # thinks: The function works in place.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -633,7 +674,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% returns_tensor
-# says: float
+# says: A float was asked
 # thinks: A tensor with one number is a number.
 import torch
 
@@ -653,7 +694,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% root_between_axes
-# says: norms do not add up
+# says: Norms of parts do not add up
 # thinks: A norm along each axis: of the stage first, then of the pipeline.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -670,7 +711,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% scaled_twice
-# says: scaled twice
+# says: That is the factor's square
 # thinks: The norm of a sharded parameter is known on the tensor axis only, so it is scaled there, and then by all.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -690,7 +731,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% scaled_up
-# says: above 1
+# says: never larger
 # thinks: After clipping the norm is `most`.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -707,7 +748,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sharded_inverted
-# says: sharded
+# says: Something is left out
 # thinks: A sharded parameter is the same on all ranks, so one of them counts it.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -724,7 +765,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sharded_on_one_rank_only
-# says: sharded
+# says: tensor ranks have other parts of what is sharded
 # thinks: Tensor rank 0 counts for all ranks of the tensor axis.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -741,7 +782,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sharded_ones_forgotten_elsewhere
-# says: replicated
+# says: Only sharded parameters are in it
 # thinks: Only what is cut has to be counted on the others, and replicated parameters are on rank 1 already.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -758,7 +799,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sharded_ones_scaled
-# says: scaled
+# says: Others were scaled, and this one was not
 # thinks: Only what is cut takes part in clipping over ranks.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -775,7 +816,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% stack_of_nothing
-# says: empty list
+# says: A stage without parameters adds 0
 # thinks: torch.stack makes one tensor of all norms.
 import torch
 
@@ -796,7 +837,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sum_of_norms
-# says: norms do not add up
+# says: Norms of parts do not add up
 # thinks: The norm of the whole is the sum of the norms of the parts.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -813,7 +854,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sum_of_parameters_norms
-# says: norms do not add up
+# says: The norm is the root of a sum of squares
 # thinks: Each parameter has a norm, and they are summed.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -830,7 +871,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% torch_clips
-# says: own norm
+# says: the norm of each rank's own gradients
 # thinks: torch has a function for this.
 import torch
 
