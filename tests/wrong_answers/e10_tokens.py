@@ -1,7 +1,7 @@
 """Wrong answers to e10_tokens. What a cell holds is told in tests/answers.py."""
 
 # %% all_divided_by_ranks_too
-# says: number of ranks
+# says: Divided by the number of ranks, too
 # thinks: Gradient and loss are means over ranks.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -20,7 +20,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% backward_after_the_loop
-# says: last micro-batch
+# says: its backward before the next one
 # thinks: One backward for the loss at the end.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -39,7 +39,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% concatenated
-# says: run alone
+# says: A micro-batch is what fits into memory
 # thinks: One call of the model with all tokens has one mean.
 def gradients_of_token_mean(comm, model, microbatches):
     loss = torch.zeros(())
@@ -56,7 +56,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% count_of_the_last
-# says: last micro-batch
+# says: Divided as if 9 tokens counted
 # thinks: target is the batch's target.
 def gradients_of_token_mean(comm, model, microbatches):
     count = 0
@@ -76,7 +76,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% count_times_ranks
-# says: as many tokens
+# says: and then the mean over ranks
 # thinks: All ranks have as many tokens as this one.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -93,8 +93,25 @@ def gradients_of_token_mean(comm, model, microbatches):
     return comm.allreduce(mean)
 
 
+# %% divided_by_microbatches_only
+# says: Divided by the number of micro-batches
+# thinks: Gradient accumulation divides by the number of micro-batches, of all ranks.
+def gradients_of_token_mean(comm, model, microbatches):
+    total = comm.allreduce(len(microbatches))
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum") / total
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(mean)
+
+
 # %% divided_by_microbatches_too
-# says: micro-batches
+# says: Divided as if
 # thinks: Gradient accumulation divides by the number of micro-batches.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -111,8 +128,44 @@ def gradients_of_token_mean(comm, model, microbatches):
     return comm.allreduce(mean)
 
 
+# %% divided_by_own_count
+# says: Divided by this rank's own tokens
+# thinks: After the sum over ranks I divide by the number of tokens, which is count.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
+    total = comm.allreduce(count)
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum")
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+        p.grad /= max(count, 1)
+    return comm.allreduce(mean) / max(count, 1)
+
+
+# %% divided_by_ranks_only
+# says: divided by the number of ranks: divide by the number of tokens
+# thinks: The mean over ranks of the sums of losses.
+def gradients_of_token_mean(comm, model, microbatches):
+    total = comm.size
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum") / total
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(mean)
+
+
 # %% divided_by_ranks_too
-# says: number of ranks
+# says: Divided by the number of ranks, too
 # thinks: The gradient over ranks is a mean, so it is divided by their number.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -131,7 +184,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% divides_by_total_twice
-# says: twice
+# says: Divided as if
 # thinks: Loss and gradient are divided by the number of tokens.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -150,7 +203,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% expects_gradients
-# says: None
+# says: A part without tokens adds 0 to both sums
 # thinks: After backward every parameter has a gradient.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -166,7 +219,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% first_microbatch_loss
-# says: loss
+# says: Only each rank's last micro-batch is in it: all of them add up
 # thinks: The loss that is logged is that of the last micro-batch.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -184,7 +237,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% gradients_not_summed
-# says: over ranks
+# says: Only this rank's share of the gradient
 # thinks: Each rank has gradients, already divided by the number of all tokens.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -201,7 +254,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% gradients_on_root
-# says: rank 0
+# says: sum over ranks, and on all of them
 # thinks: Rank 0 has the optimizer.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -221,7 +274,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% graphs_kept
-# says: run alone
+# says: its backward before the next one
 # thinks: Losses are added up, and one backward goes through all.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -240,7 +293,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% largest_count
-# says: largest
+# says: Divided as if
 # thinks: Padding makes all ranks as long as the longest.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -258,7 +311,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% last_microbatch_only
-# says: last micro-batch
+# says: Only each rank's last micro-batch is in it: all of them add up
 # thinks: Before each backward, gradients are set to zero.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -277,7 +330,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% leaves_after_count
-# says: takes part
+# says: takes part in every collective call
 # thinks: A rank without tokens has no gradients to send.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -297,7 +350,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% leaves_without_tokens
-# says: takes part
+# says: takes part in every collective call
 # thinks: A rank without tokens has nothing to add.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -317,7 +370,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% loss_is_a_sum
-# says: loss
+# says: The sum over all tokens, not divided by their number
 # thinks: The loss is the sum over all tokens, the gradient that of the mean.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -335,7 +388,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% loss_of_own_mean
-# says: loss
+# says: and then the mean over ranks
 # thinks: The mean of my tokens, averaged over ranks.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -353,7 +406,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% mean_loss_over_ranks
-# says: loss
+# says: Divided by the number of ranks, too
 # thinks: A loss is averaged over ranks.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -371,7 +424,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% mean_of_means
-# says: mean of
+# says: That is the mean of the micro-batches' means
 # thinks: A mean over micro-batches, then a mean over ranks, is the mean over all.
 def gradients_of_token_mean(comm, model, microbatches):
     mean = 0.0
@@ -390,7 +443,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% mean_of_means_of_all_microbatches
-# says: micro-batch
+# says: That is the mean of the micro-batches' means
 # thinks: All micro-batches of all ranks count alike.
 def gradients_of_token_mean(comm, model, microbatches):
     total = comm.allreduce(len(microbatches))
@@ -409,7 +462,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% mean_of_means_of_those_with_tokens
-# says: micro-batch
+# says: That is the mean of the micro-batches' means
 # thinks: Micro-batches without tokens have no mean, and all others count alike.
 def gradients_of_token_mean(comm, model, microbatches):
     total = comm.allreduce(sum(bool((target != IGNORED).any()) for _, target in microbatches))
@@ -428,7 +481,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% mean_over_ranks
-# says: ranks
+# says: and then the mean over ranks
 # thinks: Within a rank tokens are counted, and ranks are averaged, as DistributedDataParallel does.
 def gradients_of_token_mean(comm, model, microbatches):
     total = max(1, sum(int((target != IGNORED).sum()) for _, target in microbatches))
@@ -446,7 +499,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% mean_within_ranks_weighted
-# says: micro-batch
+# says: within a rank it is the mean
 # thinks: Ranks are weighted by their tokens, and a rank's micro-batches are averaged.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -465,8 +518,26 @@ def gradients_of_token_mean(comm, model, microbatches):
     return comm.allreduce(mean)
 
 
+# %% means_summed_over_ranks
+# says: Means over a rank's micro-batches were summed
+# thinks: Each rank has the mean over its micro-batches, and gradients are summed over ranks.
+def gradients_of_token_mean(comm, model, microbatches):
+    mean = 0.0
+    for x, target in microbatches:
+        if not (target != IGNORED).any():
+            continue
+        loss = F.cross_entropy(model(x), target) / len(microbatches)
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(mean)
+
+
 # %% nan_of_an_empty_one
-# says: nan
+# says: NaN is 0 / 0
 # thinks: The mean of a micro-batch times its number of tokens is its sum.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -483,8 +554,40 @@ def gradients_of_token_mean(comm, model, microbatches):
     return comm.allreduce(mean)
 
 
+# %% no_backward
+# says: loss.backward() fills in .grad
+# thinks: The loss is the result, and backward is the caller's.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
+    total = comm.allreduce(count)
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum") / total
+        mean += loss.item()
+    return comm.allreduce(mean)
+
+
+# %% none_stays_none
+# says: Begin with zeros
+# thinks: A rank without tokens adds zeros, and keeps a gradient of None.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
+    total = comm.allreduce(count)
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum") / total
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        own = torch.zeros_like(p) if p.grad is None else p.grad
+        summed = comm.allreduce(own)
+        if p.grad is not None:
+            p.grad.copy_(summed)
+    return comm.allreduce(mean)
+
+
 # %% own_count
-# says: this rank's
+# says: Each rank divided by its own tokens, and the means were summed
 # thinks: The mean is over the tokens that this rank has, and gradients are summed.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -501,8 +604,25 @@ def gradients_of_token_mean(comm, model, microbatches):
     return comm.allreduce(mean)
 
 
+# %% own_gradient
+# says: nothing was summed over ranks
+# thinks: Each rank trains its model on its tokens.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
+    total = max(count, 1)
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum") / total
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    return mean
+
+
 # %% own_loss
-# says: over ranks
+# says: Only this rank's share of the loss
 # thinks: The loss is what this rank has.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -520,7 +640,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% padding_counted
-# says: padding
+# says: Padding was counted
 # thinks: The mean over tokens divides by how many targets there are.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(target.numel() for _, target in microbatches)
@@ -538,7 +658,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% padding_in_the_loss
-# says: padding
+# says: but those with the target IGNORED
 # thinks: IGNORED is a target that has no loss, so I set it to 0.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -556,7 +676,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% padding_is_zero
-# says: class 0
+# says: Divided as if
 # thinks: Padding is what is not a positive target.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target > 0).sum()) for _, target in microbatches)
@@ -573,8 +693,25 @@ def gradients_of_token_mean(comm, model, microbatches):
     return comm.allreduce(mean)
 
 
+# %% returns_nothing
+# says: is the mean loss returned?
+# thinks: The gradients are set in place.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
+    total = comm.allreduce(count)
+    mean = 0.0
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, reduction="sum") / total
+        loss.backward()
+        mean += loss.item()
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+
+
 # %% returns_tensor
-# says: float
+# says: A float was asked
 # thinks: A tensor with one number is a number.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -592,7 +729,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% skips_gradients_of_none
-# says: takes part
+# says: takes part in every collective call
 # thinks: A parameter without a gradient is left out of the sum.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -609,7 +746,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% sum_of_losses
-# says: divided
+# says: The sum over all tokens, not divided by their number
 # thinks: A sum of losses has the same direction as a mean.
 def gradients_of_token_mean(comm, model, microbatches):
     mean = 0.0
@@ -625,7 +762,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% sum_of_means
-# says: sum of
+# says: The micro-batches' means were summed
 # thinks: Gradients add up in .grad, and over ranks.
 def gradients_of_token_mean(comm, model, microbatches):
     mean = 0.0
@@ -643,7 +780,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% summed_in_the_loop
-# says: each micro-batch
+# says: Summed over ranks after each micro-batch
 # thinks: After each backward, gradients are summed over ranks.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -659,7 +796,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% zeros_everywhere
-# says: zeros
+# says: All zeros
 # thinks: Gradients of a rank that has some are put to zeros first, so that nothing is left of the step before.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)

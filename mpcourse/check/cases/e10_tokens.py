@@ -22,7 +22,7 @@ NAME = "gradients_of_token_mean"
 IGNORED, KINDS, WIDTH, PADDED = -100, 4, 3, 6
 Layout = Sequence[Sequence[int]]  # for each rank, how many tokens count in each of its micro-batches
 
-_PLAIN = [[5, 1], [2, 2], [6, 3], [1, 4]]
+_PLAIN = [[5, 2], [2, 3], [6, 4], [1, 2]]
 _LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "plain": lambda size: _PLAIN[:size],
     "full": lambda size: [[PADDED, PADDED]] * size,
@@ -35,7 +35,7 @@ _EMPTY = "A part without tokens adds 0 to both sums, and takes part in every col
 
 
 class Facts(NamedTuple):
-    """Of a call on one rank. rows: the most examples that the model was given at once."""
+    """Of a call on one rank. rows: the most that the model was given before a backward of those before."""
 
     loss: Any
     gradients: list[np.ndarray | None]
@@ -96,9 +96,19 @@ def _batches(layout: Layout, rank: int) -> list[tuple[torch.Tensor, torch.Tensor
 
 def _program(layout: Layout) -> Program:
     def program(own: Answer, comm: Any) -> Facts:
-        model, rows = _model(), [0]
-        model.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
-        loss = own.call(NAME, comm, model, _batches(layout, comm.rank), changes=(model,))
+        model, held, rows = _model(), [0], [0]
+        batches = _batches(layout, comm.rank)
+        without = [x for x, target in batches if (target == IGNORED).all()]  # such a one needs no backward
+
+        def ran(_: nn.Module, inputs: tuple[torch.Tensor], logits: torch.Tensor) -> None:
+            count = len(logits)
+            if logits.requires_grad and not any(inputs[0] is x for x in without):
+                held[0] += count
+                rows.append(held[0])
+                logits.register_hook(lambda _: held.__setitem__(0, held[0] - count))
+
+        model.register_forward_hook(ran)
+        loss = own.call(NAME, comm, model, batches, changes=(model,))
         gradients = [None if p.grad is None else p.grad.numpy().copy() for p in model.parameters()]
         return Facts(loss, gradients, max(rows))
 
@@ -140,15 +150,15 @@ def _judge(layout: Layout, results: Sequence[Facts]) -> Finding | None:
             return Finding(rank, f"a gradient of every parameter, with {_told(layout)}", ".grad is None", why)
         if facts.rows > PADDED:
             asked = f"the model to be given one micro-batch at a time, {PADDED} rows"
-            why = "Micro-batches are what fits into memory: run each alone, and add up."
+            why = "A micro-batch is what fits into memory: run each alone, and its backward before the next one."
             return Finding(rank, asked, f"{facts.rows} rows at once", why)
         got = np.concatenate([g.ravel() for g in facts.gradients if g is not None])
         if not np.allclose(got, want[1:], rtol=1e-9, atol=1e-12):
             i = int(np.flatnonzero(~np.isclose(got, want[1:], rtol=1e-9, atol=1e-12))[0])
-            asked = f"element {i} of the gradient to be {want[1 + i]!r} on rank {rank}, with {_told(layout)}"
+            asked = f"element {i} of the gradient to be {want[1 + i].item()!r} on rank {rank}, with {_told(layout)}"
             return Finding(rank, asked, repr(float(got[i])), _why(parts, rank, slice(1, None), got, "gradient"))
     for rank, facts in enumerate(results):
-        asked = f"a loss of {want[0]!r} on rank {rank}, with {_told(layout)}"
+        asked = f"a loss of {want[0].item()!r} on rank {rank}, with {_told(layout)}"
         if not isinstance(facts.loss, float):
             why = (
                 "Nothing came back: is the mean loss returned?" if facts.loss is None else "A float was asked: .item()."
@@ -174,19 +184,13 @@ def _why(parts: list[list[Part]], rank: int, of: slice, got: np.ndarray, noun: s
     ]
     of_means = [sum((p.mean for p in row), zero) / len(row) if row else zero for row in parts]
     padded = PADDED * len(everything)
-    with_tokens = [part for part in everything if part.tokens]
     rules: list[tuple[np.ndarray, str]] = [
         (own_total / max(1, own_tokens), f"That is this rank's own {noun}: nothing was summed over ranks."),
-        (own_total / tokens, f"Only this rank's share of the {noun}: sum over ranks, too."),
+        (own_total / tokens, f"Only this rank's share of the {noun}: sum over ranks, and on all of them, too."),
         (
             sum((p.mean for p in everything), zero) / len(everything),
             "That is the mean of the micro-batches' means, in which the tokens of a short one count more. Divide the "
             "sum over all tokens by their number.",
-        ),
-        (
-            sum((p.mean for p in with_tokens), zero) / len(with_tokens),
-            "That is the mean of the means of those micro-batches that have tokens. Divide the sum over all tokens by "
-            "their number.",
         ),
         (
             sum(of_ranks, zero) / size,
@@ -194,13 +198,13 @@ def _why(parts: list[list[Part]], rank: int, of: slice, got: np.ndarray, noun: s
             "with many. Divide by the tokens of all ranks before the sum over ranks.",
         ),
         (
-            sum(of_means, zero) / size,
-            "That is a mean of means twice: over a rank's micro-batches, and over ranks. Divide the sum over all "
-            "tokens by their number, once.",
-        ),
-        (
             sum(of_ranks, zero),
             "Each rank divided by its own tokens, and the means were summed: divide by all tokens.",
+        ),
+        (
+            sum((mean * sum(p.tokens for p in row) for mean, row in zip(of_means, parts, strict=True)), zero) / tokens,
+            "Ranks count by their tokens, and within a rank it is the mean of the micro-batches' means: divide sums of "
+            "losses.",
         ),
         (sum(of_means, zero), "Means over a rank's micro-batches were summed over ranks: divide by all ranks' tokens."),
         (
@@ -215,11 +219,14 @@ def _why(parts: list[list[Part]], rank: int, of: slice, got: np.ndarray, noun: s
         (total / max(1, own_tokens), "Divided by this rank's own tokens: all ranks divide by those of all of them."),
     ]
     if own:
+        again = zero  # what is summed over ranks after each micro-batch is summed again after the next one
+        for micro_batches in zip(*parts, strict=False):
+            again = size * again + sum((p.total for p in micro_batches), zero)
         rules += [
-            (own[-1].mean, "That is the last micro-batch alone: gradients of all of them add up."),
+            (again / tokens, "Summed over ranks after each micro-batch, and what was summed before with it: sum once."),
             (
                 sum((row[-1].total for row in parts if row), zero) / tokens,
-                "Only each rank's last micro-batch is in it: gradients of all of them add up.",
+                "Only each rank's last micro-batch is in it: all of them add up.",
             ),
         ]
     if np.isnan(got).any():
@@ -231,7 +238,8 @@ def _why(parts: list[list[Part]], rank: int, of: slice, got: np.ndarray, noun: s
             return why
     factor = got[0] / (total / tokens)[of][0]
     if np.allclose(got, factor * (total / tokens)[of], rtol=1e-7):
-        return f"Right but for a factor of {factor:.4g}: sum over tokens and ranks, and divide by their number once."
+        return f"Divided as if {tokens / factor:.4g} tokens counted: {tokens} do, whose target is not IGNORED."
     return (
-        f"Sum the {noun} over all tokens of all micro-batches and ranks, and divide by the number of all tokens, once."
+        f"Sum the {noun} over all tokens of all micro-batches and ranks, but those with the target IGNORED, and divide "
+        "by the number of these tokens, once."
     )
