@@ -17,7 +17,6 @@ if __name__ == "__main__":  # up here, so that whatever stands below runs under 
     check_this_file(__file__)
 
 
-
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     """Scale all gradients so that the 2-norm of the whole model's gradient is at most `most`; return the norm before.
 

@@ -28,8 +28,8 @@ def gradients_of_token_mean(comm, model, microbatches):
     model: a torch.nn.Module, the same on all ranks, whose parameters have .grad None. model(x) returns logits.
     microbatches: a list of (x, target): model(x) has the shape (tokens, kinds), target (tokens,), int64, IGNORED where
     there is no token to predict. Ranks may have different numbers of micro-batches, a micro-batch may have no token
-    that counts, and so may all of a rank's. All ranks together have one at least.
-    A micro-batch is run alone: together they would not fit into memory.
+    that counts, and so may all of a rank's. All ranks together have one such token at least.
+    A micro-batch is run alone, forward and backward: with another one it would not fit into memory.
     Returns a float, the same on all ranks. Every parameter has the same gradient on all ranks.
     """
     raise NotImplementedError("e10_tokens: count the tokens of all ranks first, sum losses in place of means, and sum gradients over ranks")

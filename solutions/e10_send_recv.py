@@ -76,6 +76,7 @@ def send(x, comm, rank, tag=0):
 def recv(comm, rank, tag=0):
     """What `rank` sends by send(x, comm, this rank, tag): a tensor of the same shape, dtype and values.
 
-    The result requires a gradient. In backward its gradient is sent to `rank`, with the same tag.
+    The result requires a gradient. In backward its gradient is sent to `rank`, with the same tag. Messages from
+    other ranks, or with other tags, are left for the calls that wait for them; this holds in backward, too.
     """
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
