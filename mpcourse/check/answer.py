@@ -102,7 +102,7 @@ class Answer:
                 f"{name} to take the arguments that its task names", f"{error}", "Keep the `def` line as it was."
             ) from None
         guarded = [(i, a) for i, a in enumerate(args) if _comparable(a) and not any(a is c for c in changes)]
-        before = {i: copy.deepcopy(a) for i, a in guarded}
+        before = {i: _copied(a) for i, a in guarded}
         changed_at: dict[int, int] = {}
         try:
             with self._traced(name, guarded, before, changed_at):
@@ -196,4 +196,11 @@ def _equal(a: Any, b: Any) -> bool:
     if hasattr(a, "shape"):
         x, y = to_numpy(a), to_numpy(b)
         return x.shape == y.shape and x.dtype == y.dtype and x.tobytes() == y.tobytes()
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_equal, a, b))
     return bool(a == b)
+
+
+def _copied(value: Any) -> Any:
+    """A copy to compare with later. Of a tensor its values alone: autograd's graph cannot be copied."""
+    return value.detach().clone() if hasattr(value, "detach") else copy.deepcopy(value)

@@ -1,0 +1,61 @@
+"""What checks of lesson 10 share: small grids of ranks, and a rank's communicators on them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+AXES = ("data", "pipeline", "tensor")
+
+
+class GridSizes(NamedTuple):
+    """How many ranks each axis has. Tensor is the fastest axis, pipeline the slowest."""
+
+    data: int
+    pipeline: int
+    tensor: int
+
+    @property
+    def ranks(self) -> int:
+        return self.data * self.pipeline * self.tensor
+
+    def coordinates(self, rank: int) -> "Coordinates":
+        rest, tensor = divmod(rank, self.tensor)
+        pipeline, data = divmod(rest, self.data)
+        return Coordinates(data, pipeline, tensor)
+
+    def __str__(self) -> str:
+        return f"data {self.data} x pipeline {self.pipeline} x tensor {self.tensor}"
+
+
+class Coordinates(NamedTuple):
+    """Where a rank stands on a grid."""
+
+    data: int
+    pipeline: int
+    tensor: int
+
+    def __str__(self) -> str:
+        return f"data {self.data}, pipeline {self.pipeline}, tensor {self.tensor}"
+
+
+def members(sizes: GridSizes, rank: int, axis: str) -> list[int]:
+    """The ranks that differ from `rank` in one axis alone, and itself, by their coordinate."""
+    own = sizes.coordinates(rank)
+    at = {sizes.coordinates(r): r for r in range(sizes.ranks)}
+    return [at[own._replace(**{axis: i})] for i in range(getattr(sizes, axis))]
+
+
+def communicators(comm: Any, sizes: GridSizes) -> tuple[Any, Any, Any]:
+    """This rank's, along data, pipeline and tensor. All ranks of `comm` call it."""
+    own = sizes.coordinates(comm.rank)
+    made = [comm.Split(members(sizes, comm.rank, axis)[0], getattr(own, axis)) for axis in AXES]
+    return made[0], made[1], made[2]
+
+
+def grids_of(ranks: int) -> Sequence[GridSizes]:
+    """The grids that real ranks are asked for: those with more than one axis first."""
+    return {
+        1: [GridSizes(1, 1, 1)],
+        2: [GridSizes(1, 1, 2), GridSizes(1, 2, 1), GridSizes(2, 1, 1)],
+        3: [GridSizes(1, 1, 3), GridSizes(3, 1, 1)],
+        4: [GridSizes(1, 2, 2), GridSizes(2, 1, 2), GridSizes(2, 2, 1)],
+    }.get(ranks, [GridSizes(1, 1, ranks)])
