@@ -217,6 +217,13 @@ def test_the_search_finds_what_pricing_every_candidate_finds(small, bandwidth):
         assert min(parts) >= 0 and sum(parts) == pytest.approx(pricing.total(p.candidate))
 
 
+@pytest.mark.parametrize("axis", ["data", "pipeline", "tensor"])
+def test_a_size_that_is_given_is_that_of_all_plans(small, axis):
+    pricing = Pricing(small, Machines.named(8, "A100-SXM4"), 16)
+    grids = [p.candidate for p in search(pricing, Asked(**{axis: 4})).best]
+    assert len(grids) == 2 and all(getattr(c, axis) == 4 and c.data * c.pipeline * c.tensor == 8 for c in grids)
+
+
 def test_the_line_on_the_runner_up_names_what_it_loses_by(small):
     found = plan(partial(transformer, SMALL), Machines.named(8, "A100-SXM4"), 64, small.example)
     first, second = found.best[:2]

@@ -127,8 +127,8 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             refused[tensor] = str(error)
             continue
         for pipeline in [asked.pipeline] if asked.pipeline else divisors(machines.gpus // tensor):
-            data = machines.gpus // tensor // pipeline
-            if pipeline > count or (asked.data and data != asked.data) or pricing.batch % data:
+            data, over = divmod(machines.gpus // tensor, pipeline)
+            if over or not data or pipeline > count or (asked.data and data != asked.data) or pricing.batch % data:
                 continue
             grid = (data, pipeline, tensor)
             chunks = [v for v in asked.chunks if pricing.cut(tensor, pipeline * v)]
