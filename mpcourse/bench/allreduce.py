@@ -29,12 +29,12 @@ def allreduce(runs: int = 5, np: int = 2) -> Iterator[Record]:
     if np < 2:
         raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")
     cases = [AllreduceCase(nbytes, runs, rounds) for nbytes, rounds in SIZES]
-    for found in measured("mpcourse.bench.allreduce_ranks", cases, np):
-        yield from _records(AllreduceCase(*found["case"]), found, np)
+    for measurement in measured("mpcourse.bench.allreduce_ranks", cases, np):
+        yield from _records(AllreduceCase(*measurement["case"]), measurement, np)
 
 
-def _records(case: AllreduceCase, found: dict, np: int) -> Iterator[Record]:
-    size, seconds = _size(case.nbytes), found["seconds"]
+def _records(case: AllreduceCase, measurement: dict, np: int) -> Iterator[Record]:
+    size, seconds = _size(case.nbytes), measurement["seconds"]
     for side in (*SIDES, "copying"):
         yield Record(f"{size}: {side}", [1e3 * s for s in seconds[side]], "ms")
 
@@ -51,7 +51,7 @@ def _records(case: AllreduceCase, found: dict, np: int) -> Iterator[Record]:
     yield Record(f"{size}: allreduce, of the best", share, "times as fast", 0.5, at_least=True)
     ring = [s / limit for s, limit in zip(seconds["ring"], seconds["copying"], strict=True)]
     yield Record(f"{size}: ring over copying", ring, "times as long")
-    yield Record(f"{size}: sums differ by", [1e6 * found["difference"]], "millionths", 1)
+    yield Record(f"{size}: sums differ by", [1e6 * measurement["difference"]], "millionths", 1)
 
 
 def _size(nbytes: int) -> str:

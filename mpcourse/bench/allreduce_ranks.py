@@ -23,8 +23,8 @@ def _cost() -> Cost:
     return fit(comm)
 
 
-def _measure(told: list) -> dict:
-    case = AllreduceCase(*told)
+def _measure(fields: list) -> dict:
+    case = AllreduceCase(*fields)
     cost = _cost()
     length = case.nbytes // 4
     given = np.random.default_rng((comm.rank, case.nbytes)).standard_normal(length, np.float32)

@@ -34,9 +34,9 @@ def greet(comm):
 
 def course(runs: int = 5) -> Iterator[Record]:
     """Time verdicts on a right and two hanging answers to e00, and the rendering of 60 000 glyphs."""
-    found = load_course()
-    e00 = found.find("e00")
-    solution = found.solution_file(e00)
+    course = load_course()
+    e00 = course.find("e00")
+    solution = course.solution_file(e00)
     yield Record(
         "verdict on e00: a right one with 2 ranks", _time(lambda: check(e00, solution, [2]), runs), promise=3.0
     )
@@ -47,7 +47,7 @@ def course(runs: int = 5) -> Iterator[Record]:
             file.write_text(code)
             seconds = _time(lambda file=file: check(e00, file, [2]), runs)  # type: ignore[misc]
             yield Record(f"verdict on e00: {what} with 2 ranks", seconds, promise=10.0)
-    yield from _virtual_verdicts(found, runs)
+    yield from _virtual_verdicts(course, runs)
     for arguments, promise in ((["list"], 0.4), (["schedule", "gpipe"], 1.5)):
         command = [sys.executable, "-m", "mpcourse.cli", *arguments]
         seconds = _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True), runs)  # noqa: B023
@@ -55,9 +55,9 @@ def course(runs: int = 5) -> Iterator[Record]:
     yield Record("glyphs: 60 000 and no test images, rendered", _time(_render, runs), promise=6.0)
 
 
-def _virtual_verdicts(found: Course, runs: int) -> Iterator[Record]:
+def _virtual_verdicts(course: Course, runs: int) -> Iterator[Record]:
     """Verdicts on all exercises that begin on virtual ranks: in `mpcourse watch`, and by a new `mpcourse check`."""
-    exercises = [exercise for exercise in found.exercises if exercise.virtual]
+    exercises = [exercise for exercise in course.exercises if exercise.virtual]
     watched: list[float] = []
     passed: list[float] = []
     checked: list[float] = []
@@ -69,11 +69,11 @@ def _virtual_verdicts(found: Course, runs: int) -> Iterator[Record]:
             with tempfile.TemporaryDirectory() as folder, starter_of(exercise) as starter:
                 wrong = Path(folder) / f"{exercise.name}.py"
                 functions = "\n\n".join(WRONG.format(name) for name in exercise.functions)
-                wrong.write_text(f"{stub_of(found, exercise)}\n\n{functions}")
+                wrong.write_text(f"{stub_of(course, exercise)}\n\n{functions}")
                 check(exercise, wrong, None, starter)  # the server has imported what it needs, as after the first save
                 late = LOOK / 2  # how long a change waits until `watch` looks, on average
                 watched += [late + s for s in _time(lambda: check(exercise, wrong, None, starter), runs)]  # noqa: B023
-                right = found.solution_file(exercise)
+                right = course.solution_file(exercise)
                 passed += [late + s for s in _time(lambda: run_alone(exercise, right, starter), runs)]  # noqa: B023
                 command = [sys.executable, "-m", "mpcourse.cli", "check", exercise.name, "--file", str(wrong)]
                 ours = {**os.environ, ADDRESS: lab.listening() if lab else ""}

@@ -22,15 +22,15 @@ def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
     """
     if np < 2:
         raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")
-    (found,) = measured("mpcourse.bench.crossovers_ranks", [[SIZES, runs]], np)
-    cost = Cost(*found["cost"])
+    (measurement,) = measured("mpcourse.bench.crossovers_ranks", [[SIZES, runs]], np)
+    cost = Cost(*measurement["cost"])
     yield Record("alpha: a message", [1e6 * cost.alpha], "us")
     yield Record("1/beta: sending", [1e-9 / cost.beta], "GB/s")
     yield Record("1/gamma: adding", [1e-9 / cost.gamma], "GB/s")
-    for nbytes, seconds in zip(SIZES, found["seconds"], strict=True):
+    for nbytes, seconds in zip(SIZES, measurement["seconds"], strict=True):
         for side in SIDES:
             yield Record(f"{nbytes} B: {side}", [1e6 * s for s in seconds[side]], "us")
-    for size, name in overtakings(SIZES, found["seconds"]):
+    for size, name in overtakings(SIZES, measurement["seconds"]):
         yield Record(f"measured: {name} is best from", [size], "B")
     for size, name in _changes([(n, best(np, n, cost, OURS)) for n in SIZES]):
         yield Record(f"by formula: {name} is best from", [size], "B")

@@ -15,8 +15,8 @@ from mpcourse.collectives import ALGORITHMS, Cost, allreduce, fit
 comm = MPI.COMM_WORLD
 
 
-def _measure(told: list) -> dict:
-    sizes, runs = told
+def _measure(case: list) -> dict:
+    sizes, runs = case
     cost = fit(comm)
     rows = [_sums(nbytes, runs, cost) for nbytes in sizes]
     return {"cost": [cost.alpha, cost.beta, cost.gamma], "seconds": rows}

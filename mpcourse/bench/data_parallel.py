@@ -39,8 +39,8 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
     if np < 2:
         raise UserError(f"--np {np}: data parallelism needs 2 ranks or more")
     cases = [DataParallelCase(model, batch, steps, runs) for model, (batch, steps, *_) in MODELS.items()]
-    for found in measured("mpcourse.bench.data_parallel_ranks", cases, np, keep_memory=True):
-        yield from _records(DataParallelCase(*found["case"]), found, np)
+    for measurement in measured("mpcourse.bench.data_parallel_ranks", cases, np, keep_memory=True):
+        yield from _records(DataParallelCase(*measurement["case"]), measurement, np)
 
 
 def sides_of(model: str) -> list[str]:
@@ -48,8 +48,8 @@ def sides_of(model: str) -> list[str]:
     return [side for side in SIDES if side != "fused" or MODELS[model][3] == side]
 
 
-def _records(case: DataParallelCase, found: dict, np: int) -> Iterator[Record]:
-    seconds, sides = found["seconds"], sides_of(case.model)
+def _records(case: DataParallelCase, measurement: dict, np: int) -> Iterator[Record]:
+    seconds, sides = measurement["seconds"], sides_of(case.model)
     for side in sides:
         speeds = [np * case.batch * case.steps / s for s in seconds[side]]
         yield Record(f"{case.model}: {side}", speeds, "examples/s")
@@ -61,4 +61,4 @@ def _records(case: DataParallelCase, found: dict, np: int) -> Iterator[Record]:
         promise = CEILING if side == MODELS[case.model][3] else None
         ratios = [alone / taken for taken, alone in zip(seconds[side], seconds["alone"], strict=True)]
         yield Record(f"{case.model}: {side} / alone", ratios, "times", promise, at_least=True)
-    yield Record(f"{case.model}: parameters differ by", [1e6 * found["difference"]], "millionths", 100)
+    yield Record(f"{case.model}: parameters differ by", [1e6 * measurement["difference"]], "millionths", 100)

@@ -28,8 +28,8 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp, "conv": conv_net, "tra
 RATE = 0.01
 
 
-def _measure(told: list) -> dict:
-    case = DataParallelCase(*told)
+def _measure(fields: list) -> dict:
+    case = DataParallelCase(*fields)
     torch.manual_seed(0)
     base = MAKERS[case.model]()
     torch.manual_seed(1 + comm.rank)

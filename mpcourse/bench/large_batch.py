@@ -34,7 +34,7 @@ class StackedRunsCase(NamedTuple):
         return f"MLP {'-'.join(map(str, self.widths))}, batch {self.batch}, {optimizer}"
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """plain, many: runs a second. The rest is the largest of any run that both have trained.
 
     apart: parameters, in float32. exactly: in float64. reordered: of the plain loop with itself, in float32, where
@@ -70,20 +70,20 @@ def large_batch(runs: int = 5) -> Iterator[Record]:
         yield from _records(case, _measured(case, runs))
 
 
-def _records(case: StackedRunsCase, found: Found) -> Iterator[Record]:
+def _records(case: StackedRunsCase, measurement: Measurement) -> Iterator[Record]:
     many = f"{case.together} at once"
-    yield Record(f"{case}: plain loop", found.plain, "runs/s")
-    yield Record(f"{case}: {many}", found.many, "runs/s")
-    ratios = [m / p for m, p in zip(found.many, found.plain, strict=True)]
+    yield Record(f"{case}: plain loop", measurement.plain, "runs/s")
+    yield Record(f"{case}: {many}", measurement.many, "runs/s")
+    ratios = [m / p for m, p in zip(measurement.many, measurement.plain, strict=True)]
     studied = case.widths == StackedRunsCase().widths and case.batch == StackedRunsCase().batch
     yield Record(f"{case}: {many} / plain loop", ratios, "times", 5.0 if studied else None, at_least=True)
-    yield Record(f"{case}: parameters apart, float64", [1e6 * found.exactly], "millionths", 1e-3)
-    yield Record(f"{case}: parameters apart, float32", [1e6 * found.apart], "millionths")
-    yield Record(f"{case}: plain loop, units reordered", [1e6 * found.reordered], "millionths")
-    yield Record(f"{case}: tests judged differently", [found.examples], "", 0)
+    yield Record(f"{case}: parameters apart, float64", [1e6 * measurement.exactly], "millionths", 1e-3)
+    yield Record(f"{case}: parameters apart, float32", [1e6 * measurement.apart], "millionths")
+    yield Record(f"{case}: plain loop, units reordered", [1e6 * measurement.reordered], "millionths")
+    yield Record(f"{case}: tests judged differently", [measurement.examples], "", 0)
 
 
-def _measured(case: StackedRunsCase, runs: int) -> Found:
+def _measured(case: StackedRunsCase, runs: int) -> Measurement:
     data = digits()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -104,7 +104,7 @@ def _measured(case: StackedRunsCase, runs: int) -> Found:
         torch.set_num_threads(threads)
     pairs = zip([curve for _, curve in doubles], all_doubles.curves, strict=False)
     accuracies = [(p, q) for a, b in pairs for p, q in zip(a.test_accuracy, b.test_accuracy, strict=True)]
-    return Found(
+    return Measurement(
         plain,
         many,
         apart=max(_apart(model, all_.models.model(i)) for i, (model, _) in enumerate(each)),
@@ -135,7 +135,7 @@ def _apart(one: nn.Module, other: nn.Module) -> float:
 
 def _plain(case: StackedRunsCase, data: Dataset, in_order: bool = True) -> Trained:
     """Runs of the plain loop. in_order: False: the hidden units are turned round while it trains."""
-    found: Trained = []
+    trained: Trained = []
     backwards = [torch.arange(width - 1, -1, -1) for width in case.widths[1:-1]]
     for seed in range(case.plain):
         torch.manual_seed(seed)
@@ -146,10 +146,10 @@ def _plain(case: StackedRunsCase, data: Dataset, in_order: bool = True) -> Train
             optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
         else:
             optimizer = LARS(model.parameters(), lr=RATE, momentum=MOMENTUM, trust_coefficient=case.trust)
-        found.append((model, train(model, data, optimizer, case.epochs, case.batch, seed, progress=False)))
+        trained.append((model, train(model, data, optimizer, case.epochs, case.batch, seed, progress=False)))
         if not in_order:
             _reorder(model, backwards)
-    return found
+    return trained
 
 
 def _many(case: StackedRunsCase, data: Dataset) -> ManyRuns:

@@ -42,11 +42,11 @@ class Model:
         shape = (size, *self.shape[1:])
         words = torch.zeros(*shape[:2], dtype=torch.int64, device=device)
         x = words if self.inputs == "input_ids" else torch.zeros(*shape, dtype=dtype, device=device)
-        found = {self.inputs: x} | {name: words[:, :64].contiguous() for name in self.more}
+        arguments = {self.inputs: x} | {name: words[:, :64].contiguous() for name in self.more}
         if self.mask:
             steps = (words[:, :64] if self.more else words).shape[1]
-            found[self.mask] = torch.ones(size, 1, steps, steps, dtype=torch.bool, device=device).tril()
-        return found
+            arguments[self.mask] = torch.ones(size, 1, steps, steps, dtype=torch.bool, device=device).tril()
+        return arguments
 
 
 def _words(head: str, **config: Any) -> Model:

@@ -15,9 +15,9 @@ ANATOMY = "<!-- anatomy: made by mpcourse/bench/memory_table.py -->", "<!-- end 
 MiB = 2**20
 
 
-def row(name: str, found: list[tuple[int, int]]) -> str:
+def row(name: str, counts: list[tuple[int, int]]) -> str:
     """A model's line: for each kind of run the independent count in MiB, and by how much virtual GPUs are off."""
-    return f"| {name} | " + " | ".join(f"{theirs / MiB:.2f} ({off(ours, theirs)})" for ours, theirs in found) + " |"
+    return f"| {name} | " + " | ".join(f"{theirs / MiB:.2f} ({off(ours, theirs)})" for ours, theirs in counts) + " |"
 
 
 def off(ours: int, theirs: int) -> str:
@@ -36,8 +36,8 @@ def with_table(text: str, rows: list[str]) -> str:
 def between(text: str, begin: str, end: str, lines: Iterable[str]) -> str:
     """The text with these lines between two markers. Raises ValueError where they are not there once."""
     table = "\n".join([begin, *lines, end])
-    made, found = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: table, text, flags=re.DOTALL)
-    if found != 1:
+    made, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: table, text, flags=re.DOTALL)
+    if count != 1:
         raise ValueError(f"the text must hold {begin} and {end} once")
     return made
 

@@ -93,9 +93,9 @@ def answer(measure: Callable[[Any], Any]) -> None:
     """
     from mpi4py import MPI
 
-    found = [measure(case) for case in json.loads(os.environ[CASES])]
+    measurements = [measure(case) for case in json.loads(os.environ[CASES])]
     if MPI.COMM_WORLD.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(measurements))
 
 
 def timed(comm: Comm, side: str, call: Callable[[], object]) -> float:

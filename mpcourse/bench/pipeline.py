@@ -53,22 +53,22 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
     ]
     cases += [PipelineCase(name, 16, 512, 2048, runs, 5, True, m=m) for m in (2, 4, 8) for name in ("gpipe", "1f1b")]
     cases += [PipelineCase(name, 1, 8, 64, runs, 4, True, ticks=0.02) for name in ("gpipe", "1f1b")]
-    for found in measured("mpcourse.bench.pipeline_ranks", cases, np, keep_memory=True):
-        case = PipelineCase(*found["case"])
-        yield from _bubbles(case, found, np) if case.measures_bubble else _speeds(case, found)
+    for measurement in measured("mpcourse.bench.pipeline_ranks", cases, np, keep_memory=True):
+        case = PipelineCase(*measurement["case"])
+        yield from _bubbles(case, measurement, np) if case.measures_bubble else _speeds(case, measurement)
 
 
-def _speeds(case: PipelineCase, found: dict) -> Iterator[Record]:
-    for side, seconds in found["seconds"].items():
+def _speeds(case: PipelineCase, measurement: dict) -> Iterator[Record]:
+    for side, seconds in measurement["seconds"].items():
         yield Record(f"{case}: {side}", [case.batch / s for s in seconds], "examples/s")
     small = case.width < 512
-    yield Record(f"{case}: ours / torch", found["ratios"], "times", 1.2 if small else None, at_least=True)
-    yield Record(f"{case}: gradients differ by", [1e6 * found["difference"]], "millionths", 10)
+    yield Record(f"{case}: ours / torch", measurement["ratios"], "times", 1.2 if small else None, at_least=True)
+    yield Record(f"{case}: gradients differ by", [1e6 * measurement["difference"]], "millionths", 10)
 
 
-def _bubbles(case: PipelineCase, found: dict, np: int) -> Iterator[Record]:
+def _bubbles(case: PipelineCase, measurement: dict, np: int) -> Iterator[Record]:
     formula = (np - 1) / (case.m + np - 1)
-    bubbles = found["bubbles"]
+    bubbles = measurement["bubbles"]
     yield Record(f"{case}: bubble", [100 * b for b, _, _ in bubbles], "%")
     if case.ticks:
         yield Record(f"{case}: bubble / (p-1)/(m+p-1)", [b / formula for b, _, _ in bubbles], "times", 1.15)

@@ -26,8 +26,8 @@ SCHEDULES = {"gpipe": (gpipe, ScheduleGPipe), "1f1b": (one_f_one_b, Schedule1F1B
 Step = Callable[[], None]
 
 
-def _measure(told: list) -> dict:
-    case = PipelineCase(*told)
+def _measure(fields: list) -> dict:
+    case = PipelineCase(*fields)
     ours, theirs = SCHEDULES[case.schedule]
     torch.manual_seed(comm.rank)
     layers = [nn.Sequential(nn.Linear(case.width, case.width), nn.ReLU()) for _ in range(case.layers)]

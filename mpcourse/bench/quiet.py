@@ -43,14 +43,14 @@ def noise() -> Noise:
     return Noise(others, statistics.median(times) / min(times) - 1)
 
 
-def refuse_if_busy(found: Noise | None = None) -> None:
-    """Raise UserError where a file of measurements would be one of a busy machine. found: None: measured now."""
-    found = noise() if found is None else found
+def refuse_if_busy(measured: Noise | None = None) -> None:
+    """Raise UserError where a file of measurements would be one of a busy machine. measured: None: now."""
+    measured = noise() if measured is None else measured
     reasons = []
-    if found.others is not None and found.others > OTHERS:
-        reasons.append(f"other programs take {100 * found.others:.0f} % of its cores' time")
-    if found.spread > SPREAD:
-        reasons.append(f"the same computation takes {100 * found.spread:.0f} % longer on average than at best")
+    if measured.others is not None and measured.others > OTHERS:
+        reasons.append(f"other programs take {100 * measured.others:.0f} % of its cores' time")
+    if measured.spread > SPREAD:
+        reasons.append(f"the same computation takes {100 * measured.spread:.0f} % longer on average than at best")
     if reasons:
         raise UserError(
             f"the machine is busy: {', and '.join(reasons)}. Measurements that are kept are made on a quiet one: end "

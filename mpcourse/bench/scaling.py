@@ -65,12 +65,12 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
 
 def cases(np: int, cores: int, binds: bool) -> list[ScalingCase]:
     """In which order they are measured; the first is what efficiency is held against. binds: the system can."""
-    found = [ScalingCase(ranks, 1, binds) for ranks in range(1, np + 1)]
+    cases = [ScalingCase(ranks, 1, binds) for ranks in range(1, np + 1)]
     if cores > 1:
-        found += [
+        cases += [
             ScalingCase(ranks, cores, own) for ranks in THREADED if ranks <= np for own in ((False, True)[: 1 + binds])
         ]
-    return found
+    return cases
 
 
 def batches(kind: str, ranks: int) -> list[int]:
@@ -103,8 +103,8 @@ def _rows(asked: Sequence[ScalingCase], runs: int, file: Path | None) -> list[Ro
 def _measured(case: ScalingCase, runs: int, now: Here) -> list[Row]:
     cores = cpu_binding.usable()
     before = cpu_binding.prefix(cores, 1 if case.bound else len(cores))
-    module, told = "mpcourse.bench.scaling_ranks", [case.threads, runs]
-    (seconds,) = measured(module, [told], case.ranks, True, case.threads, before)
+    module, arguments = "mpcourse.bench.scaling_ranks", [case.threads, runs]
+    (seconds,) = measured(module, [arguments], case.ranks, True, case.threads, before)
     today = datetime.date.today().isoformat()
     return [
         rounded(Row(today, *now, kind, *case, max(batches(kind, case.ranks)), side, run, s, examples / s))

@@ -24,9 +24,9 @@ RUN = 0.15  # seconds that a run takes, about: it has as many steps as that need
 NAP = 0.0002  # seconds
 
 
-def _measure(told: list) -> dict[str, dict[str, list[float]]]:
+def _measure(case: list) -> dict[str, dict[str, list[float]]]:
     """Seconds of a step in each run, by kind and side."""
-    threads, runs = told
+    threads, runs = case
     torch.set_num_threads(threads)
     sides = {(kind, side): _training(kind, side) for kind in KINDS for side in SIDES}
     steps: dict[str, int] = {}
@@ -34,11 +34,11 @@ def _measure(told: list) -> dict[str, dict[str, list[float]]]:
         for side in SIDES:
             _seconds(sides[kind, side], WARM_UP)
         steps[kind] = math.ceil(RUN / max(_seconds(sides[kind, side], 1) for side in SIDES))
-    found: dict[str, dict[str, list[float]]] = {kind: {side: [] for side in SIDES} for kind in KINDS}
+    seconds: dict[str, dict[str, list[float]]] = {kind: {side: [] for side in SIDES} for kind in KINDS}
     for _ in range(runs):
         for (kind, side), step in sides.items():
-            found[kind][side].append(_seconds(step, steps[kind]))
-    return found
+            seconds[kind][side].append(_seconds(step, steps[kind]))
+    return seconds
 
 
 def _training(kind: str, side: str) -> Callable[[], None]:

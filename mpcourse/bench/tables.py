@@ -20,12 +20,12 @@ def tables(runs: int = 1) -> Iterator[Record]:
     gpu = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
     published: dict[int | str, float] = {"single": PIPELINE_TUTORIAL.single}
     published |= {"model parallel": PIPELINE_TUTORIAL.model_parallel} | PIPELINE_TUTORIAL.pipelined
-    found = tutorial_seconds(gpu, "NVLink 1", list(published))
+    predicted = tutorial_seconds(gpu, "NVLink 1", list(published))
     for run, seconds in published.items():
         what = f"tutorial, {run if isinstance(run, str) else f'splits of {run}'}"
-        yield Record(f"{what}: ours (published {seconds:g})", [found[run]])
+        yield Record(f"{what}: ours (published {seconds:g})", [predicted[run]])
         if run != "single":
-            off = 100 * abs(found[run] / found["single"] / (seconds / published["single"]) - 1)
+            off = 100 * abs(predicted[run] / predicted["single"] / (seconds / published["single"]) - 1)
             yield Record(f"{what}: ratio to one GPU off by", [off], "%", PROMISE if run in PROMISED else None)
     for name, make, table in (
         ("ResNet-101", flat_resnet101, TORCHGPIPE_RESNET101),

@@ -72,8 +72,8 @@ def truth(runs: int = 5, device: str | None = None) -> Iterator[Record]:
 
 
 def _table() -> Iterator[Record]:
-    found = predict(ResNet50, [10, 3, 1024, 1024], "Tesla P100-SXM2", 2, cut=["layer2"], optimizer="sgd")
-    for i, (d, published) in enumerate(zip(found.devices, TWO_P100.MiB, strict=True)):
+    prediction = predict(ResNet50, [10, 3, 1024, 1024], "Tesla P100-SXM2", 2, cut=["layer2"], optimizer="sgd")
+    for i, (d, published) in enumerate(zip(prediction.devices, TWO_P100.MiB, strict=True)):
         workspaces = d.peak.get("workspaces", 0)
         rows = {
             "tensors at the peak": d.allocated - workspaces,
@@ -97,8 +97,8 @@ def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator
     count = 0
     rooflines: list[tuple[float, float, int, float]] = []
     for pair in pairs:
-        found = predict(pair.make, pair.batch, spec, optimizer=pair.optimizer, tokens=pair.tokens)
-        (predicted,) = found.devices
+        prediction = predict(pair.make, pair.batch, spec, optimizer=pair.optimizer, tokens=pair.tokens)
+        (predicted,) = prediction.devices
         if predicted.reserved > 0.9 * free:
             continue  # it would not fit, or nearly so
         count += 1
@@ -109,8 +109,8 @@ def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator
         yield Record(f"{pair.name}: reserved memory off", [_off(predicted.reserved, reserved)], "%")
         record = Record(f"{pair.name}: step measured", [s * 1e3 for s in seconds], "ms")
         yield record
-        if known and found.seconds is not None:
-            yield Record(f"{pair.name}: step predicted", [found.seconds * 1e3], "ms")
+        if known and prediction.seconds is not None:
+            yield Record(f"{pair.name}: step predicted", [prediction.seconds * 1e3], "ms")
             rooflines.append((predicted.flops, predicted.traffic, predicted.operations, record.median / 1e3))
     if count < ENOUGH:
         raise UserError(f"{count} of {len(pairs)} models fit into what is free on {name}: {ENOUGH} are needed")

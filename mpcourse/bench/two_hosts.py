@@ -34,8 +34,8 @@ def two_hosts(runs: int = 5, hosts: str = "") -> Iterator[Record]:
     if len(names) != 2:
         raise UserError(f"--hosts {hosts}: two hosts are compared with one of them, so name two")
     near, far = _measured(names[:1], 2, runs), _measured(names, 1, runs)
-    for place, found in (("one host", near), ("two hosts", far)):
-        for what, seconds in found.items():
+    for place, times in (("one host", near), ("two hosts", far)):
+        for what, seconds in times.items():
             if what == "bandwidth":
                 yield Record(f"{place}: bandwidth", [seconds / 1e6], "MB/s")
             else:
@@ -69,7 +69,7 @@ def _measured(hosts: list[str], each: int, runs: int) -> dict[str, Any]:
     if done.status != 0:
         why = f"no end in {deadline:g} s" if done.status is None else done.reason
         raise UserError(f"ranks on {', '.join(hosts)} failed ({why}): `mpcourse doctor --hosts ...` finds out why")
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for fact in read_facts(done.output):
-        found |= {fact["what"]: fact["seconds"]} if "what" in fact else fact
-    return found
+        facts |= {fact["what"]: fact["seconds"]} if "what" in fact else fact
+    return facts

@@ -61,8 +61,8 @@ def main(steps: int, runs: int) -> None:
                 seconds[what].append(taken)
     one_way = half_round_trip(comm, LARGE, at_most=50, seconds=0.5)
     if comm.rank == 0:
-        for what, found in seconds.items():
-            write_facts(what=what, seconds=found)
+        for what, of_runs in seconds.items():
+            write_facts(what=what, seconds=of_runs)
         write_facts(bandwidth=LARGE / one_way)
 
 

@@ -15,7 +15,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.drawn import seed_torch
 from mpcourse.check.exits import note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.rank import Job, Report, taken_key, told
+from mpcourse.check.rank import Job, Report, report_of, taken_key
 from mpcourse.check.status_page import Logbook
 
 
@@ -53,7 +53,7 @@ def run(job: Job) -> Report:
         fair.judge()
         report = Report("passed", 0)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
-        report = told(error, answer, job.file, 0, 1)
+        report = report_of(error, answer, job.file, 0, 1)
     comm.logbook.write("returned", 0)
     return report
 

@@ -91,7 +91,11 @@ class Answer:
         return self.run(getattr(self.module, name), name, *args, changes=changes)
 
     def run(self, function: Callable[..., Any], name: str, *args: Any, changes: tuple[Any, ...] = ()) -> Any:
-        """The same for a callable that is not the module's own, such as an instance: `name` is how to call it."""
+        """Call `function`, e.g. a method of what the learner's code made; Wrong if that changed one of `args`.
+
+        name: how messages call it. changes: those of `args` that it may change. Exceptions of the learner's code pass
+        through. Communicators and modules are never compared.
+        """
         self.calls += 1
         self.doing = f"{name}({', '.join(map(_named, args))})"
         try:

@@ -25,14 +25,14 @@ class Borrowed:
     """Where an answer took something from. sources: files of the library, or (file, function), that hold what it is to
     write; `taken` is asked of every function that is called while the answer runs.
 
-    found: the first thing that it took, as Wrong; it counts also where the answer has caught that.
+    refusal: the first thing that it took, as Wrong; it counts also where the answer has caught that.
     """
 
     path: str
     exercise: str
     sources: frozenset[str] = frozenset()
     functions: frozenset[tuple[str, str]] = frozenset()
-    found: Wrong | None = None
+    refusal: Wrong | None = None
 
     @classmethod
     def of(cls, path: Path, exercise: str, holds: Sequence[str]) -> "Borrowed":
@@ -56,56 +56,56 @@ class Borrowed:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if file in self.sources or (file, name) in self.functions:
             module = ".".join([PACKAGE.name, *Path(file).relative_to(PACKAGE).with_suffix("").parts])
-            self.tell(
+            self.refuse(
                 f"{name} of {module}",
                 f"The library has what {self.exercise} is about, and a call of it shows nothing of what you know. "
                 "Write it here yourself; the other parts of mpcourse are yours to use.",
             )
         elif self._is_solution(file):
-            self.tell_solution()
+            self.refuse_solution()
         return any(file == one for one, _ in self.functions)
 
     def _is_solution(self, file: str) -> bool:
         return file.endswith(f"{SOLUTIONS}{self.exercise}.py") and file != self.path
 
-    def tell(self, what: str, why: str, asked: str = "") -> None:
+    def refuse(self, what: str, why: str, asked: str = "") -> None:
         """Raise Wrong, and keep it."""
         asked = asked or f"{self.exercise} to be written in your own file"
-        self.found = self.found or Wrong(asked, f"it runs {what}", why)
-        raise self.found
+        self.refusal = self.refusal or Wrong(asked, f"it runs {what}", why)
+        raise self.refusal
 
-    def tell_solution(self) -> None:
+    def refuse_solution(self) -> None:
         why = f"`mpcourse solution {self.exercise} --spoil` shows it, to compare with what you have written yourself."
-        self.tell(f"solutions/{self.exercise}.py", why)
+        self.refuse(f"solutions/{self.exercise}.py", why)
 
     def look(self, event: str, args: tuple[Any, ...]) -> None:
         """An audit hook's part: what the answer's own lines do that only reads from the check, or the solution."""
         if event == "open":
             if isinstance(args[0], str) and self._is_solution(os.path.abspath(args[0])) and self._ours():
-                self.tell_solution()
+                self.refuse_solution()
         elif event in _STARTS:
             if "solution" in repr(args) and self._ours():
-                self.tell_solution()
+                self.refuse_solution()
         elif event in _LOOKS or event == "object.__getattr__":
             if self._ours(direct=True):
-                self.tell_look(event if event in _LOOKS else args[1])
+                self.refuse_look(event if event in _LOOKS else args[1])
 
-    def tell_look(self, what: str) -> None:
+    def refuse_look(self, what: str) -> None:
         """Raise Wrong for what shows the answer its caller."""
-        self.tell(
+        self.refuse(
             f"{what}, which looks at the program that called it",
             f"That is the check's, and holds what it expects. {self.exercise} is to compute it from its arguments.",
             f"{self.exercise} to use its arguments, and nothing of its caller's",
         )
 
     def read(self, tree: ast.AST) -> None:
-        """The same by the text of the answer, where hooks would cost too much."""
+        """Raise Wrong where the answer's text names what shows its caller, or a solution; hooks cost too much."""
         for node in ast.walk(tree):
             name = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "value", None)
             if isinstance(name, str) and name in _NAMES:
-                self.tell_look(name)
+                self.refuse_look(name)
             if isinstance(name, str) and "solutions" in name and not name.count(" "):
-                self.tell_solution()
+                self.refuse_solution()
 
     def _ours(self, direct: bool = False) -> bool:
         """Whether the answer's code asked for this. direct: its own line did, at most through the module inspect."""

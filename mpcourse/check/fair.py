@@ -39,12 +39,12 @@ class Fair:
 
     def untraced(self) -> None:
         """The answer has put something in the place of what follows its lines. Raises Wrong."""
-        self._borrowed.tell_look("sys.settrace")
+        self._borrowed.refuse_look("sys.settrace")
 
     def judge(self) -> None:
         """Raise Wrong if the answer has replaced or borrowed something; what was replaced is put back."""
         if name := self._replaced():
             why = "The checks, and all other code, compute with it. Give what you define a name of its own."
             raise Wrong(f"{name} to be left as it is", "it was replaced by something else", why)
-        if self._borrowed.found is not None:
-            raise self._borrowed.found
+        if self._borrowed.refusal is not None:
+            raise self._borrowed.refusal

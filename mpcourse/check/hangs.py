@@ -9,7 +9,7 @@ from mpcourse.deadlock import Call, Sent, Wait, kind_of, meaning
 
 
 @dataclass
-class Told:
+class Hang:
     """The part of a verdict that speaks of a hang."""
 
     kind: str
@@ -20,14 +20,14 @@ class Told:
     why: str = ""
 
 
-def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
+def explained(ending: Ending, code: Callable[[int | None], str]) -> Hang:
     """What happened, for an ending of the kind "deadlock", "still" or "slow"."""
     running = [i for i, e in ending.entries.items() if i not in ending.reports and e.stage in ("loading", "running")]
     details = [_where(ending, i, code) for i in sorted(ending.entries)]
     if ending.kind == "deadlock":
         waiting = [i for i in sorted(ending.entries) if ending.entries[i].stage == "waiting"]
         first = waiting[0] if waiting else 0
-        return Told(
+        return Hang(
             "deadlock",
             "no rank can go on: what is waited for will never come",
             ending.entries[first].rank,
@@ -42,13 +42,13 @@ def tell(ending: Ending, code: Callable[[int | None], str]) -> Told:
     if ending.kind == "still":
         headline = f"rank {rank} has not come further for {STILL:g} s; it is at {place}"
         why = "An endless loop, or a wait for something that never comes. What must happen for this line to be left?"
-        return Told("no progress", headline, rank, line, details, why)
+        return Hang("no progress", headline, rank, line, details, why)
     if not ending.inside:
         headline = "the check did not finish in its time, and your code was not running when that was up"
-        return Told("out of time", headline, why="The machine may be busy with something else: check once more.")
+        return Hang("out of time", headline, why="The machine may be busy with something else: check once more.")
     headline = f"the ranks keep talking and do not finish; rank {rank} is at {place}"
     why = "A loop that communicates has no end. How many rounds does it need?"
-    return Told("endless", headline, rank, line, details, why)
+    return Hang("endless", headline, rank, line, details, why)
 
 
 def _where(ending: Ending, number: int, code: Callable[[int | None], str]) -> str:

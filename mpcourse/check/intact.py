@@ -30,13 +30,13 @@ def guard() -> Callable[[], str]:
     put_back, name_of, by_a_box = setattr, _name_of, _by_a_box
 
     def replaced() -> str:
-        found = ""
+        first = ""
         for owner, now, values in dicts:
             for name, value in values.items():
                 if (name not in now or now[name] is not value) and not by_a_box(owner, now.get(name)):
                     put_back(owner, name, value)
-                    found = found or name_of(owner, name)
-        return found
+                    first = first or name_of(owner, name)
+        return first
 
     return replaced
 

@@ -62,13 +62,13 @@ class Course:
         """The exercise that `asked` names: "e01_memory", "e01", a unique beginning, or the path of a file of it."""
         name = Path(asked).stem if asked.endswith(".py") else asked.strip()
         exact = [e for e in self.exercises if e.name == name]
-        found = exact or [e for e in self.exercises if name and e.name.startswith(name)]
-        if not found and asked.endswith(".py"):  # a copy under a longer name, such as e00_hello_mine.py
-            found = sorted((e for e in self.exercises if name.startswith(e.name)), key=lambda e: len(e.name))[-1:]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UserError(f"{asked!r} could be {' or '.join(e.name for e in found)}: type more of the name")
+        matches = exact or [e for e in self.exercises if name and e.name.startswith(name)]
+        if not matches and asked.endswith(".py"):  # a copy under a longer name, such as e00_hello_mine.py
+            matches = sorted((e for e in self.exercises if name.startswith(e.name)), key=lambda e: len(e.name))[-1:]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise UserError(f"{asked!r} could be {' or '.join(e.name for e in matches)}: type more of the name")
         names = [e.name for e in self.exercises] + [e.short for e in self.exercises]
         near = difflib.get_close_matches(name, names, n=1)
         meant = f"did you mean {near[0]}? " if near else ""

@@ -114,9 +114,9 @@ class Watch:
     def _ending(self, kind: str, entries: dict[int, Entry], flooding: int | None = None) -> Ending:
         unfinished = {i: e for i, e in entries.items() if i not in self.reports}
         pids = {i: e.pid for i, e in unfinished.items()}
-        told = stacks.lines(self.folder, pids, self.file, ask=kind not in ("reported", "died"))
-        lines = {i: line for i, e in unfinished.items() if (line := told.get(i, e.last.line))}
-        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(told))
+        stack_lines = stacks.lines(self.folder, pids, self.file, ask=kind not in ("reported", "died"))
+        lines = {i: line for i, e in unfinished.items() if (line := stack_lines.get(i, e.last.line))}
+        return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(stack_lines))
 
 
 def _lives(pid: int) -> bool:

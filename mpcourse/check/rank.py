@@ -151,7 +151,7 @@ def run(job: Job, world: Any) -> Report:
         fair.judge()
         report = Report("passed", number)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
-        report = told(error, answer, job.file, logbook.rank, size)
+        report = report_of(error, answer, job.file, logbook.rank, size)
     logbook.write("returned", logbook.rank)
     if report.kind == "passed":
         report = _left_over(comm, world, report)
@@ -167,7 +167,7 @@ def _first(comm: Any, check: Callable[[], None]) -> None:
         time.sleep(0.01)
 
 
-def told(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
+def report_of(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
     """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
     line = _line(error, file)
     world = ""
@@ -176,7 +176,7 @@ def told(error: BaseException, answer: Answer | None, file: str, rank: int, size
         world = "It speaks of MPI.COMM_WORLD: use the `comm` it is given, whose ranks may be others."
     virtual = sys.modules.get("mpcourse.check.virtual_run")  # where it was not imported, nothing came from it
     if virtual is not None and isinstance(error, virtual.OnVirtualRank):
-        report = told(error.error, error.answer, file, error.rank or 0, error.size)
+        report = report_of(error.error, error.answer, file, error.rank or 0, error.size)
         report.virtual, report.printed, report.everywhere = error.size, error.printed, error.rank is None
         return report
     if virtual is not None and isinstance(error, virtual.ClusterError):

@@ -45,12 +45,12 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
                 return Vanished(i, f"was ended by signal {-status} ({signal.strsignal(-status)})", KILLED)
             return Vanished(i, f"ended with status {status}", LEFT)
     said = _text(folder / "mpirun.out")
-    told = _aborted(said) or _ended(said, ending, folder)
+    by_launcher = _aborted(said) or _ended(said, ending, folder)
     running = [i for i in ending.gone if i in ending.entries and ending.entries[i].stage == "running"]
-    if told and told.rank in (running or ending.gone or absent):
+    if by_launcher and by_launcher.rank in (running or ending.gone or absent):
         if len(running) > 1 and re.search(MPICHS_OWN, said):
-            return replace(told, did=f"or another rank {told.did}")
-        return told
+            return replace(by_launcher, did=f"or another rank {by_launcher.did}")
+        return by_launcher
     return Vanished([*running, *ending.gone, *absent][0], "ended without a word", UNKNOWN)
 
 

@@ -36,7 +36,7 @@ def answer(folder: Path, number: int) -> None:
     def begun() -> int:
         return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
-    def tell(file: int) -> None:
+    def write(file: int) -> None:
         with contextlib.suppress(OSError):  # the folder is gone; or the learner has closed all files
             while True:
                 os.read(asked, 1)
@@ -48,7 +48,7 @@ def answer(folder: Path, number: int) -> None:
             os.close(asked)  # so that nobody waits for an answer
 
     # The first file is made now: who is never asked, and done at once, makes none while its folder is removed.
-    _thread.start_new_thread(tell, (begun(),))  # not threading's, which the learner's code can list, and wait for
+    _thread.start_new_thread(write, (begun(),))  # not threading's, which the learner's code can list, and wait for
 
 
 def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -> dict[int, int]:
@@ -58,7 +58,7 @@ def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -
     """
     stacks = {}
     if ask:
-        stacks = _told(folder, [i for i in ranks if _ask(folder, i)])
+        stacks = _written(folder, [i for i in ranks if _ask(folder, i)])
         silent = {i: pid for i, pid in ranks.items() if i not in stacks}
         stacks |= _signalled(folder, silent)
     else:
@@ -78,7 +78,7 @@ def _ask(folder: Path, number: int) -> bool:
     return True
 
 
-def _told(folder: Path, asked: list[int]) -> dict[int, str]:
+def _written(folder: Path, asked: list[int]) -> dict[int, str]:
     """The answers of the ranks' threads, of those that come in time."""
     paths = {i: folder / f"rank{i}.where" for i in asked}
     deadline = time.monotonic() + PATIENCE
@@ -96,12 +96,12 @@ def _signalled(folder: Path, ranks: Mapping[int, int]) -> dict[int, str]:
             os.kill(pid, signal.SIGUSR1)
         except OSError:
             del paths[i]  # it ended just now
-    found = before = dict.fromkeys(paths, "")
+    texts = before = dict.fromkeys(paths, "")
     deadline = time.monotonic() + PATIENCE
-    while (found != before or not all(found.values())) and time.monotonic() < deadline:  # till nobody writes any more
+    while (texts != before or not all(texts.values())) and time.monotonic() < deadline:  # till nobody writes any more
         time.sleep(QUIET)
-        before, found = found, {i: _read(path)[known[i] :] for i, path in paths.items()}
-    return found
+        before, texts = texts, {i: _read(path)[known[i] :] for i, path in paths.items()}
+    return texts
 
 
 def _line(stack: str, file: str) -> int | None:

@@ -43,20 +43,20 @@ def stub_of(course: Course, exercise: Exercise) -> str:
 
 def write_stubs(course: Course) -> list[str]:
     """Bring exercises/ in step with solutions/; what was done, a line each. Someone's work is kept."""
-    told = []
+    lines = []
     for exercise in course.exercises:
         path, stub = course.exercise_file(exercise), stub_of(course, exercise)
         present = path.read_text(encoding="utf-8") if path.exists() else None
         if present == stub:
-            told.append(f"{exercise.name}: unchanged")
+            lines.append(f"{exercise.name}: unchanged")
         elif present is None or present == committed(course, exercise):
             path.write_text(stub, encoding="utf-8")
-            told.append(f"{exercise.name}: written")
+            lines.append(f"{exercise.name}: written")
         else:
-            told.append(
+            lines.append(
                 f"{exercise.name}: kept, it holds work of yours (`mpcourse reset {exercise.short}` puts it aside)"
             )
-    return told
+    return lines
 
 
 def committed(course: Course, exercise: Exercise) -> str | None:

@@ -73,7 +73,7 @@ class WatchedComm(MPI.Intracomm):
 
     @classmethod
     def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
-        """The same communicator, watched. `file`: the learner's, whose lines are told."""
+        """A communicator like `comm` that notes each call in `logbook`, with its line in the learner's `file`."""
         watched = cls(comm)
         watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, Noted()
         watched.made = set()

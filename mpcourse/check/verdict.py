@@ -91,9 +91,9 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
         verdict.kind, verdict.headline = "not started", "the ranks did not start within a minute"
         verdict.why = "Something is wrong with the machine rather than the answer: run `mpcourse doctor`."
     elif ending.kind != "reported":
-        told = hangs.tell(ending, code)
-        verdict.kind, verdict.rank, verdict.line = told.kind, told.rank, told.line
-        verdict.headline, verdict.details, verdict.why = told.headline, told.details, told.why
+        hang = hangs.explained(ending, code)
+        verdict.kind, verdict.rank, verdict.line = hang.kind, hang.rank, hang.line
+        verdict.headline, verdict.details, verdict.why = hang.headline, hang.details, hang.why
     verdict.printed = _printed(folder, ending.size)
     return verdict
 
@@ -151,8 +151,8 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.details = [f"asked: {report.asked}", f"got:   {report.got}"]
     elif report.kind == "between ranks":
         lines = [re.sub(rf"{re.escape(file.name)}:(\d+)", lambda m: code(int(m[1])), text) for text in report.trace]
-        if found := re.search(rf"{re.escape(file.name)}:(\d+)", "\n".join(report.trace)):
-            verdict.line = int(found[1])
+        if match := re.search(rf"{re.escape(file.name)}:(\d+)", "\n".join(report.trace)):
+            verdict.line = int(match[1])
         verdict.kind, verdict.rank = _BETWEEN.get(report.message, report.message), None
         verdict.headline, verdict.details = lines[0], [line.strip() for line in lines[1:]]
         verdict.why = "" if "lower-case" in lines[0] else _WHY_BETWEEN.get(report.message, "")

@@ -42,15 +42,15 @@ def same(got: Any, want: Any, what: str, why: str = "", rtol: float = 0.0, atol:
     """
     difference = first_difference(got, want, what, rtol, atol)
     if difference:
-        asked, found = difference
-        raise Wrong(asked, found, why or why_not_finite(asked, found))
+        asked, shown = difference
+        raise Wrong(asked, shown, why or why_not_finite(asked, shown))
 
 
-def why_not_finite(asked: str, found: str) -> str:
+def why_not_finite(asked: str, got: str) -> str:
     """Where NaN or infinity comes from, if a difference is about one; else empty."""
-    if "NaN" in found and "NaN" not in asked:
+    if "NaN" in got and "NaN" not in asked:
         return "NaN is 0/0, infinity minus infinity, or memory that was never written (torch.empty, np.empty)."
-    if re.match(r"-?inf\b", found) and "inf" not in asked:
+    if re.match(r"-?inf\b", got) and "inf" not in asked:
         return "inf is a division by 0, or a number too large for its type."
     return ""
 
@@ -140,5 +140,5 @@ def _array_difference(got: Any, want: Any, what: str, rtol: float, atol: float) 
         return None
     index = tuple(int(i) for i in np.argwhere(unequal)[0])
     place = f"element {index[0] if len(index) == 1 else index} of {what}" if index else what
-    found = "NaN" if np.isnan(g[index]) else f"{g[index].item()!r}"
-    return f"{place} to be {w[index].item()!r}", f"{found} ({int(unequal.sum())} of {g.size} elements differ)"
+    shown = "NaN" if np.isnan(g[index]) else f"{g[index].item()!r}"
+    return f"{place} to be {w[index].item()!r}", f"{shown} ({int(unequal.sum())} of {g.size} elements differ)"

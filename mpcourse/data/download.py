@@ -32,10 +32,10 @@ def download(url: str, path: Path, sha256: str, timeout: float = TIMEOUT) -> Non
                 return
             if not part.exists() or _sha256(part) != sha256:  # a whole .part is left by a kill just before the rename
                 _receive(url, part, timeout)
-                found = _sha256(part)
-                if found != sha256:
+                digest = _sha256(part)
+                if digest != sha256:
                     part.unlink()
-                    raise UserError(f"{url} has SHA-256 {found}, not {sha256}: try again, or name another mirror")
+                    raise UserError(f"{url} has SHA-256 {digest}, not {sha256}: try again, or name another mirror")
             os.replace(part, path)
     except OSError as error:  # of the disk: _receive makes UserErrors of the network's
         reason = error.strerror or error

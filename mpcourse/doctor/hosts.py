@@ -26,8 +26,8 @@ def examine_hosts(hosts: str, ssh: str = "ssh") -> list[Finding]:
     """
     names = host_names(hosts)
     with remote(ssh) as way:
-        found, here = hosts_python.facts_here(HERE)
-        findings, ready = [found], []
+        finding, here = hosts_python.facts_here(HERE)
+        findings, ready = [finding], []
         for name in names:
             host = hosts_login.Host(name, way)
             findings += _host(host, here)
@@ -82,8 +82,8 @@ def _pair(one: str, other: str, ready: dict[str, hosts_login.Host], way: Remote)
 
 
 def _examined(topic: str, look: Callable[[], Finding]) -> Finding:
-    found = guarded(topic, look)
-    return replace(found, fatal=found.status == "problem")  # all that follows stands on it
+    finding = guarded(topic, look)
+    return replace(finding, fatal=finding.status == "problem")  # all that follows stands on it
 
 
 def _not_examined(topic: str, failed: str) -> Finding:

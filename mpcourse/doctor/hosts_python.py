@@ -71,7 +71,7 @@ def path_of_shell(host: Host, here: Facts) -> Finding:
     if (Path(seen[1]).parent, seen[2]) == (Path(python).parent, mpirun):
         host.python, host.mpirun = python, mpirun
         return Finding(topic, "python and mpirun are those of here")
-    found = f"by ssh, python is {seen[1] or 'not found'}, mpirun {seen[2] or 'not found'}"
+    by_ssh = f"by ssh, python is {seen[1] or 'not found'}, mpirun {seen[2] or 'not found'}"
     folders = ":".join(dict.fromkeys(str(Path(one).parent) for one in (python, mpirun)))
     cure = (
         f"put `PATH={folders}:$PATH` at the top of ~/.bashrc there, above the line that ends it for shells without a "
@@ -79,12 +79,12 @@ def path_of_shell(host: Host, here: Facts) -> Finding:
     )
     if "<here>" in done.output:
         host.python, host.mpirun = python, mpirun
-        return Finding(topic, f"{found}; but those of here exist there, too", "note", f"type full paths, or {cure}")
+        return Finding(topic, f"{by_ssh}; but those of here exist there, too", "note", f"type full paths, or {cure}")
     if seen[1]:
         host.python, host.mpirun = seen[1], seen[2]
-        return Finding(topic, f"{found}; those of here do not exist there", "note", "see `versions` and `path`")
+        return Finding(topic, f"{by_ssh}; those of here do not exist there", "note", "see `versions` and `path`")
     advice = f"have the course at the same path on all hosts: {_same_path(here)}; then {cure}"
-    return fatal(topic, f"{found}; nor does {python} exist there", advice)
+    return fatal(topic, f"{by_ssh}; nor does {python} exist there", advice)
 
 
 def versions(host: Host, here: Facts) -> Finding:
@@ -122,8 +122,8 @@ def _same_path(here: Facts) -> str:
 
 def _facts(answer: Facts) -> Facts:
     """The answer of PROGRAM, with MPI's names and versions instead of what it prints about itself."""
-    found = {name: named(*launch.identify(answer[name])) if answer[name] else "none" for name in ("MPI", "mpirun")}
-    return answer | found
+    versions = {name: named(*launch.identify(answer[name])) if answer[name] else "none" for name in ("MPI", "mpirun")}
+    return answer | versions
 
 
 def _release(name: str, version: str) -> str:

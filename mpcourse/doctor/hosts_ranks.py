@@ -16,7 +16,7 @@ TAG = "mpcourse-rank "
 
 def read_facts(output: str) -> list[dict[str, Any]]:
     """What ranks have written to `output`, in any order."""
-    return [json.loads(found) for found in re.findall(rf"{TAG}(\{{.*?\}})", output)]
+    return [json.loads(text) for text in re.findall(rf"{TAG}(\{{.*?\}})", output)]
 
 
 def write_facts(**facts: object) -> None:

@@ -45,10 +45,10 @@ def mpi4py(answer: "Future[dict[str, Any]]") -> Finding:
     return Finding("mpi4py", f"{version}, using {behind}")
 
 
-def mpirun(found: "Future[launch.Mpirun]") -> Finding:
+def mpirun(search: "Future[launch.Mpirun]") -> Finding:
     """The launcher that the course uses, and whether the shell's `mpirun` is the same one."""
     try:
-        launcher = found.result()
+        launcher = search.result()
     except UserError as error:
         value, _, advice = str(error).rpartition(": ")
         return fatal("mpirun", value, advice)

@@ -15,11 +15,11 @@ LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy", "prterun",
 
 def strays() -> Finding:
     """Every process of this user that belongs to an MPI run whose starter is gone."""
-    found = leftover()
-    if not found:
+    strays = leftover()
+    if not strays:
         return Finding("strays", "none")
-    pids = " ".join(str(one.pid) for one in found)
-    value = f"{len(found)} left of a dead run: " + "; ".join(_described(one) for one in found)
+    pids = " ".join(str(one.pid) for one in strays)
+    value = f"{len(strays)} left of a dead run: " + "; ".join(_described(one) for one in strays)
     return Finding("strays", value, "problem", f"`kill {pids}` (unless you left them running on purpose)")
 
 
@@ -27,14 +27,14 @@ def leftover() -> list[psutil.Process]:
     """Orphaned launchers and ranks of this user, with all their descendants."""
     adopters = {1, _adopter()}
     own = {os.getpid(), *(one.pid for one in psutil.Process().parents())}
-    found: dict[int, psutil.Process] = {}
+    strays: dict[int, psutil.Process] = {}
     for one in psutil.process_iter():
         try:
             if one.pid not in own and one.ppid() in adopters and _ours(one) and _orphan(one) and _of_mpi(one):
-                found.update({each.pid: each for each in (one, *one.children(recursive=True))})
+                strays.update({each.pid: each for each in (one, *one.children(recursive=True))})
         except (psutil.Error, OSError):  # it ended meanwhile
             pass
-    return [one for pid, one in sorted(found.items()) if pid not in own]
+    return [one for pid, one in sorted(strays.items()) if pid not in own]
 
 
 def _adopter() -> int:

@@ -102,14 +102,14 @@ def _descendants(pid: int) -> list[psutil.Process]:
 
 
 def _marked(mark: str) -> list[psutil.Process]:
-    found = []
+    processes = []
     for one in psutil.process_iter():
         try:
             if one.environ().get(MARK) == mark and _alive(one):
-                found.append(one)
+                processes.append(one)
         except (psutil.Error, OSError):  # it ended meanwhile, or it is another user's
             pass
-    return found
+    return processes
 
 
 def _alive(one: psutil.Process) -> bool:

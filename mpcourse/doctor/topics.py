@@ -33,9 +33,9 @@ def examine() -> list[Finding]:
             "torch": lambda: machine.torch(torch),
             "CPU cores": lambda: machine.cores(torch),
         }
-        found = {topic: guarded(topic, look) for topic, look in looks.items()}
-    found |= _ranks(mpirun, mpi4py)
-    return [found[topic] for topic in TOPICS]
+        findings = {topic: guarded(topic, look) for topic, look in looks.items()}
+    findings |= _ranks(mpirun, mpi4py)
+    return [findings[topic] for topic in TOPICS]
 
 
 def _ranks(mpirun: "Future[launch.Mpirun]", mpi4py: "Future[dict[str, Any]]") -> dict[str, Finding]:

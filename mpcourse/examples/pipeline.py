@@ -193,9 +193,9 @@ def _batches(data: Dataset, options: argparse.Namespace) -> Iterator[tuple[torch
 def _alone(
     whole: nn.Sequential, data: Dataset, options: argparse.Namespace, steps: int
 ) -> tuple[list[float], list[float]]:
-    """The same training in this process alone, without micro-batches: seconds of its last steps.
+    """Train `whole` in this process alone: seconds of the forwards and backwards of its last steps.
 
-    And seconds of the same steps' forwards and backwards with micro-batches, one after the other.
+    First of each batch as a whole; second of its micro-batches, one after the other, which train nothing.
     """
     optimizer = torch.optim.SGD(whole.parameters(), lr=options.lr, momentum=0.9)
     at_once, in_turn = [], []

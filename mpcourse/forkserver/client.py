@@ -70,15 +70,15 @@ def main():
     try:
         connection.connect(sys.argv[1])
         request(connection, sys.argv[2:])
-        told = connection.makefile("rb").read()
+        answer = connection.makefile("rb").read()
     except OSError as error:
-        told, said = b"", f": {error}"
+        answer, said = b"", f": {error}"
     else:
         said = ""
-    if not told:  # the server, or what it forked for this process, was killed
+    if not answer:  # the server, or what it forked for this process, was killed
         sys.stderr.write(f"mpcourse: the fork server at {sys.argv[1]} is gone{said}\n")
         os._exit(1)
-    status = int(told)
+    status = int(answer)
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) not in (9, 19) else None

@@ -145,14 +145,14 @@ class Server:
 
 def sources() -> dict[str, int]:
     """When the files were last changed from which this process has imported modules of the course; 0: it is gone."""
-    found = {}
+    modified = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "mpcourse" and (file := getattr(module, "__file__", None)):
             try:
-                found[file] = os.stat(file).st_mtime_ns
+                modified[file] = os.stat(file).st_mtime_ns
             except OSError:
-                found[file] = 0
-    return found
+                modified[file] = 0
+    return modified
 
 
 def receive(connection: socket.socket) -> tuple[dict, list[int]]:
@@ -216,8 +216,8 @@ def load_mpi() -> None:
             os.write(writing, "\n".join(loaded).encode())
         os._exit(0)
     os.close(writing)
-    with open(reading) as told:
-        for library in told.read().splitlines():
+    with open(reading) as pipe:
+        for library in pipe.read().splitlines():
             ctypes.CDLL(library)
     os.waitpid(probe, 0)
 
@@ -238,14 +238,14 @@ def forget_exits() -> None:
 
 def children(pid: int) -> list[int]:
     """The ids of a process's children; none where it has ended."""
-    found: list[int] = []
+    children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
+                children += map(int, file.read().split())
     except (FileNotFoundError, ProcessLookupError):
         pass
-    return found
+    return children
 
 
 def subreaper(on: bool = True) -> None:

@@ -92,11 +92,11 @@ class Forks:
         return self.path
 
     def command(self, *arguments: str) -> list[str]:
-        """As Starter says."""
+        """A command that has the server run Python with `arguments`; for a launcher such as mpirun."""
         return [sys.executable, "-I", "-S", str(CLIENT), self.listening(), *arguments]
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: int) -> "Started":
-        """As Starter says."""
+        """Fork a process that runs Python with `arguments`, in `folder`; it writes to the file descriptor `output`."""
         with open(os.devnull) as nothing:
             files = [nothing.fileno(), output, output]
             asked = {
@@ -106,7 +106,10 @@ class Forks:
             return Forked(self._ask(asked, files))
 
     def end(self, group: str, seconds: float = 10.0) -> None:
-        """As Starter says."""
+        """Wait until those processes have ended whose environment has the variable GROUP with the value `group`.
+
+        They end when whoever asked for them has gone. Raises TimeoutError where one is left after `seconds`.
+        """
         try:
             with self._ask({"wait_for": group}) as connection:
                 connection.settimeout(seconds)
@@ -183,7 +186,11 @@ class ForkServer(Forks):
             return super()._ask(asked, files)
 
     def end(self, group: str, seconds: float = 10.0) -> None:
-        """As Starter says."""
+        """Wait until the processes of `group` have ended; where the server itself has ended, end them.
+
+        group: the value of the variable GROUP in their environment. Raises TimeoutError where the server has one left
+        after `seconds`.
+        """
         if self._process.poll() is None:
             super().end(group, seconds)
         else:
@@ -217,12 +224,12 @@ class Forked:
         self._status: int | None = None
 
     def poll(self, seconds: float = 0.0) -> int | None:
-        """As Started says."""
+        """The exit status, as subprocess.Popen has it, once it has ended; waits up to `seconds` for that."""
         if self._status is None:
             self._connection.settimeout(seconds or 0.0001)
             try:
-                told = self._connection.recv(16)
-                self._status = os.waitstatus_to_exitcode(int(told)) if told else -9  # none: the server was killed
+                answer = self._connection.recv(16)
+                self._status = os.waitstatus_to_exitcode(int(answer)) if answer else -9  # none: the server was killed
             except TimeoutError:
                 pass
             except OSError:
@@ -230,7 +237,7 @@ class Forked:
         return self._status
 
     def close(self) -> None:
-        """As Started says."""
+        """Close the connection; a process that still runs is killed by the server."""
         self._connection.close()
 
 
@@ -238,7 +245,7 @@ class Plain:
     """Processes that are started one by one, each from nothing."""
 
     def command(self, *arguments: str) -> list[str]:
-        """As Starter says."""
+        """A command that runs Python with `arguments` from nothing; for a launcher such as mpirun."""
         safe = ["-P"] if arguments[0] == "-P" else []
         kind, *rest = arguments[len(safe) :]
         if kind != CALL:
@@ -247,7 +254,7 @@ class Plain:
         return [sys.executable, "-P", "-c", f"from {module} import {function}; {function}()", *rest[1:]]
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: int) -> "Started":
-        """As Starter says."""
+        """Start Python with `arguments`, in `folder`; it writes to the file descriptor `output`."""
         return _Process(
             subprocess.Popen(
                 self.command(*arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -256,7 +263,7 @@ class Plain:
         )  # fmt: skip
 
     def end(self, group: str, seconds: float = 10.0) -> None:
-        """As Starter says."""
+        """End the processes whose environment has the variable GROUP with the value `group`, within `seconds`."""
         end_all(group, seconds)
 
 

@@ -23,11 +23,11 @@ class Encoder(nn.Module):
         self.pool = nn.MaxPool3d(2)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        found = []
+        features = []
         for i, level in enumerate(self.levels):
             x = level(self.pool(x) if i else x)
-            found.append(x)
-        return found
+            features.append(x)
+        return features
 
 
 class Decoder(nn.Module):
@@ -40,8 +40,8 @@ class Decoder(nn.Module):
         self.levels = nn.ModuleList(_double(2 * m, m) for _, m in pairs)
         self.out = nn.Conv3d(widths[0], classes, 1)
 
-    def forward(self, found: Sequence[torch.Tensor]) -> torch.Tensor:
-        *skips, x = found
+    def forward(self, features: Sequence[torch.Tensor]) -> torch.Tensor:
+        *skips, x = features
         for up, level, skip in zip(self.ups, self.levels, reversed(skips), strict=True):
             x = level(torch.cat([skip, up(x)], 1))
         return self.out(x)
@@ -73,7 +73,7 @@ class UNet3D(nn.Module):
             self.decoder.to(self.devices[1])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.encoder(x)
+        features = self.encoder(x)
         if self.devices:
-            found = [t.to(self.devices[1]) for t in found]
-        return self.decoder(found)
+            features = [t.to(self.devices[1]) for t in features]
+        return self.decoder(features)

@@ -49,7 +49,7 @@ def _sign(axis: Axes, at: float, sign: str) -> float:
 
 
 def _matrix(
-    axis: Axes, at: float, high: float, wide: float, name: str, told: str,
+    axis: Axes, at: float, high: float, wide: float, name: str, caption: str,
     columns: int = 1, rows: int = 1, of: int | None = None,
 ) -> float:  # fmt: skip
     """Draw one from `at` on, in blocks of one device each, or whole as device `of` has it; where it ends."""
@@ -62,5 +62,5 @@ def _matrix(
         axis.add_patch(Rectangle((x, top - high / rows), wide / columns, high / rows, gid=name, **_style(device)))
     if name:
         axis.text(at + wide / 2, high / 2 + 0.08, name, ha="center", va="bottom", fontsize=9, color=INK)
-    axis.text(at + wide / 2, -high / 2 - 0.1, told, ha="center", va="top", fontsize=8, color=INK)
+    axis.text(at + wide / 2, -high / 2 - 0.1, caption, ha="center", va="top", fontsize=8, color=INK)
     return at + wide

@@ -17,12 +17,12 @@ def twins(copies: Iterable[Event]) -> list[tuple[Event, Event | None]]:
     """
     copies = list(copies)
     back = [e for e in copies if e.phase == "backward"]
-    found: list[tuple[Event, Event | None]] = []
+    pairs: list[tuple[Event, Event | None]] = []
     for e in reversed([e for e in copies if e.phase == "forward"]):
         origin, _, target = e.lane.partition(ARROW)
         mine = bool(back) and back[0].lane == f"{target}{ARROW}{origin}" and back[0].nbytes == e.nbytes
-        found.append((e, back.pop(0) if mine else None))
-    return found[::-1]
+        pairs.append((e, back.pop(0) if mine else None))
+    return pairs[::-1]
 
 
 def copies(source: Box | Iterable[Event], title: str) -> Figure:

@@ -19,8 +19,8 @@ def counts(rows: Mapping[str, Sequence[int]], x_label: str, title: str) -> Figur
     made, axes = figure(title, columns=len(rows), width=max(7.0, 2.4 * len(rows)), height=2.6)
     last = max(max(values) for values in rows.values())
     for i, (axis, (name, values)) in enumerate(zip(axes, rows.items(), strict=True)):
-        found = Counter(values)
-        axis.bar(list(found), [100 * n / len(values) for n in found.values()], width=0.85, color=color(i))
+        occurrences = Counter(values)
+        axis.bar(list(occurrences), [100 * n / len(values) for n in occurrences.values()], width=0.85, color=color(i))
         axis.set_title(name, fontsize=9, loc="left")
         axis.set_xlim(-0.8, last + 0.8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))

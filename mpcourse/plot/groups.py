@@ -16,15 +16,15 @@ def groups(axes: Mapping[str, Sequence[Sequence[int]]], nodes: Sequence[int], ti
     axes: for each axis its groups of ranks. nodes: of each rank the number of its node. A group that is on more than
     one node is said so below the panel. Raises ValueError where groups and nodes do not name the same ranks.
     """
-    for axis, found in axes.items():
-        if sorted(rank for group in found for rank in group) != list(range(len(nodes))):
+    for axis, axis_groups in axes.items():
+        if sorted(rank for group in axis_groups for rank in group) != list(range(len(nodes))):
             raise ValueError(f"the groups of the {axis} axis are not the ranks 0 to {len(nodes) - 1}, each once")
     order = list(dict.fromkeys(nodes))
     most = max(list(nodes).count(node) for node in order)
     width, height = max(7.0, 0.55 * most * len(axes) + 1), 0.6 * len(order) + 1
     made, panels = figure(title, len(axes), width, height)
-    for panel, (axis, found) in zip(panels, axes.items(), strict=True):
-        of = {rank: number for number, group in enumerate(found) for rank in group}
+    for panel, (axis, axis_groups) in zip(panels, axes.items(), strict=True):
+        of = {rank: number for number, group in enumerate(axis_groups) for rank in group}
         place = dict.fromkeys(order, 0)
         for rank, node in enumerate(nodes):
             x, y = place[node], -order.index(node)
@@ -41,8 +41,8 @@ def groups(axes: Mapping[str, Sequence[Sequence[int]]], nodes: Sequence[int], ti
                     (0, y), most, 0.9, boxstyle="round,pad=0.04", facecolor="none", edgecolor="#808080", linewidth=1
                 )
             )
-        apart = sum(len({nodes[rank] for rank in group}) > 1 for group in found)
-        crossing = f"{apart} of {len(found)} groups cross nodes" if apart else "each group inside one node"
+        apart = sum(len({nodes[rank] for rank in group}) > 1 for group in axis_groups)
+        crossing = f"{apart} of {len(axis_groups)} groups cross nodes" if apart else "each group inside one node"
         panel.set_title(f"{axis}: {crossing}", fontsize=9, color=INK, loc="left")
         panel.set_xlim(-0.1, most + 0.1)
         panel.set_ylim(-len(order) + 0.9, 1.0)

@@ -33,13 +33,13 @@ def memory(
     if over not in ("time", "operations"):
         raise ValueError(f'over is "time" or "operations", not {over!r}')
     wanted = range(len(box.devices)) if device is None else [_index(box, device)]
-    found = {i: list((seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)) for i in wanted}
-    found = {i: moments for i, moments in found.items() if moments}
-    if not found:
+    history = {i: list((seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)) for i in wanted}
+    history = {i: moments for i, moments in history.items() if moments}
+    if not history:
         where = "any device of this box" if device is None else f"{box.names[wanted[0]]} of this box"
         raise ValueError(f"no memory to draw: nothing was ever on {where}, or nothing since its reset()")
-    first = min(moments[0][0] for moments in found.values())
-    last = max(moments[-1][0] for moments in found.values())
+    first = min(moments[0][0] for moments in history.values())
+    last = max(moments[-1][0] for moments in history.values())
     issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
 
     scale, unit = _time_unit(last - first) if over == "time" else (1.0, "operations issued by the host")
@@ -47,13 +47,13 @@ def memory(
     def where_on_axis(seconds: float) -> float:
         return scale * (seconds - first) if over == "time" else float(bisect_right(issued, seconds))
 
-    most = max(box.ledger.most[i] for i in found)
+    most = max(box.ledger.most[i] for i in history)
     nbytes, byte_unit = next((n, u) for n, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if most >= n)
-    capacities = {i: box.gpus[i].memory - box.gpus[i].context for i in found}
-    near = {i for i in found if box.ledger.most[i] > NEAR * capacities[i]}
+    capacities = {i: box.gpus[i].memory - box.gpus[i].context for i in history}
+    near = {i for i in history if box.ledger.most[i] > NEAR * capacities[i]}
     top = max(1.25 * most, *(1.18 * max(capacities[i], box.ledger.most[i]) for i in near), 0.0)
-    made, axes = figure(title, height=1.75 * len(found) + 1.0, rows=len(found))
-    for axis, (i, moments) in zip(axes, found.items(), strict=True):
+    made, axes = figure(title, height=1.75 * len(history) + 1.0, rows=len(history))
+    for axis, (i, moments) in zip(axes, history.items(), strict=True):
         x = np.array([where_on_axis(seconds) for seconds, _ in moments])
         held = np.array([[kinds.get(kind, 0) for kind in KINDS] for _, kinds in moments])
         edges, heights = _columns(x, held, where_on_axis(first), where_on_axis(last), over == "operations")
@@ -78,9 +78,9 @@ def memory(
         axis.set_title(f"{box.names[i]}, {box.gpus[i].name}", fontsize=9, color=INK, loc="left")
         if i in near:
             axis.axhline(capacity / nbytes, color=INK, linewidth=1, linestyle="--")
-            told = f"{size(capacity)}: all that tensors can have"
+            text = f"{size(capacity)}: all that tensors can have"
             axis.text(
-                0.005, capacity / nbytes, told, fontsize=8, color=INK, va="bottom", transform=axis.get_yaxis_transform()
+                0.005, capacity / nbytes, text, fontsize=8, color=INK, va="bottom", transform=axis.get_yaxis_transform()
             )
         peak = box.ledger.peak(i)
         _mark(
@@ -92,7 +92,7 @@ def memory(
             from_start=peak.seconds <= moments[0][0],
         )
         label(axis, unit if axis is axes[-1] else "", byte_unit)
-    shown = {kind for moments in found.values() for _, kinds in moments for kind, n in kinds.items() if n}
+    shown = {kind for moments in history.values() for _, kinds in moments for kind, n in kinds.items() if n}
     made.legend(
         handles=[
             Patch(facecolor=KIND_COLORS[kind], edgecolor=HATCHING, hatch=KIND_HATCHES[kind], label=kind)

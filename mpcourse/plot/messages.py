@@ -50,9 +50,9 @@ def split_message(nbytes: int, latency: float, bandwidth: float, title: str, mos
     equal = nbytes / bandwidth / latency
     if 1 <= equal <= most:
         axis.plot(equal, 2e3 * nbytes / bandwidth, "o", color=INK, markersize=5)
-        told = f"half of the time is latency:\n{equal:,.0f} messages of {nbytes / equal / 1e3:,.1f} kB"
+        text = f"half of the time is latency:\n{equal:,.0f} messages of {nbytes / equal / 1e3:,.1f} kB"
         axis.annotate(
-            told, (equal, 2e3 * nbytes / bandwidth), (0, 8), textcoords="offset points", fontsize=8,
+            text, (equal, 2e3 * nbytes / bandwidth), (0, 8), textcoords="offset points", fontsize=8,
             ha="right" if equal > 100 else "left", va="bottom",
         )  # fmt: skip
     axis.set_ylim(1e-2, 1e5)

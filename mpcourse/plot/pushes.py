@@ -45,8 +45,8 @@ def pushes(events: Iterable[Event], brought: "Sequence[Push]", title: str, end: 
     axis.set_yticks(range(len(workers) + 1), ["server receives", *(f"rank {worker}" for worker in workers)])
     label(axis, "milliseconds; in each bar the staleness of its gradient", "")
     kinds = {FRESH: "of the newest weights", STALE: "stale", LATE: "dropped"}
-    found = {FRESH: any(p.applied and not p.staleness for p in brought), STALE: any(p.staleness for p in brought)}
-    found[LATE] = any(not p.applied and p.seconds <= end for p in brought)
-    shown = [Patch(color=fill, label=name) for fill, name in kinds.items() if found[fill]]
+    present = {FRESH: any(p.applied and not p.staleness for p in brought), STALE: any(p.staleness for p in brought)}
+    present[LATE] = any(not p.applied and p.seconds <= end for p in brought)
+    shown = [Patch(color=fill, label=name) for fill, name in kinds.items() if present[fill]]
     made.legend(handles=shown, fontsize=8, frameon=False, loc="outside lower center", ncols=3)
     return made

@@ -1,6 +1,7 @@
 """A pipeline's schedule as the field draws it: stages down, time across, micro-batches as numbered blocks."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -14,6 +15,7 @@ from mpcourse.plot.style import GREY, INK, color, figure, label, shade
 SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}
 NAMES = {"F": "forward", "B": "backward", "I": "backward, for the input", "W": "backward, for the weights"}
 BUBBLE = "bubble"
+BUBBLE_LOOK: dict[str, Any] = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0.0}
 CHUNKS = "abcdefghijklmnopqrstuvwxyz"
 POINTS = 400.0  # width of the axes in print
 FONT, SMALL = 6.5, 4.5  # of the numbers in blocks, and the smallest that can still be read
@@ -49,8 +51,8 @@ def schedule(
     for axis, (name, run) in zip(axes, runs.items(), strict=True):
         _draw(axis, run, longest)
         if name:
-            told = f"{name}: makespan {run.makespan:.4g}, {_percent(run.bubble)} bubble"
-            axis.set_title(told, fontsize=9, color=INK, loc="left")
+            heading = f"{name}: makespan {run.makespan:.4g}, {_percent(run.bubble)} bubble"
+            axis.set_title(heading, fontsize=9, color=INK, loc="left")
         if axis is not axes[-1]:
             axis.tick_params(axis="x", labelbottom=False)
     label(axes[-1], unit, "")
@@ -68,10 +70,8 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
         for t in [*row, None]:
             until = t.start if t else run.start + run.makespan
             if until - at > 1e-6 * longest:
-                axis.broken_barh(
-                    [(at - run.start, until - at)], (s - 0.4, 0.8), facecolor="white", edgecolor="#BBBBBB",
-                    hatch="////", linewidth=0, gid=f"{BUBBLE}|{s}",
-                )  # fmt: skip
+                gap = [(at - run.start, until - at)]
+                axis.broken_barh(gap, (s - 0.4, 0.8), gid=f"{BUBBLE}|{s}", **BUBBLE_LOOK)
             if t is None:
                 break
             fill = shade(color(s), SHADES[t.action.kind])
@@ -93,8 +93,8 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
             _write(axis, str(t.action.microbatch), letter, POINTS * width / longest, (begin + width / 2, s), fill)
             at = t.end
     for s, (idle, peak) in enumerate(zip(run.idle, run.peak, strict=True)):
-        told = f"{100 * idle / run.makespan:.0f} % idle, {peak:.3g} in flight"
-        axis.text(1.01, s, told, fontsize=7.5, color=INK, va="center", transform=axis.get_yaxis_transform())
+        text = f"{100 * idle / run.makespan:.0f} % idle, {peak:.3g} in flight"
+        axis.text(1.01, s, text, fontsize=7.5, color=INK, va="center", transform=axis.get_yaxis_transform())
     axis.set_yticks(range(len(run.stages)), [f"stage {s}" for s in range(len(run.stages))])
     axis.set_ylim(len(run.stages) - 0.5, -0.5)
     axis.set_xlim(0, longest)
@@ -119,7 +119,7 @@ def _legend(runs: Sequence[Execution]) -> list[Patch]:
     if {"B", "I"} <= kinds:
         names = names | {"B": "backward", "I": "backward"}  # of one shade
     handles = {names[k]: Patch(facecolor=shade(GREY, SHADES[k]), label=names[k]) for k in NAMES if k in kinds}
-    handles[BUBBLE] = Patch(facecolor="white", edgecolor="#BBBBBB", hatch="////", linewidth=0, label=BUBBLE)
+    handles[BUBBLE] = Patch(label=BUBBLE, **BUBBLE_LOOK)
     chunks = max(run.chunks for run in runs)
     if chunks > 1:
         letters = ", ".join(CHUNKS[:chunks])

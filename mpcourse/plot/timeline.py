@@ -175,11 +175,11 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 def _legend(events: list[Event]) -> list[Patch | Line2D]:
     """Phases in the host's grey, which every lane's colour follows."""
-    found = {e.phase for e in events if e.kind not in ("wait", "copy")}
+    phases = {e.phase for e in events if e.kind not in ("wait", "copy")}
     handles: list[Patch | Line2D] = [
         Patch(facecolor=shade(GREY, strength), edgecolor="white", hatch=HATCHES.get(phase), label=phase or OTHER)
         for phase, strength in STRENGTHS.items()
-        if phase in found and found != {""}
+        if phase in phases and phases != {""}
     ]
     kinds = {e.kind for e in events}
     if "copy" in kinds:

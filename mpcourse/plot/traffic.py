@@ -39,9 +39,9 @@ def traffic(
     for (a, b), count in number.items():
         row, column = names.index(a), names.index(b)
         one, more = ("message", "messages") if a.startswith("rank") else ("copy", "copies")
-        told = f"{size(moved[a, b])}\n{count} {one if count == 1 else more}"
+        text = f"{size(moved[a, b])}\n{count} {one if count == 1 else more}"
         ink = "white" if moved[a, b] > 0.6 * most else INK
-        axis.text(column, row, told, fontsize=8, color=ink, ha="center", va="center")
+        axis.text(column, row, text, fontsize=8, color=ink, ha="center", va="center")
     axis.set_xticks(range(n), names)
     axis.set_yticks(range(n), names)
     axis.xaxis.tick_top()

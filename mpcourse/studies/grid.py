@@ -162,10 +162,10 @@ def _as(kind: Any, value: Any, name: str) -> Any:
         (inner,) = typing.get_args(kind)
         if not values:
             raise UserError(f"{name} is empty: a list of one or more is needed")
-        found = [_as(inner, each, name) for each in values]
-        if name != "widths" and len(set(found)) < len(found):
-            raise UserError(f"{name}: {found} names one of them twice")
-        return found
+        entries = [_as(inner, each, name) for each in values]
+        if name != "widths" and len(set(entries)) < len(entries):
+            raise UserError(f"{name}: {entries} names one of them twice")
+        return entries
     if kind is float and _is(value, int):
         return float(value)
     if any(_is(value, each) for each in (int, float, str, dict) if each in (kind, *typing.get_args(kind))):

@@ -62,8 +62,8 @@ def main() -> None:
             runs = train_task(study, data, task)
             while not runs.done:
                 runs.advance()
-                found = measure(runs, data.train, generator)
-                for number, curve, (square, trace) in zip(task, runs.curves, found, strict=True):
+                estimates = measure(runs, data.train, generator)
+                for number, curve, (square, trace) in zip(task, runs.curves, estimates, strict=True):
                     run = chosen[number]
                     yield (
                         *(number, run.batch, run.rate, run.seed),

@@ -74,21 +74,21 @@ class ManyMLPs:
         losses = -logs.gather(2, right).mean((1, 2))
         delta = logs.exp_()  # the loss's gradient at the output: softmax minus one-hot, over the batch
         delta.scatter_add_(2, right, delta.new_full((), -1.0).expand(right.shape)).div_(x.shape[1])
-        found: list[torch.Tensor] = []
+        gradients: list[torch.Tensor] = []
         for k in reversed(range(len(inputs))):
-            found += [delta.sum(1, keepdim=True), torch.bmm(inputs[k].mT, delta)]
+            gradients += [delta.sum(1, keepdim=True), torch.bmm(inputs[k].mT, delta)]
             if k:
                 delta = torch.bmm(delta, self.parameters[2 * k].mT).mul_(inputs[k].sign())  # of a ReLU: 0 or 1
-        return losses, found[::-1]
+        return losses, gradients[::-1]
 
     def _forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The input of every layer, and the output."""
-        found = [x]
+        activations = [x]
         for k in range(0, len(self.parameters), 2):
             if k:
-                found[-1].relu_()
-            found.append(torch.baddbmm(self.parameters[k + 1], found[-1], self.parameters[k]))
-        return found
+                activations[-1].relu_()
+            activations.append(torch.baddbmm(self.parameters[k + 1], activations[-1], self.parameters[k]))
+        return activations
 
 
 class ManySGD:

@@ -28,12 +28,12 @@ def read_rows(path: Path) -> list[Row]:
 
 def read_curves(path: Path) -> dict[int, LearningCurve]:
     """The learning curve of each run in a curves.csv, by the run's number."""
-    found: dict[int, LearningCurve] = {}
+    curves: dict[int, LearningCurve] = {}
     for row in read_rows(path):
-        curve = found.setdefault(row.pop("run"), LearningCurve())
+        curve = curves.setdefault(row.pop("run"), LearningCurve())
         for name, value in row.items():
             getattr(curve, name).append(value)
-    return found
+    return curves
 
 
 def _value(cell: str) -> Any:

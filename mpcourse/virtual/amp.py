@@ -71,8 +71,8 @@ def _maybe_step(self: Any, optimizer: Any, state: dict, *args: Any, **kwargs: An
     if (box := _dry_box()) is None:
         return _step(self, optimizer, state, *args, **kwargs)
     with _reading(box, 0.0):
-        for found in state["found_inf_per_device"].values():
-            found.item()
+        for found_inf in state["found_inf_per_device"].values():
+            found_inf.item()
     return optimizer.step(*args, **kwargs)
 
 

@@ -126,9 +126,9 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
     )
     if not kept:
         return x.to(dtype)
-    found = _casts.of.get(id(x))
-    if found is not None and found[0]() is x:
-        return found[1]
+    entry = _casts.of.get(id(x))
+    if entry is not None and entry[0]() is x:
+        return entry[1]
     with torch.enable_grad():  # so that one made without serves a later use with gradients
         made = x.to(dtype)
     _casts.of[id(x)] = weakref.ref(x), made

@@ -109,13 +109,13 @@ class Box(Clock):
     def blocks_of(self, tensors: Sequence[torch.Tensor]) -> list[Block | None]:
         """The tag of each; as fast as can be, for this is asked before every operation."""
         try:
-            found = [getattr(t.untyped_storage(), TAG, None) for t in tensors]
+            blocks = [getattr(t.untyped_storage(), TAG, None) for t in tensors]
         except (NotImplementedError, ValueError):  # one without a storage among them
             return [self.block_of(t) for t in tensors]
-        for i, block in enumerate(found):
+        for i, block in enumerate(blocks):
             if block is not None and block.box is not self:
                 self.block_of(tensors[i])  # says what is wrong
-        return found
+        return blocks
 
     def index_of(self, device: Any) -> int:
         """The index of a device of this box; HOST for the CPU. Raises RuntimeError for one that it does not have."""

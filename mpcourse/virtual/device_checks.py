@@ -13,7 +13,7 @@ from mpcourse.virtual.unplaced import is_marked_number
 
 Tensor = torch.Tensor
 _COMES_HOME = "mpcourse_hook"  # an attribute of a tensor
-Found = tuple[str, Tensor, int]  # an argument's name, a tensor in it, and the index of its device
+Placed = tuple[str, Tensor, int]  # an argument's name, a tensor in it, and the index of its device
 
 
 def judged(func: Any, args: tuple, kwargs: dict, box: Box, by_engine: bool = False) -> int:
@@ -24,19 +24,19 @@ def judged(func: Any, args: tuple, kwargs: dict, box: Box, by_engine: bool = Fal
     rule = rule_of(func)
     if by_engine and _adds_numbers(func, args):
         return block_index(box.block_of(args[0]))
-    found: list[Found] = []
+    placed: list[Placed] = []
     for argument, value in [*zip(rule.names, args, strict=False), *kwargs.items()]:
         for t in tensors_in((value,)):
             block = box.block_of(t)
-            found.append((argument, t, block_index(block)))
-    owners = [f for f in found if f[0] not in rule.takes] or sorted(found, key=lambda f: f[1].dim() == 0)
+            placed.append((argument, t, block_index(block)))
+    owners = [p for p in placed if p[0] not in rule.takes] or sorted(placed, key=lambda p: p[1].dim() == 0)
     index = next((i for _, _, i in owners if i != HOST), HOST)
     numbers = 0
-    for argument, t, i in found:
+    for argument, t, i in placed:
         if i == index or is_marked_number(t):
             continue
         if not rule.accepts(argument, t.dim() == 0, i == HOST):
-            raise _refusal(func, rule, found, index, (argument, t, i), box)
+            raise _refusal(func, rule, placed, index, (argument, t, i), box)
         numbers += rule.takes[argument] == NUMBER
         if t.requires_grad and t.dim() == 0:
             _bring_gradient_home(t, box.device_at(i))
@@ -56,24 +56,24 @@ def _bring_gradient_home(number: Tensor, device: torch.device) -> None:
         setattr(number, _COMES_HOME, number.register_hook(lambda gradient: gradient.to(device)))
 
 
-def _refusal(func: Any, rule: Rule, found: list[Found], index: int, other: Found, box: Box) -> RuntimeError:
+def _refusal(func: Any, rule: Rule, placed: list[Placed], index: int, other: Placed, box: Box) -> RuntimeError:
     """torch's own error for tensors on several devices, then what they are and where they come from."""
     name = func._overloadpacket.__name__
     if rule.elementwise:
-        first = next(f for f in found if f[2] == index)
+        first = next(p for p in placed if p[2] == index)
         text = (
             f"Expected all tensors to be on the same device, but found at least two devices, {box.device_at(index)} "
             f"and {box.device_at(other[2])}!"
         )
     elif rule.takes.get(other[0]) == CPU:
-        first = found[0]
+        first = placed[0]
         text = (
             "indices should be either on cpu or on the same device as the indexed tensor "
             f"({box.device_at(index)}), but got one on {box.device_at(other[2])}"
         )
     else:
-        first = found[0]
-        other = next(f for f in found if f[2] != first[2])
+        first = placed[0]
+        other = next(p for p in placed if p[2] != first[2])
         text = (
             f"Expected all tensors to be on the same device, but got {other[0]} is on {box.device_at(other[2])}, "
             f"different from other tensors on {box.device_at(first[2])} (when checking argument in method "

@@ -53,13 +53,13 @@ def _run_backward_in_mode(outputs: Any, gradients: Any, *args: Any, **kwargs: An
     before, dispatch.call = dispatch.call, None  # what backward makes is not made for the arguments of `backward`
     try:
         with mode:
-            found = in_backward(_run_backward, outputs, gradients, *args, **kwargs)
+            results = in_backward(_run_backward, outputs, gradients, *args, **kwargs)
     finally:
         dispatch.call = before
-    for gradient, leaf in zip(found or (), args[2] if len(args) > 2 else (), strict=False):
+    for gradient, leaf in zip(results or (), args[2] if len(args) > 2 else (), strict=False):
         if gradient is not None and unplaced(gradient):
             place(dispatch, gradient, index_of(mode, leaf))
-    return found
+    return results
 
 
 def _checked_roots(mode: FunctionMode, outputs: Any, gradients: Any) -> tuple:

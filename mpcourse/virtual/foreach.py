@@ -17,11 +17,11 @@ _group: Any = torch._C._group_tensors_by_device_and_dtype
 
 def _group_by_virtual_device(lists: list[list[Any]], with_indices: bool = False) -> dict[tuple, tuple]:
     """What torch's function gives: {(device, dtype): (lists, indices)}, by the devices of the first list."""
-    found, box = _group(lists, with_indices), box_here()
+    groups, box = _group(lists, with_indices), box_here()
     if box is None:
-        return found
+        return groups
     grouped: dict[tuple, tuple] = {}
-    for (real, dtype), (columns, indices) in found.items():
+    for (real, dtype), (columns, indices) in groups.items():
         places = [block_index(block) for block in box.blocks_of(columns[0])]
         for place in dict.fromkeys(places):
             chosen = [i for i, each in enumerate(places) if each == place]

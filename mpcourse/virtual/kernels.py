@@ -149,16 +149,18 @@ class _Whole(torch.autograd.Function):
         given = [(i, g) for i, g in enumerate(gradients) if g is not None]
         with unseen(whole.mode):
             if whole.mode.box.dry:
-                found = [whole.gradient(i, saved[i]) for i in wanted]
+                input_gradients = [whole.gradient(i, saved[i]) for i in wanted]
             else:
                 values = torch.autograd.grad(
                     [ctx.results[i] for i, _ in given], [ctx.inputs[i] for i in wanted], [g for _, g in given],
                     retain_graph=True, materialize_grads=True,
                 )  # fmt: skip
-                found = [whole.gradient(i, saved[i]).copy_(value) for i, value in zip(wanted, values, strict=True)]
-        whole.bill([*(g for _, g in given), *saved], found, 2)
+                input_gradients = [
+                    whole.gradient(i, saved[i]).copy_(value) for i, value in zip(wanted, values, strict=True)
+                ]
+        whole.bill([*(g for _, g in given), *saved], input_gradients, 2)
         results: list[Tensor | None] = [None] * (2 + ctx.count)
-        for i, gradient in zip(wanted, found, strict=True):
+        for i, gradient in zip(wanted, input_gradients, strict=True):
             results[2 + i] = _Last.apply(gradient, *saved) if torch.is_grad_enabled() else gradient
         return tuple(results)
 

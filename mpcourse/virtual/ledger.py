@@ -164,10 +164,10 @@ def _settled(allocation: Allocation, live: dict[int, Allocation]) -> str:
 
 
 def _by_kind(allocations: Iterator[Allocation], live: dict[int, Allocation] | None = None) -> dict[str, int]:
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for a in allocations:
-        found[_settled(a, live) if live is not None else _settled(a, {id(a): a})] += a.nbytes
-    return {kind: found[kind] for kind in KINDS if found[kind]}
+        totals[_settled(a, live) if live is not None else _settled(a, {id(a): a})] += a.nbytes
+    return {kind: totals[kind] for kind in KINDS if totals[kind]}
 
 
 def size(nbytes: float) -> str:

@@ -9,10 +9,10 @@ Tensor = torch.Tensor
 
 def tensors_in(values: Any) -> list[Tensor]:
     """The tensors among `values`, and in lists and tuples among them."""
-    found = []
+    tensors = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, list | tuple):
-            found += tensors_in(value)
-    return found
+            tensors += tensors_in(value)
+    return tensors

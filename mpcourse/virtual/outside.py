@@ -106,9 +106,9 @@ def told_of_left(tensor: Any) -> str:
 def change_class(box: "Box", tag: str, back: bool = False) -> None:
     """Have all tensors of `box` refuse to be used; or, `back`, have them be used again."""
     classes = _BACK if back else _LEFT
-    found = [o for o in gc.get_objects() if type(o) in classes]
+    tensors = [o for o in gc.get_objects() if type(o) in classes]
     with torch._C.DisableTorchFunction():
-        for t in found:
+        for t in tensors:
             with contextlib.suppress(NotImplementedError, ValueError):  # it has no storage
                 block = getattr(t.untyped_storage(), tag, None)
                 if block is not None and block.box is box:

@@ -108,7 +108,7 @@ _rules: dict[Any, Rule] = {}
 
 def rule_of(func: Any) -> Rule:
     """The rule of an aten overload."""
-    found = _rules.get(func)
-    if found is None:
-        found = _rules[func] = Rule(func)
-    return found
+    rule = _rules.get(func)
+    if rule is None:
+        rule = _rules[func] = Rule(func)
+    return rule

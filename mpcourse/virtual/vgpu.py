@@ -162,15 +162,15 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     """What the box counts, under torch.cuda.memory_stats' names: allocated, active and reserved bytes, allocations."""
     box, index = active_box(), _index(device)
     allocator = box.ledger.allocators[index]
-    found: dict[str, int] = {}
+    stats: dict[str, int] = {}
     for name, current, peak in (
         ("allocated_bytes", allocator.allocated, allocator.max_allocated),
         ("active_bytes", allocator.allocated, allocator.max_allocated),
         ("reserved_bytes", allocator.reserved, allocator.max_reserved),
     ):
-        found |= {f"{name}.all.current": current, f"{name}.all.peak": peak}
-    found["allocation.all.current"] = sum(a.device == index for a in box.ledger.live.values())
-    return found
+        stats |= {f"{name}.all.current": current, f"{name}.all.peak": peak}
+    stats["allocation.all.current"] = sum(a.device == index for a in box.ledger.live.values())
+    return stats
 
 
 def reset_max_memory_allocated(device: Any = None) -> None:

@@ -141,7 +141,7 @@ def _why(got: object, want: list[str], size: int, last: str) -> str:
 
 
 def _why_text(got: list[str], want: list[str], size: int) -> str:
-    """The same, for a list of strings."""
+    """What is wrong with a list of strings that are not the greetings of `size` ranks."""
     if len(got) > size:
         return "Greetings of an earlier call are still in the list: a variable outside of the function keeps them."
     if len(got) == size and sorted(got) == sorted(want):

@@ -120,11 +120,11 @@ def _judge(training: Training, size: int) -> Judge:
     wanted = _wanted(training, size)  # also imports what torch.optim needs, before any rank is timed
 
     def judge(facts: Sequence[TrainingSeen]) -> Finding | None:
-        found = after_making(facts)
+        finding = after_making(facts)
         for step in range(STEPS):
-            found = found or _zeroed(facts, step) or _stepped(training, facts, step, wanted[step])
+            finding = finding or _zeroed(facts, step) or _stepped(training, facts, step, wanted[step])
         last = {name: [seen.values[-1][name] for seen in facts] for name in facts[0].values[-1]}
-        return found or same_bits(last)
+        return finding or same_bits(last)
 
     return judge
 

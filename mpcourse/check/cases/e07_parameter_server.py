@@ -1,6 +1,7 @@
 """What e07_parameter_server is asked: on virtual ranks values, who waits for whom, and bytes; on real ones, values."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import pickles
-from mpcourse.check.cases.on_updates import Found, Gradient, Played, counted, listed, out_of_turn
+from mpcourse.check.cases.on_updates import Difference, Gradient, Played, WorkerStep, counted, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
@@ -76,12 +77,12 @@ class _HeldUp:
         self._comm = comm
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._comm, name)
+        method = getattr(self._comm, name)
         if self._comm.rank != 1 or not name.lower().endswith("send"):
-            return found
+            return method
 
         def send(*args: Any, **options: Any) -> Any:
-            sent = found(*args, **options)
+            sent = method(*args, **options)
             self._comm.compute(HELD_UP)
             return sent
 
@@ -114,7 +115,7 @@ def _virtually(
     """seconds: what a gradient takes each worker. answers: what an answer takes at least; None: as long as others.
     crossed: whether messages of two workers arrive crosswise.
     """
-    from mpcourse.check.cases.on_updates_waits import LATE, held_up, retold
+    from mpcourse.check.cases.on_updates_waits import LATE, explained, held_up
     from mpcourse.check.virtual_run import LINK, OnVirtualRank, virtually
     from mpcourse.virtual import LINKS, ClusterError, Topology, mpi
 
@@ -138,26 +139,18 @@ def _virtually(
             eager=1 << 20 if crossed else 0,
             comm_of=_HeldUp if crossed else lambda comm: comm,
         )
-    except OnVirtualRank as told:
-        if isinstance(told.error, ClusterError):
+    except OnVirtualRank as error:
+        if isinstance(error.error, ClusterError):
             kept = {r: not g.steps or np.array_equal(weights[r], g.steps[-1].weights) for r, g in gradients.items()}
-            told.error = retold(told.error, gradients, kept, steps)
+            error.error = explained(error.error, gradients, kept, steps)
         raise
-    played = Played(
-        _weights(0, length),
-        RATE,
-        steps,
-        ran.results[0],
-        weights[0],
-        {rank: gradient.steps for rank, gradient in gradients.items()},
-        {rank: _weights(rank, length) for rank in workers},
-        {rank: weights[rank] for rank in workers},
-    )
+    taken = {rank: gradient.steps for rank, gradient in gradients.items()}
+    played = _played(steps, length, ran.results[0], weights, taken)
     if crossed:
-        if found := counted(played) or listed(played, float("inf")) or valued(played):
-            raise ran.wrong(*found[:3], TWO_MESSAGES)
+        if difference := counted(played) or listed(played, float("inf")) or valued(played):
+            raise ran.wrong(*difference[:3], TWO_MESSAGES)
         return
-    found = (
+    difference = (
         counted(played)
         or repeated(played)
         or held_up(ran.run, gradients, seconds)
@@ -166,11 +159,20 @@ def _virtually(
         or out_of_turn(played)
         or _bytes(ran, steps, 8 * length)
     )
-    if found:
-        raise ran.wrong(*found)
+    if difference:
+        raise ran.wrong(*difference)
 
 
-def _bytes(ran: "Ran", steps: int, nbytes: int) -> Found | None:
+def _played(
+    steps: int, length: int, order: Any, weights: Sequence[np.ndarray], taken: dict[int, list[WorkerStep]]
+) -> Played:
+    """What happened, for those who judge it. order: what `serve` returned. weights: each rank's in the end."""
+    before = {rank: _weights(rank, length) for rank in taken}
+    after = {rank: weights[rank] for rank in taken}
+    return Played(_weights(0, length), RATE, steps, order, weights[0], taken, before, after)
+
+
+def _bytes(ran: "Ran", steps: int, nbytes: int) -> Difference | None:
     """What is sent besides one gradient and one answer a step."""
     traffic = ran.run.traffic
     for rank in range(1, ran.run.size):
@@ -206,18 +208,9 @@ def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> boo
         why = "Use the `comm` that is given: its ranks may be others."
         raise Wrong("all calls to go through comm", f"{count(elsewhere, 'call')} through MPI.COMM_WORLD", why)
     everyone = MPI.Intracomm(comm).allgather((weights, gradient.steps, result))  # our own, and so not watched
-    workers = range(1, comm.size)
-    played = Played(
-        _weights(0, length),
-        RATE,
-        steps,
-        everyone[0][2],
-        everyone[0][0],
-        {r: everyone[r][1] for r in workers},
-        {r: _weights(r, length) for r in workers},
-        {r: everyone[r][0] for r in workers},
-    )
-    found = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
-    if found and found[0] == rank:
-        raise Wrong(*found[1:3], f"{found[3]} It is right on virtual ranks: is each request waited for?")
-    return not found
+    taken = {r: everyone[r][1] for r in range(1, comm.size)}
+    played = _played(steps, length, everyone[0][2], [own for own, _, _ in everyone], taken)
+    difference = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
+    if difference and difference[0] == rank:
+        raise Wrong(*difference[1:3], f"{difference[3]} It is right on virtual ranks: is each request waited for?")
+    return not difference

@@ -46,12 +46,7 @@ PROBES = [(history,) for history in FIXED]
 
 def right(history: History) -> list[int]:
     """The staleness of each push: how many pushes stand between the last pull of its worker and itself."""
-    found = []
-    for at, (kind, worker) in enumerate(history):
-        if kind == "push":
-            pulled = max(i for i in range(at) if history[i] == ("pull", worker))
-            found.append(sum(k == "push" for k, _ in history[pulled:at]))
-    return found
+    return _of_each_push(_since, history)
 
 
 def check(answer: Answer, comm: HasLogbook) -> None:
@@ -74,7 +69,7 @@ def _drawn(draw: random.Random, workers: int, events: int) -> History:
     return history + [(draw.choice(("pull", "push", "push")), draw.choice(names)) for _ in range(events)]
 
 
-def _told(history: History) -> str:
+def _text(history: History) -> str:
     text = ", ".join(f"{kind} {worker}" for kind, worker in history)
     return text if len(text) < 100 else f"{text[:100]} ..."
 
@@ -102,16 +97,16 @@ def _one(answer: Answer, history: History) -> None:
                 "Each worker that pushes here has pulled. Is 0 taken for nothing? `not seen.get(worker)` is true of "
                 "version 0, too: ask `worker not in seen`."
             )
-        raise Wrong(f"no error for {_told(history)}: {want}", f"ValueError: {error}", why) from None
+        raise Wrong(f"no error for {_text(history)}: {want}", f"ValueError: {error}", why) from None
     except IndexError as error:
         why = "A list that is indexed by workers needs workers 0, 1, 2, ... Here they have any numbers: take a dict."
-        raise Wrong(f"no error for {_told(history)}: {want}", f"IndexError: {error}", why) from None
-    asked = f"{short(want)} for {_told(history) or 'an empty history'}"
-    found = _ints(answer, got, history, want, asked)
-    if found != want:
-        i = next(i for i, (f, w) in enumerate(zip(found, want, strict=True)) if f != w)
-        why = _why(answer, history, found)
-        got = f"{short(found)}: {found[i]} for push number {i + 1}" if len(want) > 1 else short(found)
+        raise Wrong(f"no error for {_text(history)}: {want}", f"IndexError: {error}", why) from None
+    asked = f"{short(want)} for {_text(history) or 'an empty history'}"
+    numbers = _ints(answer, got, history, want, asked)
+    if numbers != want:
+        i = next(i for i, (f, w) in enumerate(zip(numbers, want, strict=True)) if f != w)
+        why = _why(answer, history, numbers)
+        got = f"{short(numbers)}: {numbers[i]} for push number {i + 1}" if len(want) > 1 else short(numbers)
         raise Wrong(asked, got, why)
 
 
@@ -155,7 +150,7 @@ def _ints(answer: Answer, got: object, history: History, want: list[int], asked:
 
 def _refused(answer: Answer, history: History, worker: int) -> None:
     """A push without a pull must raise ValueError."""
-    asked = f"ValueError with {worker} in its text for {_told(history)}"
+    asked = f"ValueError with {worker} in its text for {_text(history)}"
     why = (
         "A worker that has never pulled has no weights to compute a gradient at: raise ValueError(f'... {worker} ...')."
     )
@@ -178,13 +173,13 @@ def _refused(answer: Answer, history: History, worker: int) -> None:
     raise Wrong(asked, short(got), why)
 
 
-def _why(answer: Answer, history: History, found: list[int]) -> str:
+def _why(answer: Answer, history: History, numbers: list[int]) -> str:
     """The misconception that explains this answer, and what the same function answers elsewhere."""
-    seen = [((history,), found), *probed(answer, _list, PROBES)]
+    seen = [((history,), numbers), *probed(answer, _list, PROBES)]
     misconceptions = {why: functools.partial(_of_each_push, rule) for why, rule in RULES.items()}
     if why := explanation(misconceptions, seen, gives()):
         return why
-    if sorted(found) == sorted(right(history)):
+    if sorted(numbers) == sorted(right(history)):
         return "These are the right numbers in another order. They are asked in the order of the pushes."
     return (
         "Number the weights: version 0 before the first push, one more with each push of anybody. Staleness is the "
@@ -197,12 +192,12 @@ Rule = Callable[[History, int, int], int]
 
 def _of_each_push(rule: Rule, history: History) -> list[int]:
     """What `rule(history, at, pulled)` says of each push: where it stands, and where the last pull of its worker."""
-    told = []
+    numbers = []
     for at, (kind, worker) in enumerate(history):
         if kind == "push":
             pulled = max(i for i in range(at) if history[i] == ("pull", worker))
-            told.append(rule(history, at, pulled))
-    return told
+            numbers.append(rule(history, at, pulled))
+    return numbers
 
 
 def _pushes(events: History, but: int | None = None) -> list[int]:

@@ -195,13 +195,13 @@ def check(answer: Answer, comm: HasLogbook) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     cases = [*FIXED, *(_drawn(draw) for _ in range(20))]
-    found = [_asked(answer, case) for case in cases]
-    seen, line = [((case,), got) for case, got in zip(cases, found, strict=True)], answer.line
-    for case, got in zip(cases, found, strict=True):
+    answers = [_asked(answer, case) for case in cases]
+    seen, line = [((case,), got) for case, got in zip(cases, answers, strict=True)], answer.line
+    for case, got in zip(cases, answers, strict=True):
         if not _close(got, want := seconds(case)):
             answer.line = line
             why = as_first(answer, functools.partial(_right, case=case))
-            why = why or explanation(_misconceptions(), seen, gives(_close)) or _hint(cases, found)
+            why = why or explanation(_misconceptions(), seen, gives(_close)) or _hint(cases, answers)
             raise Wrong(f"{want:.6g} s from {case}", f"{got:.6g}", why)
     for ranks, nodes in ((3, 2), (2, 4), (10, 4)):
         _refused(answer, cases[3]._replace(ranks=ranks, nodes=nodes))
@@ -253,9 +253,9 @@ def _misconceptions() -> Iterator[tuple[str, Callable[[Epoch], float]]]:
                 yield " ".join(rule.why for rule in rules if rule.why), functools.partial(seconds, rules=rules)
 
 
-def _hint(cases: list[Epoch], found: list[float]) -> str:
+def _hint(cases: list[Epoch], answers: list[float]) -> str:
     """Where no known mistake gives these numbers: what the cases that are right have in common."""
-    right = {c for c, got in zip(cases, found, strict=True) if _close(got, seconds(c))}
+    right = {c for c, got in zip(cases, answers, strict=True) if _close(got, seconds(c))}
     wrong = [c for c in cases if c not in right]
     if all(c.ranks == 1 for c in wrong):
         return "One rank alone computes, and sends nothing."

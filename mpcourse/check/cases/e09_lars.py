@@ -69,7 +69,7 @@ def _run(answer: Answer, training: Training) -> list[Rows]:
 def _one(answer: Answer, training: Training, every: list[Training]) -> None:
     want = trained(training, RIGHT)
     try:
-        found = _run(answer, training)
+        results = _run(answer, training)
     except RuntimeError as error:
         if "leaf Variable" not in str(error):
             raise
@@ -79,26 +79,26 @@ def _one(answer: Answer, training: Training, every: list[Training]) -> None:
         if not training.hint:
             raise
         raise Wrong(f"{training.what}: no error", f"{type(error).__name__}: {error}", training.hint) from None
-    difference = _difference(found, want)
+    difference = _difference(results, want)
     if difference is None:
         return
     step, which, place, got, wanted = difference
-    why = _why(answer, training, found, every)
+    why = _why(answer, training, results, every)
     start = [w for group in training.groups for w in group.start][which]
     kind = "bias" if start.dim() < 2 else "weight"
     what = f"{kind} number {which + 1}, {tuple(start.shape)}, at {list(place)} after step {step + 1}"
     raise Wrong(f"{wanted:.12g} as {what} ({training.what})", f"{got:.12g}", why)
 
 
-def _rounded(found: list[Rows], want: list[Rows]) -> bool:
+def _rounded(results: list[Rows], want: list[Rows]) -> bool:
     """Whether they differ by no more than float32 would make of it."""
-    pairs = [(a, b) for f, w in zip(found, want, strict=True) for a, b in zip(f, w, strict=True)]
+    pairs = [(a, b) for f, w in zip(results, want, strict=True) for a, b in zip(f, w, strict=True)]
     return all(bool((a - b).abs().max() <= 1e-6 * b.abs().max()) for a, b in pairs)
 
 
-def _difference(found: list[Rows], want: list[Rows]) -> tuple[int, int, tuple[int, ...], float, float] | None:
+def _difference(results: list[Rows], want: list[Rows]) -> tuple[int, int, tuple[int, ...], float, float] | None:
     """Where they differ first: step, parameter, place, and both numbers."""
-    for step, (f, w) in enumerate(zip(found, want, strict=True)):
+    for step, (f, w) in enumerate(zip(results, want, strict=True)):
         for which, (a, b) in enumerate(zip(f, w, strict=True)):
             unequal = ~torch.isclose(a, b, rtol=1e-9, atol=1e-11)
             if unequal.any():
@@ -107,8 +107,8 @@ def _difference(found: list[Rows], want: list[Rows]) -> tuple[int, int, tuple[in
     return None
 
 
-def _same(found: list[Rows], want: list[Rows]) -> bool:
-    return _difference(found, want) is None
+def _same(results: list[Rows], want: list[Rows]) -> bool:
+    return _difference(results, want) is None
 
 
 def _goes_on(answer: Answer, training: Training) -> None:
@@ -123,8 +123,8 @@ def _goes_on(answer: Answer, training: Training) -> None:
     except (ValueError, KeyError, TypeError) as error:
         why = "Keep in self.state[p] what torch.optim's own optimizers keep there: tensors and numbers, by name."
         raise Wrong("a state that can be saved and loaded", f"{type(error).__name__}: {error}", why) from None
-    found = [_step(answer, again, others, training, step) for step in range(2, training.steps)]
-    difference = _difference(found, want[2:])
+    results = [_step(answer, again, others, training, step) for step in range(2, training.steps)]
+    difference = _difference(results, want[2:])
     if difference:
         why = "Velocities belong into self.state[p], which state_dict saves. In a dict of one's own, or an attribute, "
         why += "they are lost when training is stopped and goes on, and every step after that is another one."
@@ -132,14 +132,14 @@ def _goes_on(answer: Answer, training: Training) -> None:
         raise Wrong(f"{difference[4]:.12g}, as without a stop ({training.what})", got, why)
 
 
-def _why(answer: Answer, training: Training, found: list[Rows], every: list[Training]) -> str:
+def _why(answer: Answer, training: Training, results: list[Rows], every: list[Training]) -> str:
     """The misconception that explains what came out here, and in the other trainings."""
-    here = [((training,), found)]
+    here = [((training,), results)]
     if why := explanation(MISCONCEPTIONS, [*here, *probed(answer, _run, [(other,) for other in every])], gives(_same)):
         return why
-    if any(bool(w.isnan().any()) for w in found[-1]):
+    if any(bool(w.isnan().any()) for w in results[-1]):
         return f"NaN is 0 / 0. {training.hint}" if training.hint else "NaN is 0 / 0, or infinity minus infinity."
-    if _rounded(found, trained(training, RIGHT)):
+    if _rounded(results, trained(training, RIGHT)):
         return (
             "That is right to 7 digits. A tensor made without a dtype is float32, and rounds; torch.zeros_like(p) has "
             "the dtype of p."

@@ -90,10 +90,10 @@ def _number(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) ->
 def _one(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> None:
     want = RIGHT(gradients, examples)
     steps, (ranks, parameters) = len(gradients), gradients[0].shape
-    told = f"{steps} step{'s' * (steps > 1)} of {ranks} ranks with {examples} example{'s' * (examples > 1)} each"
+    inputs = f"{steps} step{'s' * (steps > 1)} of {ranks} ranks with {examples} example{'s' * (examples > 1)} each"
     if steps * ranks * parameters <= 8:
-        told += f", gradients {[rows.tolist() for rows in gradients]}"
-    asked = f"{want:.9g} for {told}"
+        inputs += f", gradients {[rows.tolist() for rows in gradients]}"
+    asked = f"{want:.9g} for {inputs}"
     given = [rows.clone() for rows in gradients]
     try:
         got = answer.call(NAME, given, examples, changes=(given,))  # which are looked at below

@@ -18,7 +18,7 @@ def one_by_one(answer: Answer, checks: Iterable[Callable[[Answer], None]]) -> No
             check(answer)
         except Exception as error:
             if number and (why := as_first(answer, check)):
-                asked, got = _told(answer, error)
+                asked, got = _asked_and_got(answer, error)
                 raise Wrong(asked, got, why) from None
             raise
 
@@ -32,7 +32,7 @@ def as_first(answer: Answer, check: Callable[[Answer], None]) -> str:
     return kept.why(answer.left())
 
 
-def _told(answer: Answer, error: Exception) -> tuple[str, str]:
+def _asked_and_got(answer: Answer, error: Exception) -> tuple[str, str]:
     if isinstance(error, Wrong):
         return error.asked, error.got
     return f"{answer.doing} to return", f"{type(error).__name__}: {short(str(error), 150)}"

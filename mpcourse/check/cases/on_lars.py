@@ -179,7 +179,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
     values = [[w.clone() for w in group.start] for group in training.groups]
     velocities: dict[Hashable, torch.Tensor] = {}
     memories: dict[tuple[int, int], dict] = {}
-    told = []
+    history = []
     for step in range(training.steps):
         there = [
             (ws[i].clone(), g)
@@ -200,5 +200,5 @@ def trained(training: Training, way: Way) -> list[Rows]:
                           memories.setdefault((number, i), {}))  # fmt: skip
                 velocities[place], change = way.update(x, way.trust(x))
                 ws[i] = ws[i] - change
-        told.append([w for ws in values for w in ws])
-    return told
+        history.append([w for ws in values for w in ws])
+    return history

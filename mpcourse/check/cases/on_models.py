@@ -56,7 +56,7 @@ def on_virtual(
         if stumbled is None or not is_stumble(error.error):
             raise
         asked, why = stumbled
-        wrong = Wrong(asked, told(error.error), why)
+        wrong = Wrong(asked, one_line(error.error), why)
         raise OnVirtualRank(wrong, error.answer, error.rank, error.size, error.printed) from error
     if finding := judge(ran.results):
         raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
@@ -64,7 +64,10 @@ def on_virtual(
 
 
 def on_real(answer: Answer, comm: "WatchedComm", program: Program, judge: Judge) -> None:
-    """The same on the ranks of `comm`, all of which must call this. Raises Wrong on those that are told something."""
+    """Run `program` on the real ranks of `comm` and judge their facts. All of them must call this.
+
+    Raises Wrong on the rank that the finding names, on all where it names none.
+    """
     from mpi4py import MPI  # this makes a process a rank
 
     facts = MPI.Intracomm(comm).allgather(program(answer, comm))
@@ -84,8 +87,8 @@ def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None
                 "Rounding depends on the order of additions, and copies of a model that differ by a bit drift apart. "
                 "Let all ranks add in one order: Allreduce does, and so does a sum over what allgather brings."
             )
-            told = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
-            return Finding(rank, f"the same bits of {name} on all ranks", told, why)
+            text = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
+            return Finding(rank, f"the same bits of {name} on all ranks", text, why)
     return None
 
 
@@ -94,7 +97,7 @@ def is_stumble(error: BaseException) -> bool:
     return isinstance(error, _STUMBLES) and not isinstance(error, NotImplementedError)
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """An error on one line; where ranks wait for each other, who waits in which call."""
     if isinstance(error, ClusterError) and error.waits:
         return "ranks that wait for ever: " + ", ".join(f"rank {w.rank} in {w.call}" for w in error.waits)

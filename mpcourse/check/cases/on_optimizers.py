@@ -154,12 +154,12 @@ def _rates(inner: torch.optim.Optimizer) -> list[float]:
 
 
 def _method(optimizer: Any, name: str) -> Any:
-    found = attribute(optimizer, name, f"what {NAME} makes", f"A training loop calls optimizer.{name}() in every step.")
-    if not callable(found):
+    own = attribute(optimizer, name, f"what {NAME} makes", f"A training loop calls optimizer.{name}() in every step.")
+    if not callable(own):
         raise Wrong(
-            f"optimizer.{name} to be a method", f"a {type(found).__name__}", f"Is it a property? {name}() is called."
+            f"optimizer.{name} to be a method", f"a {type(own).__name__}", f"Is it a property? {name}() is called."
         )
-    return found
+    return own
 
 
 def _slow(optimizer: Any, step: int) -> None:
@@ -192,15 +192,15 @@ class Way:
     forgets: bool = False
 
 
-def sum_over(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    there = [g for g in found if g is not None]
+def sum_over(grads: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    there = [g for g in grads if g is not None]
     return np.sum(there, axis=0) if there else None
 
 
-def right(found: list[np.ndarray | None], rank: int) -> np.ndarray | None:
+def right(grads: list[np.ndarray | None], rank: int) -> np.ndarray | None:
     """The mean over ranks, where a missing gradient counts as zeros."""
-    total = sum_over(found)
-    return None if total is None else total / len(found)
+    total = sum_over(grads)
+    return None if total is None else total / len(grads)
 
 
 def trained(training: Training, size: int, way: Way, steps: int = STEPS) -> list[list[Values]]:
@@ -208,7 +208,7 @@ def trained(training: Training, size: int, way: Way, steps: int = STEPS) -> list
     models = [Model(0, training) for _ in range(size)]
     inners = [inner_of(model, training) for model in models]
     mine = [held(inner, model) for inner, model in zip(inners, models, strict=True)]
-    told = []
+    history = []
     for step in range(steps):
         for rank in range(size):
             inners[rank].zero_grad()
@@ -230,5 +230,5 @@ def trained(training: Training, size: int, way: Way, steps: int = STEPS) -> list
                 average = torch.stack([parameters[name].data for parameters in mine]).mean(0)
                 for parameters in mine:
                     parameters[name].data.copy_(average)
-        told.append([values(parameters) for parameters in mine])
-    return told
+        history.append([values(parameters) for parameters in mine])
+    return history

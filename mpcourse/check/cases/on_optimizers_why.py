@@ -1,4 +1,4 @@
-"""The misconception behind a step that is not the right one: ways that give what was found are tried out."""
+"""Why ranks begin with different parameters, such as a forgotten broadcast, or make a step that is not right."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -9,7 +9,7 @@ from mpcourse.check.cases.on_models import Finding, named
 from mpcourse.check.cases.on_optimizers import Training, TrainingSeen, Values, Way, right, sum_over, trained
 from mpcourse.check.explain import explanation_of
 
-Found = list[np.ndarray | None]
+Gradients = list[np.ndarray | None]
 
 
 def after_making(facts: Sequence[TrainingSeen], copied: str = "") -> Finding | None:
@@ -63,10 +63,10 @@ def why(training: Training, facts: Sequence[TrainingSeen], rank: int, name: str,
         return "Nothing has moved: step has to call the wrapped optimizer's step, after gradients were averaged."
     if np.isnan(seen.values[step][name]).any():
         return "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
-    found = [f.values[s] for s in range(step + 1) for f in facts]
+    history = [f.values[s] for s in range(step + 1) for f in facts]
     ways = _WAYS if size > 1 else _ALONE
     others = ((says, [*chain(*trained(training, size, way, step + 1))]) for says, way in ways)
-    says = explanation_of(found, others, lambda a, b: all(map(_alike, a, b)))
+    says = explanation_of(history, others, lambda a, b: all(map(_alike, a, b)))
     if says is _OWN and _means(facts, step):
         return (
             "The mean was made after the step: each rank has moved by its own gradients, which .grad no longer shows. "
@@ -104,37 +104,37 @@ _ZEROS = (
 )
 
 
-def _over(scale: Callable[[Found, int], float]) -> Callable[[Found, int], np.ndarray | None]:
+def _over(scale: Callable[[Gradients, int], float]) -> Callable[[Gradients, int], np.ndarray | None]:
     """The sum over ranks, times scale(gradients, rank)."""
 
-    def mean(found: Found, rank: int) -> np.ndarray | None:
-        total = sum_over(found)
-        return None if total is None else total * scale(found, rank)
+    def mean(grads: Gradients, rank: int) -> np.ndarray | None:
+        total = sum_over(grads)
+        return None if total is None else total * scale(grads, rank)
 
     return mean
 
 
-def _own(found: Found, rank: int) -> np.ndarray | None:
-    return found[rank]
+def _own(grads: Gradients, rank: int) -> np.ndarray | None:
+    return grads[rank]
 
 
-def _own_divided(found: Found, rank: int) -> np.ndarray | None:
-    g = found[rank]
-    return None if g is None else g / len(found)
+def _own_divided(grads: Gradients, rank: int) -> np.ndarray | None:
+    g = grads[rank]
+    return None if g is None else g / len(grads)
 
 
-def _if_any_here(found: Found, rank: int) -> np.ndarray | None:
-    return right(found, rank) if found[rank] is not None else None
+def _if_any_here(grads: Gradients, rank: int) -> np.ndarray | None:
+    return right(grads, rank) if grads[rank] is not None else None
 
 
-def _zeros(found: Found, rank: int) -> np.ndarray | None:
+def _zeros(grads: Gradients, rank: int) -> np.ndarray | None:
     """Of the right shape by broadcasting, where no rank has one."""
-    total = right(found, rank)
+    total = right(grads, rank)
     return np.zeros(1) if total is None else total
 
 
-def _first_only(found: Found, rank: int) -> np.ndarray | None:
-    return found[0]
+def _first_only(grads: Gradients, rank: int) -> np.ndarray | None:
+    return grads[0]
 
 
 _SLOW = (
@@ -151,9 +151,9 @@ _WAYS: tuple[tuple[str, Way], ...] = (
     (
         "That is a step by the sum of gradients, not by their mean: divide by the number of ranks. Else the learning "
         "rate grows with it.",
-        Way(_over(lambda found, rank: 1.0)),
+        Way(_over(lambda grads, rank: 1.0)),
     ),
-    ("Divided by the number of ranks twice. Once is enough.", Way(_over(lambda found, rank: 1.0 / len(found) ** 2))),
+    ("Divided by the number of ranks twice. Once is enough.", Way(_over(lambda grads, rank: 1.0 / len(grads) ** 2))),
     (
         "That is a step by each rank's own gradient, divided by the number of ranks: the sum over ranks is missing, or "
         "went into a copy.",
@@ -171,7 +171,7 @@ _WAYS: tuple[tuple[str, Way], ...] = (
     (_ZEROS, Way(_zeros)),
     (
         "Divided by the number of ranks that have a gradient. One that is None counts as zeros: divide by comm.size.",
-        Way(_over(lambda found, rank: 1.0 / sum(g is not None for g in found))),
+        Way(_over(lambda grads, rank: 1.0 / sum(g is not None for g in grads))),
     ),
     (
         "Where a gradient is None on this rank, but not on another, it becomes the mean, too: else this rank passes "

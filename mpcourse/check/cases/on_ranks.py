@@ -76,10 +76,10 @@ def members(value: float, size: int) -> str:
     times = counts(value, size)
     if times is None:
         return f"{float(value)!r}, no sum of the ranks' numbers"
-    found = [f"rank {r}" + (f" ({c} times)" if c > 1 else "") for r, c in enumerate(times) if c]
-    if len(found) > 1:
-        return f"the sum of {', '.join(found[:-1])} and {found[-1]}"
-    return f"the numbers of {found[0]}" + (" alone" if size > 1 and max(times) == 1 else "")
+    ranks = [f"rank {r}" + (f" ({c} times)" if c > 1 else "") for r, c in enumerate(times) if c]
+    if len(ranks) > 1:
+        return f"the sum of {', '.join(ranks[:-1])} and {ranks[-1]}"
+    return f"the numbers of {ranks[0]}" + (" alone" if size > 1 and max(times) == 1 else "")
 
 
 def counts(value: float, size: int) -> list[int] | None:

@@ -102,9 +102,9 @@ class PipelinedStep:
     @cached_property
     def gradients(self) -> list[list[Tensor]]:
         """[s][k]: the gradient that stage s's backward of micro-batch k starts from."""
-        found = []
+        gradients = []
         for out, target in self.pieces:
             outs = [out := stage(out) for stage in self.whole]
             loss = F.mse_loss(out, target) * (len(target) / len(self.target))
-            found.append(torch.autograd.grad(loss, outs))
-        return [list(of_stage) for of_stage in zip(*found, strict=True)]
+            gradients.append(torch.autograd.grad(loss, outs))
+        return [list(of_stage) for of_stage in zip(*gradients, strict=True)]

@@ -101,8 +101,8 @@ def _by_microbatch_only(seen: StepSeen, error: KeyError) -> bool:
 def _next(seen: StepSeen) -> list[tuple[int, Action]]:
     """(stage, its next action), the stage that has done least first."""
     pairs = zip(seen.rows, seen.case.schedule, strict=True)
-    found = [(len(row), s, want[len(row)]) for s, (row, want) in enumerate(pairs) if len(row) < len(want)]
-    return [(s, action) for _, s, action in sorted(found)]
+    unfinished = [(len(row), s, want[len(row)]) for s, (row, want) in enumerate(pairs) if len(row) < len(want)]
+    return [(s, action) for _, s, action in sorted(unfinished)]
 
 
 def _arrived(seen: StepSeen, s: int, action: Action) -> bool:

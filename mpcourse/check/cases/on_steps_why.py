@@ -31,9 +31,9 @@ def wrong_input(seen: StepSeen) -> Wrong:
     s, given = seen.strangers[0]
     made = "what the stage before made of one micro-batch" if s else "one micro-batch"
     asked = f"an F of stage {s} to be given {made}, of {seen.case.asked}"
-    found = [_examples(seen.case.x, other) for stage, other in seen.strangers if stage == 0]
-    pieces = [rows for rows in found if rows is not None]
-    if s > 0 or len(pieces) < len(found):
+    examples = [_examples(seen.case.x, other) for stage, other in seen.strangers if stage == 0]
+    pieces = [rows for rows in examples if rows is not None]
+    if s > 0 or len(pieces) < len(examples):
         return Wrong(asked, f"a tensor of shape {tuple(given.shape)} that is none of them", SPLIT)
     first = f"{len(pieces[0])} of the {len(seen.case.x)} examples, from {pieces[0][0]} on"
     return Wrong(asked, first, _why_pieces(seen.case, pieces))
@@ -114,7 +114,7 @@ def wrong_tensors(seen: StepSeen) -> str:
     if why := wrong_targets(seen):
         return why
     if seen.gradients:
-        s, k, j = max(seen.gradients, key=lambda found: found[0])  # the stages before it go wrong with it
+        s, k, j = max(seen.gradients, key=lambda gradient: gradient[0])  # the stages before it go wrong with it
         if j is None:
             return f"Stage {s}'s B{k} starts from a tensor that is not the gradient of what its F{k} returned."
         return (

@@ -7,7 +7,7 @@ import numpy as np
 
 from mpcourse.check.wrong import Wrong, short
 
-Found = tuple[int, str, str, str]  # on which rank, what was asked, what came, why
+Difference = tuple[int, str, str, str]  # on which rank, what was asked, what came, why
 
 
 OLD = (
@@ -87,7 +87,7 @@ class Played:
         return len(self.taken)
 
 
-def counted(played: Played) -> Found | None:
+def counted(played: Played) -> Difference | None:
     """Who computed another number of gradients than `steps`."""
     for rank, steps in played.taken.items():
         if len(steps) != played.steps:
@@ -102,7 +102,7 @@ def counted(played: Played) -> Found | None:
     return None
 
 
-def listed(played: Played, late: float) -> Found | None:
+def listed(played: Played, late: float) -> Difference | None:
     """What is wrong with the list that `serve` returned. late: seconds by which a gradient may be taken too late."""
     order, steps = played.order, played.steps
     total, workers = played.workers * steps, sorted(played.taken)
@@ -145,17 +145,17 @@ def in_order(played: Played, order: list[int] | tuple[int, ...]) -> Iterator[tup
         before[rank] += 1
 
 
-def out_of_turn(played: Played) -> Found | None:
+def out_of_turn(played: Played) -> Difference | None:
     """Who was passed over: while its gradient was there, another worker's were applied twice that came later.
 
     Once is in order: a server that asks each rank in turn cannot know who came first, and nobody starves by it. Only
     where what `serve` returned is a right list, and right by `valued`, too.
     """
-    told = list(in_order(played, played.order))  # type: ignore[arg-type]
-    for at, (rank, k) in enumerate(told):
+    turns = list(in_order(played, played.order))  # type: ignore[arg-type]
+    for at, (rank, k) in enumerate(turns):
         there = played.taken[rank][k].ended
         for other in played.taken:
-            later = [j for r, j in told[:at] if r == other != rank and played.taken[r][j].ended > there]
+            later = [j for r, j in turns[:at] if r == other != rank and played.taken[r][j].ended > there]
             if len(later) > 1:
                 first, last = later[0] + 1, later[-1] + 1
                 asked = f"rank {rank}'s gradient number {k + 1} first, for it came before rank {other}'s number {first}"
@@ -166,8 +166,8 @@ def out_of_turn(played: Played) -> Found | None:
 
 def _not_by_time(played: Played, order: list[int] | tuple[int, ...], late: float) -> str | None:
     """Two in the list of which the later one came earlier."""
-    told = list(in_order(played, order))
-    for i, (a, b) in enumerate(zip(told, told[1:], strict=False)):
+    turns = list(in_order(played, order))
+    for i, (a, b) in enumerate(zip(turns, turns[1:], strict=False)):
         ended = [played.taken[rank][k].ended for rank, k in (a, b)]
         if ended[1] < ended[0] - late:
             return (

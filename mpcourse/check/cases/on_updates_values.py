@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from mpcourse.check.cases.on_updates import OLD, Found, Played, WorkerStep, in_order, listed, near
+from mpcourse.check.cases.on_updates import OLD, Difference, Played, WorkerStep, in_order, listed, near
 from mpcourse.check.explain import explanation, holds
 
 FIRST = "The answer is sent before the gradient is applied: apply it, and then send the new weights."
@@ -17,7 +17,7 @@ LATER = (
 )
 
 
-def repeated(played: Played) -> Found | None:
+def repeated(played: Played) -> Difference | None:
     """Who computed a gradient at the same weights twice, though the server has changed them."""
     if near(played.final, played.start):
         return None
@@ -26,8 +26,8 @@ def repeated(played: Played) -> Found | None:
             if near(a.weights, b.weights):
                 asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}"
                 known = listed(played, float("inf")) is None
-                if known and (found := _by_rule(played, _versions(played, _right))):
-                    return found
+                if known and (difference := _by_rule(played, _versions(played, _right))):
+                    return difference
                 if known and _answered_first(played):
                     return 0, asked, f"weights in which number {k} is not applied yet", FIRST
                 return rank, asked, f"it was called with the same weights as number {k}", OLD
@@ -44,7 +44,7 @@ def _answered_first(played: Played) -> bool:
     )
 
 
-def valued(played: Played) -> Found | None:
+def valued(played: Played) -> Difference | None:
     """What is wrong with weights: those at which gradients were computed, the server's, and the workers' in the end."""
     for rank, steps in played.taken.items():
         if steps and near(steps[0].weights, played.before[rank]):
@@ -54,19 +54,19 @@ def valued(played: Played) -> Found | None:
             asked = f"rank {rank}'s first gradient at the weights that the server sent"
             return rank, asked, "gradient was called with what was in the array before", why
     versions = _versions(played, _right)
-    if found := unseen(played, versions):
-        return _by_rule(played, versions) or found
+    if difference := unseen(played, versions):
+        return _by_rule(played, versions) or difference
     if not near(played.final, versions[-1]):
         return 0, *_end(played, versions)
-    if found := _answered_later(played, versions):
-        return found
+    if difference := _answered_later(played, versions):
+        return difference
     for rank, weights in played.left.items():
         if not near(weights, versions[-1]) and _version(weights, versions, _own(played, rank)[-1], None) is None:
             return rank, *_kept(played, rank, versions)
     return None
 
 
-def _answered_later(played: Played, versions: list[np.ndarray]) -> Found | None:
+def _answered_later(played: Played, versions: list[np.ndarray]) -> Difference | None:
     """The first answer in which there are gradients that were applied after the one that it answers."""
     order: list[int] = played.order  # type: ignore[assignment]
     for at, (rank, k) in enumerate(in_order(played, order), 1):
@@ -79,7 +79,7 @@ def _answered_later(played: Played, versions: list[np.ndarray]) -> Found | None:
     return None
 
 
-def _by_rule(played: Played, versions: list[np.ndarray]) -> Found | None:
+def _by_rule(played: Played, versions: list[np.ndarray]) -> Difference | None:
     """The first update that went wrong, where a wrong rule explains all weights that workers were sent."""
     if why := _wrong_rule(played):
         return 0, *_first_update(played, versions, _versions(played, RULES[why])), why
@@ -104,14 +104,14 @@ def _own(played: Played, rank: int) -> list[int]:
 
 def _version(weights: np.ndarray, versions: list[np.ndarray], first: int, last: int | None) -> int | None:
     """Which of versions first, ..., last `weights` are."""
-    found = range(len(versions))[slice(first, None if last is None else last + 1)]
-    return next((v for v in found if near(weights, versions[v])), None)
+    candidates = range(len(versions))[slice(first, None if last is None else last + 1)]
+    return next((v for v in candidates if near(weights, versions[v])), None)
 
 
-def unseen(played: Played, versions: list[np.ndarray]) -> Found | None:
+def unseen(played: Played, versions: list[np.ndarray]) -> Difference | None:
     """The first gradient that was computed at other weights than the server's after the worker's gradient before."""
-    told = list(in_order(played, played.order))  # type: ignore[arg-type]
-    for at, (rank, k) in enumerate(told):
+    turns = list(in_order(played, played.order))  # type: ignore[arg-type]
+    for at, (rank, k) in enumerate(turns):
         step, own = played.taken[rank][k], _own(played, rank)
         if _version(step.weights, versions, own[k], at) is None:
             asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}" if k else (
@@ -155,13 +155,13 @@ def _factors(played: Played, versions: list[np.ndarray], rank: int, k: int) -> s
     begin = _version(base, versions, 0, end - 1)
     if begin is None or end - begin >= len(base):
         return ""  # as many unknown factors as numbers fit anything
-    told = [(r, played.taken[r][j].gradient) for r, j in list(in_order(played, order))[begin:end]]
-    columns = np.stack([gradient for _, gradient in told], axis=1)
+    sent = [(r, played.taken[r][j].gradient) for r, j in list(in_order(played, order))[begin:end]]
+    columns = np.stack([gradient for _, gradient in sent], axis=1)
     difference = base - played.taken[rank][k].weights
     factors = np.linalg.lstsq(columns, difference, rcond=None)[0]
     if not near(columns @ factors, difference):
         return ""
-    return " and ".join(f"{round(f, 6):.3g} times rank {r}'s gradient" for (r, _), f in zip(told, factors, strict=True))
+    return " and ".join(f"{round(f, 6):.3g} times rank {r}'s gradient" for (r, _), f in zip(sent, factors, strict=True))
 
 
 def _first_update(played: Played, versions: list[np.ndarray], others: list[np.ndarray]) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import re
 
-from mpcourse.check.cases.on_updates import Found, Gradient
+from mpcourse.check.cases.on_updates import Difference, Gradient
 from mpcourse.virtual import ClusterError, Event, VirtualRun
 
 # A server that asks one worker after the other by Iprobe, asks less and less often while nothing comes.
@@ -34,7 +34,7 @@ END = "It had its last answer and did not return: after that a worker waits for 
 BEGIN = "The first weights go to all workers before any gradient is taken, so that all compute at the same time."
 
 
-def held_up(run: VirtualRun, gradients: dict[int, Gradient], seconds: dict[int, float]) -> Found | None:
+def held_up(run: VirtualRun, gradients: dict[int, Gradient], seconds: dict[int, float]) -> Difference | None:
     """The first worker that waits for another one. seconds: what a gradient takes each of them."""
     waits = []
     for rank, gradient in gradients.items():
@@ -95,7 +95,7 @@ def _served_late(between: list[Event], rank: int) -> list[int]:
     return [int(r) for r in late if int(r) != rank]
 
 
-def retold(error: ClusterError, gradients: dict[int, Gradient], kept: dict[int, bool], steps: int) -> ClusterError:
+def explained(error: ClusterError, gradients: dict[int, Gradient], kept: dict[int, bool], steps: int) -> ClusterError:
     """A deadlock, with what it most likely means between a server and its workers; other errors as they are.
 
     kept: by worker, whether its weights are still those of its last gradient.

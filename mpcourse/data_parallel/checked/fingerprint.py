@@ -1,4 +1,4 @@
-"""Do all ranks hold the same model? What differs is named, on every rank, before it spoils a mean."""
+"""Do all ranks hold the same model? What differs, e.g. after a forgotten broadcast, is named on every rank."""
 
 import hashlib
 from collections.abc import Mapping

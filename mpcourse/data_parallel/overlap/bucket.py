@@ -1,4 +1,4 @@
-"""One bucket: gradients that are summed together, and where they lie."""
+"""One bucket: gradients that are summed together, where they lie, and how their all-reduce is begun and ended."""
 
 import itertools
 

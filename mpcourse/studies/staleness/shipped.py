@@ -41,12 +41,12 @@ def shipped_ways(slowness: str) -> dict[str, Runs]:
 
 def shipped_delay() -> dict[float, dict[str, list[float]]]:
     """learning rate -> "no delay" and "double buffering" -> the accuracy in the end (percent), by seed."""
-    return {float(rate): found for rate, found in _read()["delay"].items()}
+    return {float(rate): accuracies for rate, accuracies in _read()["delay"].items()}
 
 
 def shipped_staleness() -> dict[float, list[list[float]]]:
     """learning rate -> for each of `study.STALENESS` the accuracy in the end (percent), by seed."""
-    return {float(rate): found for rate, found in _read()["stale"].items()}
+    return {float(rate): accuracies for rate, accuracies in _read()["stale"].items()}
 
 
 def _read() -> dict:

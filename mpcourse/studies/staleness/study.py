@@ -79,9 +79,9 @@ def _packed(ways: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[
     return packed
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(results: dict[str, Any]) -> str:
     """JSON with a line for each list of numbers."""
-    return re.sub(r"\[[^\[\]]*\]", lambda numbers: " ".join(numbers[0].split()), json.dumps(found, indent=1)) + "\n"
+    return re.sub(r"\[[^\[\]]*\]", lambda numbers: " ".join(numbers[0].split()), json.dumps(results, indent=1)) + "\n"
 
 
 if __name__ == "__main__":

@@ -45,11 +45,11 @@ class VirtualCart(VirtualComm):
         """Where a rank is."""
         if not 0 <= rank < self.size:
             self._misused(f"Get_coords({rank}), but there are ranks 0 to {self.size - 1}", ERR_RANK)
-        found = []
+        coordinates = []
         for length in reversed(self.dims):
             rank, at = divmod(rank, length)
-            found.append(at)
-        return found[::-1]
+            coordinates.append(at)
+        return coordinates[::-1]
 
     def Get_cart_rank(self, coords: Sequence[int]) -> int:
         """The rank at `coords`; in a direction that is a ring any number will do."""

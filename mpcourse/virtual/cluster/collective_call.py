@@ -127,17 +127,17 @@ def objects(comm: Any, name: str, given: Any, finish: Callable, **agreed: Any) -
     pickled = pickle.dumps(given, pickle.HIGHEST_PROTOCOL)
 
     def done(sent: list[bytes]) -> tuple[int, list[Any]]:
-        found = finish([pickle.loads(s) for s in sent])
+        results = finish([pickle.loads(s) for s in sent])
         # What a rank changes, no other one has. Classes of a program are each rank's own, so who has made an object of
         # one pickles it, and who gets it makes its own of that.
         packed: dict[int, Any] = {}
-        for each in found:
+        for each in results:
             if id(each) not in packed:
                 packed[id(each)] = each if isinstance(each, _UNCHANGING) else Packed.of(each)
-        return max(map(len, sent)), [packed[id(each)] for each in found]
+        return max(map(len, sent)), [packed[id(each)] for each in results]
 
-    found = meet(comm, name, pickled, done, agreed, line_of(), len(pickled))
-    return pickle.loads(found.data) if isinstance(found, Packed) else found
+    mine = meet(comm, name, pickled, done, agreed, line_of(), len(pickled))
+    return pickle.loads(mine.data) if isinstance(mine, Packed) else mine
 
 
 def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line, nbytes: int = 0) -> Any:

@@ -69,12 +69,12 @@ def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
     sent = [p.copy() for p in (pieces if in_place(sendbuf) else pieces_of(comm, name, sendbuf, "sendbuf", False))]
 
     def finish(given: list[Any]) -> list[Pairs]:
-        found = []
+        pairs = []
         for r, (_, into) in enumerate(given):
             mine = [rows[r] for rows, _ in given]
             fit(name, mine, into, r)
-            found.append(list(zip(into, mine, strict=True)))
-        return found
+            pairs.append(list(zip(into, mine, strict=True)))
+        return pairs
 
     return memory(comm, name, sent, pieces, finish, dtype=str(sent[0].dtype))
 
@@ -202,10 +202,10 @@ def arrays(comm: Any, name: str, op: Any, dtype: np.dtype) -> Callable[[np.ndarr
 
 
 def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
-    found = [] if objects is None else list(objects)
-    if len(found) != comm.size:
-        wrong(comm, "counts", f"{name}: a list of {comm.size} objects is needed, one a rank, not of {len(found)}")
-    return found
+    each = [] if objects is None else list(objects)
+    if len(each) != comm.size:
+        wrong(comm, "counts", f"{name}: a list of {comm.size} objects is needed, one a rank, not of {len(each)}")
+    return each
 
 
 def in_place(buf: Any) -> bool:

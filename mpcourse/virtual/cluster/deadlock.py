@@ -74,17 +74,17 @@ def _not_received(world: "World") -> list[Sent]:
 
 def place(frame: FrameType | None) -> str:
     """The line of the program in which a rank is: `ring.py:12`, and whose call led there, not counting torch's."""
-    found: list[tuple[str, int]] = []
+    lines: list[tuple[str, int]] = []
     torch = sys.modules.get("torch")  # virtual ranks need none
     libraries = (_LIBRARY, os.path.dirname(torch.__file__ or "") + os.sep) if torch else (_LIBRARY,)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_CLUSTER):
-            if not found:
-                found.append((file, frame.f_lineno))
+            if not lines:
+                lines.append((file, frame.f_lineno))
             if not file.startswith(libraries):
-                if (file, frame.f_lineno) != found[0]:
-                    found.append((file, frame.f_lineno))
+                if (file, frame.f_lineno) != lines[0]:
+                    lines.append((file, frame.f_lineno))
                 break
         frame = frame.f_back
-    return ", called from ".join(map(location, found)) or "an unknown line"
+    return ", called from ".join(map(location, lines)) or "an unknown line"

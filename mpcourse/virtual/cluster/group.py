@@ -114,20 +114,20 @@ class Group(Offered):
         self.given = None
 
     def _checked(self, name: str, ranks: Sequence[int]) -> list[int]:
-        found = [int(r) for r in ranks]
-        repeated = name != "Translate_ranks" and len(set(found)) != len(found)
-        if repeated or not all(0 <= r < self.size for r in found):
+        numbers = [int(r) for r in ranks]
+        repeated = name != "Translate_ranks" and len(set(numbers)) != len(numbers)
+        if repeated or not all(0 <= r < self.size for r in numbers):
             raise ClusterError(
-                "misuse", f"Group.{name}({found}): different ranks are needed, 0 to {self.size - 1}", number=ERR_RANK
+                "misuse", f"Group.{name}({numbers}): different ranks are needed, 0 to {self.size - 1}", number=ERR_RANK
             )
-        return found
+        return numbers
 
 
 def _ranges(ranks: Sequence[Sequence[int]]) -> list[int]:
-    found: list[int] = []
+    numbers: list[int] = []
     for first, last, step in ranks:
-        found += range(first, last + (1 if step > 0 else -1), step)
-    return found
+        numbers += range(first, last + (1 if step > 0 else -1), step)
+    return numbers
 
 
 GROUP_NULL, GROUP_EMPTY = Group(), Group.of(())

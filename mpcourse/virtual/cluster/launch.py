@@ -55,21 +55,21 @@ class VirtualRun:
     def events(self) -> list[Event]:
         """Every message ("rank 0 -> rank 1"), and what each rank computed and where it waited ("rank 0")."""
         location = self._world.location
-        found = [
+        events = [
             Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=location(line))
             for a, b, tag, nbytes, posted, start, end, line in _rows(self._world.mail.messages, 8)
         ]
-        found += [
+        events += [
             Event(f"rank {rank}", name, kind, start, end, start, phase=name if name in PHASES else "")
             for rank, name, kind, start, end in _rows(self._world.spans, 5)
         ]
-        return sorted(found, key=lambda e: (e.start, e.lane))
+        return sorted(events, key=lambda e: (e.start, e.lane))
 
     def _matrix(self, weight: Callable[[int], int]) -> np.ndarray:
-        found = np.zeros((self.size, self.size), np.int64)
+        matrix = np.zeros((self.size, self.size), np.int64)
         for source, target, _, nbytes, *_ in _rows(self._world.mail.messages, 8):
-            found[source, target] += weight(nbytes)
-        return found
+            matrix[source, target] += weight(nbytes)
+        return matrix
 
 
 def run(

@@ -99,14 +99,14 @@ class Making:
 
     Disconnect = Free
 
-    def _made(self, name: str, told: tuple[int, int]) -> Any:
+    def _made(self, name: str, color_and_key: tuple[int, int]) -> Any:
         def finish(given: list[Any]) -> tuple[int, list[Any]]:
             colors = sorted({c for c, _ in given if c != UNDEFINED})
             context = {c: next(self.world.contexts) for c in colors}
             members = {c: sorted((k, r) for r, (own, k) in enumerate(given) if own == c) for c in colors}
             return 16, [(context.get(c), [r for _, r in members.get(c, ())]) for c, _ in given]
 
-        return self._part(*meet(self, name, told, finish, {}, line_of()))
+        return self._part(*meet(self, name, color_and_key, finish, {}, line_of()))
 
     def _part(self, context: int | None, members: list[int]) -> Any:
         """The communicator of `members`, ranks of this one; None: this rank is in none."""

@@ -143,8 +143,8 @@ class Mail:
 
     def soonest(self, context: int, rank: int, source: int, tag: int) -> float | None:
         """When the first of such messages can be found; None while none was sent."""
-        found = (self._there(m, rank) for m in self.boxes[context, rank].firsts(tag, source))
-        return min(found, default=None)
+        times = (self._there(m, rank) for m in self.boxes[context, rank].firsts(tag, source))
+        return min(times, default=None)
 
     def next(self, rank: int, now: float) -> float | None:
         """When the next message can be found that was sent to a rank and has not come by now."""

@@ -11,7 +11,7 @@ from mpcourse.virtual.cluster.buffers import flat
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import ANY, Message
 from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, ERR_RANK, ERR_TAG, PROC_NULL
-from mpcourse.virtual.cluster.request import Line, Request, Status, put, told_call
+from mpcourse.virtual.cluster.request import Line, Request, Status, call_text, put
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.comm import VirtualComm
@@ -86,12 +86,12 @@ def exchange(
         m.eager = True
         world.mail.send(m, comm.context, comm.ranks[peer], True)
         end = m.end
-    found = recv(comm, name, into, source, recvtag, line, status, False)
+    received = recv(comm, name, into, source, recvtag, line, status, False)
     if end > (since := world.clock[me]):  # what it sends takes longer than what it receives
         world.clock[me] = end
         if world.record:
             world.spans += (me, name, "wait", since, end)
-    return found
+    return received
 
 
 def recv(
@@ -167,18 +167,18 @@ def probe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status 
     if source == PROC_NULL:
         _nobody(status)
         return
-    rank, wanted, told = wanted_by(comm, name, source, tag)
+    rank, wanted, call = wanted_by(comm, name, source, tag)
     comm.world.begin(rank)
     while not comm.world.mail.find(wanted[0], rank, *wanted[1:], status):
-        comm.world.watch(rank, wanted, told)
+        comm.world.watch(rank, wanted, call)
 
 
 def iprobe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status | None) -> bool:
     if source == PROC_NULL:
         _nobody(status)
         return True
-    rank, (context, peer, wanted), told = wanted_by(comm, name, source, tag)
-    return comm.world.poll(rank, lambda: comm.world.mail.find(context, rank, peer, wanted, status), told)
+    rank, (context, peer, wanted), call = wanted_by(comm, name, source, tag)
+    return comm.world.poll(rank, lambda: comm.world.mail.find(context, rank, peer, wanted, status), call)
 
 
 def _nobody(status: Status | None) -> None:
@@ -201,8 +201,8 @@ def _alone(world: "World", call: Request | Message, me: int, array: np.ndarray, 
 def wanted_by(comm: "VirtualComm", name: str, source: int, tag: int) -> tuple[int, tuple[int, int, int], str]:
     peer = ANY if source == ANY_SOURCE else peer_of(comm, name, "source", source)
     wanted = ANY if tag == ANY_TAG else tag_of(comm, name, tag)
-    told = told_call(name, "source", peer, wanted)
-    return comm.me, (comm.context, peer, wanted), told
+    call = call_text(name, "source", peer, wanted)
+    return comm.me, (comm.context, peer, wanted), call
 
 
 def memory_of(comm: "VirtualComm", buf: Any, writable: bool) -> np.ndarray:

@@ -66,12 +66,12 @@ def stub() -> dict[str, frozenset[str]]:
     file = Path(spec.origin).with_name("MPI.pyi") if spec and spec.origin else None
     if file is None or not file.exists():
         return {"": frozenset()}
-    body, found = ast.parse(file.read_text()).body, dict[str, frozenset[str]]()
+    body, names = ast.parse(file.read_text()).body, dict[str, frozenset[str]]()
     for node in body:
         if isinstance(node, ast.ClassDef):
-            bases = [found.get(base.id, frozenset()) for base in node.bases if isinstance(base, ast.Name)]
-            found[node.name] = frozenset(_defined(node.body)).union(*bases)
-    return found | {"": frozenset(_defined(body))}
+            bases = [names.get(base.id, frozenset()) for base in node.bases if isinstance(base, ast.Name)]
+            names[node.name] = frozenset(_defined(node.body)).union(*bases)
+    return names | {"": frozenset(_defined(body))}
 
 
 @functools.cache
@@ -109,10 +109,10 @@ def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
 
 def refuse(name: str, offered: Iterable[str], frame: FrameType) -> NoReturn:
     """Of the module MPI. frame: of who asks, for Python says of an import in words of its own what was no attribute."""
-    told = refusal("MPI", name, "", offered)
+    message = refusal("MPI", name, "", offered)
     if dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM":
-        raise NoImport(told)
-    raise NoAttribute(told)
+        raise NoImport(message)
+    raise NoAttribute(message)
 
 
 def reduced(what: Any, named: dict[str, Any]) -> Any:

@@ -125,7 +125,7 @@ class Request(Several, Offered):
         """The call that began it, for messages: "Recv(source=1, tag=0)"."""
         if self.collective:
             return f"{self.name}()"
-        return told_call(self.name, "source" if self.receives else "dest", self.peer, self.tag)
+        return call_text(self.name, "source" if self.receives else "dest", self.peer, self.tag)
 
     @property
     def begun(self) -> "Request":
@@ -283,10 +283,10 @@ class Prequest(Request):
 NOTHING = Request()  # MPI.REQUEST_NULL
 
 
-def told_call(name: str, what: str, peer: int, tag: int) -> str:
+def call_text(name: str, what: str, peer: int, tag: int) -> str:
     """A call as it stands in the program; of a negative number: any."""
-    told = [f"{key}={'ANY_' + key.upper() if value < 0 else value}" for key, value in ((what, peer), ("tag", tag))]
-    return f"{name}({', '.join(told)})"
+    arguments = [f"{key}={'ANY_' + key.upper() if value < 0 else value}" for key, value in ((what, peer), ("tag", tag))]
+    return f"{name}({', '.join(arguments)})"
 
 
 def put(source: np.ndarray, target: np.ndarray) -> None:

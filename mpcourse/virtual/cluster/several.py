@@ -135,11 +135,11 @@ def _all_done(of: "Request", requests: "Sequence[Request]") -> bool:
 
 def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "list[Status] | None") -> list[Any]:
     """What came by each request at `places`."""
-    told: list[Any] = [None] * len(places) if statuses is None else list(statuses)
-    if len(told) < len(places):
+    padded: list[Any] = [None] * len(places) if statuses is None else list(statuses)
+    if len(padded) < len(places):
         from mpcourse.virtual.cluster.request import Status
 
-        told += [Status() for _ in places[len(told) :]]
+        padded += [Status() for _ in places[len(padded) :]]
         if isinstance(statuses, list):
-            statuses += told[len(statuses) :]
-    return [requests[at].begun._complete(status) for at, status in zip(places, told, strict=False)]
+            statuses += padded[len(statuses) :]
+    return [requests[at].begun._complete(status) for at, status in zip(places, padded, strict=False)]

@@ -44,9 +44,9 @@ class Topology:
     def slowest(self, ranks: Sequence[int]) -> Link:
         """A link as slow as the slowest between two of `ranks`, in latency and in bandwidth."""
         apart = len({self.node(r) for r in ranks}) > 1
-        found = [find_link(self.between if apart else self.inside)]
-        found += [find_link(link) for (a, b), link in self.links.items() if a in ranks and b in ranks]
-        return Link("slowest", min(k.bandwidth for k in found), max(k.latency for k in found))
+        links = [find_link(self.between if apart else self.inside)]
+        links += [find_link(link) for (a, b), link in self.links.items() if a in ranks and b in ranks]
+        return Link("slowest", min(k.bandwidth for k in links), max(k.latency for k in links))
 
 
 def topology_of(link: str | Link | Topology, size: int) -> Topology:
@@ -109,10 +109,10 @@ class Wires:
     def link(self, source: int, target: int) -> Link:
         if self.one is not None and source != target:
             return self.one
-        found = self.known.get((source, target))
-        if found is None:
-            found = self.known[source, target] = self.topology.link(source, target)
-        return found
+        link = self.known.get((source, target))
+        if link is None:
+            link = self.known[source, target] = self.topology.link(source, target)
+        return link
 
     def carry(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
         """When a message for which both sides are ready begins and ends."""

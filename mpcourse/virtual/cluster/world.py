@@ -21,7 +21,7 @@ from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import Mail, Message
 from mpcourse.virtual.cluster.open import Open
-from mpcourse.virtual.cluster.request import Line, Request, told_call
+from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.waiting import Waiter, Waiting
@@ -228,7 +228,7 @@ class World(Waiting, Asking):
 
     def who(self, q: Request | Message) -> str:
         """A request or message for messages of errors: "rank 0's Send(dest=1, tag=0), file.py:12"."""
-        call = q.call if isinstance(q, Request) else told_call(q.name, "dest", q.dest, q.tag)
+        call = q.call if isinstance(q, Request) else call_text(q.name, "dest", q.dest, q.tag)
         return f"rank {q.owner}'s {call}, {self.location(q.line)}"
 
     @staticmethod
