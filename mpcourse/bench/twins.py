@@ -7,7 +7,7 @@ from mpcourse.bench.record import Record
 from mpcourse.errors import UserError
 
 # Name, and the width and the batch of a transformer's MLP block or of a chain of layers.
-CASES = [(way, width, 128) for way in ("data parallel", "tensor parallel", "pipeline") for width in (256, 1024)]
+CASES = [(way, width, 128) for way in ("data parallel", "tensor parallel", "pipeline") for width in (128, 512)]
 
 
 def twins(runs: int = 5, np: int = 2) -> Iterator[Record]:
@@ -18,10 +18,10 @@ def twins(runs: int = 5, np: int = 2) -> Iterator[Record]:
     """
     if np < 2:
         raise UserError(f"--np {np}: what is parallel needs 2 ranks or more")
-    for found in measured("mpcourse.bench.twins_ranks", [[*case, runs] for case in CASES], np, keep_memory=True):
-        way, width, batch, _ = found["case"]
+    for measurement in measured("mpcourse.bench.twins_ranks", [[*case, runs] for case in CASES], np, keep_memory=True):
+        way, width, batch, _ = measurement["case"]
         case = f"{way}, width {width}, batch {batch}"
         for side in ("ours", "torch"):
-            yield Record(f"{case}: {side}", [1e3 * s for s in found["seconds"][side]], "ms")
-        yield Record(f"{case}: torch / ours", found["ratios"], "times")
-        yield Record(f"{case}: parameters differ by", [found["difference"]], "relative", 1e-4)
+            yield Record(f"{case}: {side}", [1e3 * s for s in measurement["seconds"][side]], "ms")
+        yield Record(f"{case}: torch / ours", measurement["ratios"], "times")
+        yield Record(f"{case}: parameters differ by", [measurement["difference"]], "relative", 1e-4)
