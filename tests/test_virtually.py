@@ -8,7 +8,7 @@ import pytest
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.monitor import Ending
-from mpcourse.check.rank import told
+from mpcourse.check.rank import report_of
 from mpcourse.check.verdict import judge
 from mpcourse.check.virtual_run import OnVirtualRank, virtually
 
@@ -39,7 +39,7 @@ def verdict_on(on_virtual, tmp_path):
         with pytest.raises(OnVirtualRank) as caught:
             on_virtual(body, size, head)
         file = tmp_path / "e90_f.py"
-        report = told(caught.value, None, str(file), 0, 1)
+        report = report_of(caught.value, None, str(file), 0, 1)
         return judge("e90_f", ["f"], file, Ending("reported", 1, reports={0: report}), tmp_path)
 
     return judged

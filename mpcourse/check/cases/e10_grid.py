@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import AXES, GridSizes, grids_of, members
-from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual, told
+from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
@@ -59,7 +59,9 @@ def _program(sizes: GridSizes) -> Program:
             result = own.call(NAME, comm, *sizes)
         except ValueError as error:
             if comm.size == fits:
-                raise Wrong(f"communicators: {sizes} is a grid of all {fits} ranks", told(error), _COMPARED) from None
+                raise Wrong(
+                    f"communicators: {sizes} is a grid of all {fits} ranks", one_line(error), _COMPARED
+                ) from None
             own.returned()
             return error
         if comm.size != fits:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import Finding, Judge, Program, on_real, on_virtual, told
+from mpcourse.check.cases.on_models import Finding, Judge, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
@@ -175,7 +175,7 @@ def _backward(own: ModuleType, loss: torch.Tensor) -> None:
         if any(frame.filename == own.__file__ for frame in traceback.extract_tb(error.__traceback__)):
             raise
         why = "Return a tensor, or None, for each argument of forward but ctx: x or anchor, comm, rank, tag."
-        raise Wrong("four values from backward, that of x a gradient of x's shape", told(error), why) from None
+        raise Wrong("four values from backward, that of x a gradient of x's shape", one_line(error), why) from None
 
 
 def _received(own: ModuleType, comm: Any, rank: int, want: torch.Tensor, tag: int = 0) -> torch.Tensor:
