@@ -219,5 +219,7 @@ def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> boo
     )
     found = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
     if found and found[0] == rank:
-        raise Wrong(*found[1:3], f"{found[3]} It is right on virtual ranks: is each request waited for?")
+        longest = max(length for _, _, length, _ in CASES)
+        why = f"{found[3]} It is right on virtual ranks, with arrays of up to {longest} numbers."
+        raise Wrong(*found[1:3], why)
     return not found
