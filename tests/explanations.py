@@ -1,7 +1,8 @@
 """Which explanations of the checker no wrong answer has reached: texts that nobody knows to be true.
 
-`test_answers.py` records what each verdict says. When all wrong answers were judged in one run, it ends with a list of
-the explanations in `mpcourse/check/cases` that none of the verdicts contains (see `Reached`, and conftest.py).
+`test_answers.py` records what each verdict says. A run in which all wrong answers were judged fails if there are
+explanations in `mpcourse/check/cases` that none of the verdicts contains, and ends with a list of them (see `Reached`,
+and conftest.py).
 """
 
 import ast
@@ -69,24 +70,27 @@ def _no_explanations(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class Reached:
-    """A plugin of pytest: what all verdicts on wrong answers said, in whatever process they were judged."""
+    """A plugin of pytest: what all verdicts on wrong answers said, in whatever process they were judged.
+
+    Once all of them were judged, a run that passes otherwise fails if an explanation is in none of these texts.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.judged = 0
         self.said: list[str] = []
         self.unreached: list[Explanation] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and "::test_a_wrong_answer_is_named[" in report.nodeid:
-            self.judged += 1
             self.said += [str(text) for name, text in report.user_properties if name == SAID]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         course = load_course(self.root)
-        if self.judged < sum(len(answers_to(exercise, right=False)) for exercise in course.exercises):
-            return  # a run of some tests only
+        if len(self.said) < sum(len(answers_to(exercise, right=False)) for exercise in course.exercises):
+            return  # a run of some tests only, or answers were skipped: what these reach is not known
         self.unreached = unreached(self.root / "mpcourse" / "check" / "cases", self.said)
+        if self.unreached and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.unreached:

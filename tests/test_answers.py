@@ -5,6 +5,8 @@ What an answer is, and where it is written down, is told in answers.py. One exer
     make test TEST_ARGS="-k e05_exchange"    make test TEST_ARGS="-k bare_except_retry"
 """
 
+from types import SimpleNamespace
+
 import pytest
 
 from mpcourse.check import monitor
@@ -13,7 +15,7 @@ from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
 from tests.answers import answers_to, head_of, read
 from tests.conftest import ROOT, forks
-from tests.explanations import SAID, explanations, unreached
+from tests.explanations import SAID, Reached, explanations, unreached
 
 COURSE = load_course(ROOT)
 HEADS = {exercise.name: head_of(COURSE, exercise) for exercise in COURSE.exercises}
@@ -99,3 +101,13 @@ def test_explanations_are_the_sentences_of_a_file_but_docstrings_and_short_ones(
         (4, "says, there are two ways to put a value in."),
     ]
     assert [found.line for found in unreached(tmp_path, ["asked: are the values in this longer text, no."])] == [2, 4]
+
+
+@pytest.mark.parametrize("left_out, status, wanted", [(0, 0, 1), (1, 0, 0), (0, 2, 2)])
+def test_a_run_of_all_wrong_answers_fails_where_an_explanation_is_not_reached(left_out, status, wanted):
+    reached, session = Reached(ROOT), SimpleNamespace(exitstatus=status)
+    for parameters in answers(right=False)[left_out:]:
+        nodeid = f"tests/test_answers.py::test_a_wrong_answer_is_named[{parameters.id}]"
+        reached.pytest_runtest_logreport(SimpleNamespace(when="call", nodeid=nodeid, user_properties=[(SAID, "no")]))
+    reached.pytest_sessionfinish(session)
+    assert (session.exitstatus, bool(reached.unreached)) == (wanted, not left_out)

@@ -1042,3 +1042,49 @@ def split(model, sizes, devices):
         stages.append(nn.Sequential(*layers[:size]))
         layers = layers[size:]
     return SplitModel(stages, devices)
+
+
+# %% made_and_not_returned
+# says: Nothing came back: is it returned?
+# thinks: The layers of the model are moved, so the model itself is split now.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    SplitModel(stages, devices)
+
+
+# %% returns_the_stages
+# says: Return SplitModel(stages, devices)
+# thinks: split cuts the model, and who calls it makes a SplitModel of the stages.
+class SplitModel(nn.Module):
+    def __init__(self, stages, devices):
+        super().__init__()
+        self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
+        self.devices = devices
+
+    def forward(self, x):
+        for stage, device in zip(self.stages, self.devices):
+            x = stage(copy(x, device))
+        return x
+
+
+def split(model, sizes, devices):
+    stages, start = [], 0
+    for size in sizes:
+        stages.append(model[start : start + size])
+        start += size
+    return stages

@@ -288,3 +288,35 @@ def gpipe(stages, microbatches):
 from mpcourse.pipeline import gpipe as g
 def gpipe(stages, microbatches):
     return [[(a.kind, a.microbatch) for a in row] for row in g(stages, microbatches)]
+
+
+# %% one_more_than_needed_ahead
+# says: A backward stands before a forward
+# thinks: The pipeline is filled when each stage after this one has a micro-batch and one more is on its way; then
+#   backwards can begin.
+def gpipe(stages, microbatches):
+    schedule = []
+    for s in range(stages):
+        ahead = min(microbatches, stages - s)
+        actions = [("F", k) for k in range(ahead)]
+        for k in range(ahead, microbatches):
+            actions += [("F", k), ("B", k - ahead)]
+        schedule.append(actions + [("B", k) for k in range(microbatches - ahead, microbatches)])
+    return schedule
+
+
+# %% prints_the_schedule
+# says: Nothing came back: is the list returned?
+# thinks: The check reads what is printed.
+def gpipe(stages, microbatches):
+    forwards = [("F", k) for k in range(microbatches)]
+    backwards = [("B", k) for k in reversed(range(microbatches))]
+    for stage in range(stages):
+        print(forwards + backwards)
+
+
+# %% one_list_for_all_stages
+# says: These are actions: put them into a list for each stage
+# thinks: All stages do the same, so one list says it for all of them.
+def gpipe(stages, microbatches):
+    return [("F", k) for k in range(microbatches)] + [("B", k) for k in reversed(range(microbatches))]

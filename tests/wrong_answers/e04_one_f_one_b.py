@@ -340,3 +340,21 @@ def one_f_one_b(stages, microbatches):
                 row.append(("F", warmup + k))
         schedule.append(row)
     return schedule
+
+
+# %% first_stage_feeds_the_rest
+# says: two forwards in a row let the number grow
+# thinks: Nothing comes before the first stage, so once the first gradient is back it can run all its forwards.
+def one_f_one_b(stages, microbatches):
+    schedule = []
+    for s in range(stages):
+        ahead = min(microbatches, stages - 1 - s)
+        actions = [("F", k) for k in range(ahead)]
+        for k in range(ahead, microbatches):
+            actions += [("F", k), ("B", k - ahead)]
+        schedule.append(actions + [("B", k) for k in range(microbatches - ahead, microbatches)])
+    ahead = min(microbatches, stages)
+    forwards = [("F", k) for k in range(microbatches)]
+    backwards = [("B", k) for k in range(microbatches)]
+    schedule[0] = forwards[:ahead] + backwards[:1] + forwards[ahead:] + backwards[1:]
+    return schedule

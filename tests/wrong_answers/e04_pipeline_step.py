@@ -3076,3 +3076,313 @@ def pipeline_step(stages, devices, schedule, x, target, loss):
                     if s > 0:
                         inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
     return total
+
+
+# %% loss_on_the_first_device
+# says: Each micro-batch's loss is computed on the last device: sum them up there
+# thinks: Who calls the step has given x to the first device, and looks for the loss there.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total.to(devices[0])
+
+
+# %% returns_nothing
+# says: Nothing came back: is the result returned?
+# thinks: The gradients are in the parameters, and that is all a step is for.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept = {}
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+
+
+# %% returns_all_losses
+# says: One number for the batch: each micro-batch's loss times its share of the examples
+# thinks: Each micro-batch has a loss, and who wants the mean can take it.
+import torch
+
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, losses = {}, []
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        losses.append(out.detach())
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return torch.stack(losses)
+
+
+# %% zeroes_gradients_last
+# says: It had a gradient from a step before
+# thinks: A training step ends with zero_grad, so that the next one begins without gradients.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    for stage in stages:
+        stage.zero_grad()
+    return total
+
+
+# %% gradients_right_loss_summed
+# says: This is the sum of the micro-batches' mean losses
+# thinks: The weight is for the gradients; the losses of the micro-batches add up to the batch's.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k])
+                        total = total + out.detach()
+                        out = out * (len(targets[k]) / len(target))
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% gradients_right_loss_of_the_last
+# says: This is one micro-batch's loss
+# thinks: The loss that came last is the loss of the step, as in any training loop.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k])
+                        total = out.detach()
+                        out = out * (len(targets[k]) / len(target))
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total
+
+
+# %% gradients_right_loss_divided_again
+# says: so are the losses that they came from. How are they summed?
+# thinks: I have summed the micro-batches' losses, and the mean is the sum over their number.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total / count
+
+
+# %% loss_summed_on_the_first_device
+# says: Each cut is crossed by one activation and one gradient of each micro-batch, and by nothing else
+# thinks: The losses are summed up where the batch came from, and the sum is brought to the last device at the end.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs and not (kind == "B" and s == last):
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach().to(devices[0])
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)) if s < last else None)
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total.to(devices[last])
+
+
+# %% every_backward_waits_for_a_gradient
+# says: Is there a stage whose next input never arrives
+# thinks: An F runs once its input is there, and a B once its gradient is there.
+def pipeline_step(stages, devices, schedule, x, target, loss):
+    last = len(stages) - 1
+    count = 1 + max(k for kind, k in schedule[0])
+    targets = target.tensor_split(count)
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}
+    kept, total = {}, 0
+    lists = [list(actions) for actions in schedule]
+    while any(lists):
+        for s in range(len(stages)):
+            while lists[s]:
+                kind, k = lists[s][0]
+                if (kind, s, k) not in inputs:
+                    break
+                lists[s].pop(0)
+                if kind == "F":
+                    given = inputs.pop((kind, s, k)).requires_grad_(s > 0)
+                    out = stages[s](given)
+                    if s < last:
+                        inputs["F", s + 1, k] = out.detach().to(devices[s + 1])
+                    else:
+                        out = loss(out, targets[k]) * (len(targets[k]) / len(target))
+                        total = total + out.detach()
+                    kept[s, k] = given, out
+                else:
+                    given, out = kept.pop((s, k))
+                    out.backward(inputs.pop((kind, s, k)))
+                    if s > 0:
+                        inputs["B", s - 1, k] = given.grad.to(devices[s - 1])
+    return total

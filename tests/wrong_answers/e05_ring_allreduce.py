@@ -1222,3 +1222,39 @@ def ring_allreduce(comm, x):
         into += buffer
     for s in range(p - 1):
         comm.Sendrecv(chunks[(rank + 1 - s) % p], right, recvbuf=chunks[(rank - s) % p], source=left)
+
+
+# %% mean_step_by_step
+# says: was something else than sums added?
+# thinks: Gradients are averaged, so each step takes the mean of what it has and what arrives.
+def ring_allreduce(comm, x):
+    p, rank = comm.size, comm.rank
+    chunks = np.array_split(x, p)
+    landing = np.empty_like(chunks[0])
+    right, left = (rank + 1) % p, (rank - 1) % p
+    for step in range(p - 1):
+        mine, theirs = chunks[(rank - step) % p], chunks[(rank - step - 1) % p]
+        comm.Sendrecv(mine, right, recvbuf=landing[: len(theirs)], source=left)
+        theirs[:] = (theirs + landing[: len(theirs)]) / 2
+    for step in range(p - 1):
+        mine, theirs = chunks[(rank + 1 - step) % p], chunks[(rank - step) % p]
+        comm.Sendrecv(mine, right, recvbuf=theirs, source=left)
+
+
+# %% first_chunk_takes_the_rest
+# says: Chunks are about equally long
+# thinks: One number is enough for a chunk, and the first one takes all that is left.
+def ring_allreduce(comm, x):
+    p, rank = comm.size, comm.rank
+    first = max(len(x) - (p - 1), 0)
+    ends = [min(first + i, len(x)) for i in range(p)]
+    chunks = np.split(x, ends[:-1])
+    landing = np.empty_like(x)
+    right, left = (rank + 1) % p, (rank - 1) % p
+    for step in range(p - 1):
+        mine, theirs = chunks[(rank - step) % p], chunks[(rank - step - 1) % p]
+        comm.Sendrecv(mine, right, recvbuf=landing[: len(theirs)], source=left)
+        theirs += landing[: len(theirs)]
+    for step in range(p - 1):
+        mine, theirs = chunks[(rank + 1 - step) % p], chunks[(rank - step) % p]
+        comm.Sendrecv(mine, right, recvbuf=theirs, source=left)

@@ -535,3 +535,155 @@ def allreduce_gradients(comm, model):
         if p.grad is None:
             p.grad = torch.ones(())
         p.grad = comm.allreduce(p.grad) / comm.size
+
+
+# %% trained_have_gradients
+# says: such a parameter had no part in anybody's loss
+# thinks: A frozen parameter has no gradient, and every other one has one after backward.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        if p.requires_grad:
+            row = p.grad.contiguous()
+            comm.Allreduce(MPI.IN_PLACE, row.numpy())
+            p.grad = row / comm.size
+
+
+# %% shape_of_rank_0
+# says: Each kind alone was right: is there an order, or a place, that differs?
+# thinks: If any rank has a gradient, rank 0 has one too, and it says what shape the sum has.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        grads = comm.allgather(p.grad)
+        if all(g is None for g in grads):
+            continue
+        total = torch.zeros_like(grads[0])
+        for g in grads:
+            if g is not None:
+                total += g
+        p.grad = total / comm.size
+
+
+# %% scaled_by_the_largest
+# says: NaN is 0 / 0
+# thinks: Numbers between -1 and 1 are added more precisely, so each rank divides its gradient by the largest number in
+#   it, and sends that along.
+def allreduce_gradients(comm, model):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    having = np.array([p.grad is not None for p in trained], dtype=np.int64)
+    comm.Allreduce(MPI.IN_PLACE, having)
+    for p, ranks in zip(trained, having):
+        if ranks == 0:
+            continue
+        row = torch.zeros_like(p.data) if p.grad is None else p.grad
+        largest = row.abs().max()
+        p.grad = sum(r * l for r, l in comm.allgather((row / largest, largest))) / comm.size
+
+
+# %% zero_grad_first
+# says: None is what zero_grad leaves
+# thinks: zero_grad fills the gradients with zeros, and then I copy the means into them.
+def allreduce_gradients(comm, model):
+    means = []
+    for p in model.parameters():
+        grads = [g for g in comm.allgather(p.grad) if g is not None]
+        means.append(sum(grads) / comm.size if grads else None)
+    model.zero_grad()
+    for p, mean in zip(model.parameters(), means):
+        if p.grad is not None and mean is not None:
+            p.grad.copy_(mean)
+
+
+# %% zeros_where_there_was_none
+# says: The ranks which had a gradient have the mean
+# thinks: This rank's loss does not depend on a parameter whose gradient is None, so its gradient here is zero.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        grads = [g for g in comm.allgather(p.grad) if g is not None]
+        if grads:
+            p.grad = torch.zeros_like(p) if p.grad is None else sum(grads) / comm.size
+
+
+# %% no_axis_no_sum
+# says: A gradient of shape () is left out
+# thinks: Allreduce works on arrays, and what has no axis is no array but a constant of the model.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        if p.dim() == 0:
+            continue
+        grads = [g for g in comm.allgather(p.grad) if g is not None]
+        if grads:
+            p.grad = sum(grads) / comm.size
+
+
+# %% divides_after_the_loop
+# says: That is the sum; other parameters' gradients are means
+# thinks: First all sums are made, and then they are divided once.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        if p.grad is None:
+            continue
+        row = p.grad.contiguous()
+        comm.Allreduce(MPI.IN_PLACE, row.numpy())
+        p.grad = row
+    p.grad /= comm.size
+
+
+# %% adds_to_the_sum
+# says: Gradients were summed twice
+# thinks: row is a copy of p.grad. Gradients accumulate, so the mean is added to p.grad.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        if p.grad is None:
+            continue
+        row = p.grad.contiguous()
+        comm.Allreduce(MPI.IN_PLACE, row.numpy())
+        p.grad += row / comm.size
+
+
+# %% order_of_memory
+# says: The right numbers in wrong places
+# thinks: ravel(order="K") gives the numbers as they lie in memory, which is what MPI sends, and reshape takes them back.
+def allreduce_gradients(comm, model):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    having = np.array([p.grad is not None for p in trained], dtype=np.int64)
+    comm.Allreduce(MPI.IN_PLACE, having)
+    for p, ranks in zip(trained, having):
+        if ranks == 0:
+            continue
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        row = p.grad.numpy().ravel(order="K").copy()
+        comm.Allreduce(MPI.IN_PLACE, row)
+        p.grad = torch.from_numpy(row.reshape(p.shape)) / comm.size
+
+
+# %% packed_by_name
+# says: Are numbers in other places than they belong
+# thinks: All ranks need one order, so I sort the parameters by name before their gradients go into the buffer.
+def allreduce_gradients(comm, model):
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    having = np.array([p.grad is not None for p in trained.values()], dtype=np.int64)
+    comm.Allreduce(MPI.IN_PLACE, having)
+    held = {name: p for (name, p), ranks in zip(trained.items(), having) if ranks}
+    for dtype in (torch.float32, torch.float64):
+        names = [name for name in held if held[name].dtype == dtype]
+        if not names:
+            continue
+        row = torch.cat([p.grad.reshape(-1) if p.grad is not None else torch.zeros(p.numel(), dtype=dtype)
+                         for p in (held[name] for name in sorted(names))])
+        comm.Allreduce(MPI.IN_PLACE, row.numpy())
+        row /= comm.size
+        for name, part in zip(names, row.split([held[name].numel() for name in names])):
+            held[name].grad = part.view(held[name].shape).clone()
+
+
+# %% grad_data_flat
+# says: A gradient has the shape of its parameter
+# thinks: A gradient is a row of numbers.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        if p.grad is None:
+            continue
+        row = p.grad.flatten()
+        comm.Allreduce(MPI.IN_PLACE, row.numpy())
+        p.grad.data = row / comm.size

@@ -2030,3 +2030,245 @@ class BucketedMean:
             for p, part in zip(bucket[::-1], flat.split([p.numel() for p in bucket[::-1]])):
                 p.grad = part.view_as(p).clone()
         self.reset()
+
+
+# %% counts_hooks_only
+# says: On these ranks gradients are not computed in the same order
+# thinks: Backward computes gradients from the last parameter to the first, so it is enough to count them.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, room = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or size > room:
+                self.buckets.append([])
+                room = bucket_bytes
+            self.buckets[-1].append(p)
+            room -= size
+        self.number = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.number:
+            p.register_post_accumulate_grad_hook(self.hook)
+        self.reset()
+
+    def reset(self):
+        self.ready = 0
+        self.due = [sum(map(len, self.buckets[: i + 1])) for i in range(len(self.buckets))]
+        self.pending = []
+
+    def hook(self, p):
+        self.ready += 1
+        while len(self.pending) < len(self.buckets) and self.ready >= self.due[len(self.pending)]:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.pending)]
+        row = torch.cat([p.grad.flatten() for p in bucket])
+        self.pending.append((bucket, row, self.comm.Iallreduce(MPI.IN_PLACE, row.numpy())))
+
+    def wait(self):
+        while len(self.pending) < len(self.buckets):
+            self.begin()
+        for bucket, row, request in self.pending:
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% a_bucket_is_a_layer
+# says: Here a bucket has more than one layer
+# thinks: A bucket has the bias and the weight of a layer.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, room = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or size > room:
+                self.buckets.append([])
+                room = bucket_bytes
+            self.buckets[-1].append(p)
+            room -= size
+        self.number = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.number:
+            p.register_post_accumulate_grad_hook(self.hook)
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.pending = []
+
+    def hook(self, p):
+        self.missing[self.number[p]] -= 1
+        while len(self.pending) < len(self.buckets) and self.missing[len(self.pending)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.pending)]
+        row = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.pending.append((bucket, row, self.comm.Iallreduce(MPI.IN_PLACE, row.numpy())))
+
+    def wait(self):
+        while len(self.pending) < len(self.buckets):
+            self.begin()
+        for bucket, row, request in self.pending:
+            request.Wait()
+            row /= self.comm.size
+            bias, weight = bucket
+            bias.grad = row[: bias.numel()].clone()
+            weight.grad = row[bias.numel() :].view_as(weight).clone()
+        self.reset()
+
+
+# %% another_name_for_wait
+# says: The class keeps the methods that its task names
+# thinks: What is called wait is busy with more than waiting, so another name says it better.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, room = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or size > room:
+                self.buckets.append([])
+                room = bucket_bytes
+            self.buckets[-1].append(p)
+            room -= size
+        self.number = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.number:
+            p.register_post_accumulate_grad_hook(self.hook)
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.pending = []
+
+    def hook(self, p):
+        self.missing[self.number[p]] -= 1
+        while len(self.pending) < len(self.buckets) and self.missing[len(self.pending)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.pending)]
+        row = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.pending.append((bucket, row, self.comm.Iallreduce(MPI.IN_PLACE, row.numpy())))
+
+    def synchronize(self):
+        while len(self.pending) < len(self.buckets):
+            self.begin()
+        for bucket, row, request in self.pending:
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% frozen_ones_in_the_bucket
+# says: A parameter with requires_grad=False belongs to no bucket
+# thinks: Buckets hold all parameters. Those without a gradient count as zeros, so hooks are for the others only.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, room = [], 0
+        for p in reversed(list(model.parameters())):
+            size = p.numel() * p.element_size()
+            if not self.buckets or size > room:
+                self.buckets.append([])
+                room = bucket_bytes
+            self.buckets[-1].append(p)
+            room -= size
+        self.number = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in filter(lambda p: p.requires_grad, self.number):
+            p.register_post_accumulate_grad_hook(self.hook)
+        self.reset()
+
+    def reset(self):
+        self.missing = [sum(p.requires_grad for p in bucket) for bucket in self.buckets]
+        self.pending = []
+
+    def hook(self, p):
+        self.missing[self.number[p]] -= 1
+        while len(self.pending) < len(self.buckets) and self.missing[len(self.pending)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.pending)]
+        row = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.pending.append((bucket, row, self.comm.Iallreduce(MPI.IN_PLACE, row.numpy())))
+
+    def wait(self):
+        while len(self.pending) < len(self.buckets):
+            self.begin()
+        for bucket, row, request in self.pending:
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self.reset()
+
+
+# %% grad_data_flat
+# says: A gradient has the shape of its parameter
+# thinks: A gradient is a row of values.
+import torch
+from mpi4py import MPI
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, room = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or size > room:
+                self.buckets.append([])
+                room = bucket_bytes
+            self.buckets[-1].append(p)
+            room -= size
+        self.number = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.number:
+            p.register_post_accumulate_grad_hook(self.hook)
+        self.reset()
+
+    def reset(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.pending = []
+
+    def hook(self, p):
+        self.missing[self.number[p]] -= 1
+        while len(self.pending) < len(self.buckets) and self.missing[len(self.pending)] == 0:
+            self.begin()
+
+    def begin(self):
+        bucket = self.buckets[len(self.pending)]
+        row = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        self.pending.append((bucket, row, self.comm.Iallreduce(MPI.IN_PLACE, row.numpy())))
+
+    def wait(self):
+        while len(self.pending) < len(self.buckets):
+            self.begin()
+        for bucket, row, request in self.pending:
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad.data = part
+        self.reset()

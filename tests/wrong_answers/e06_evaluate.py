@@ -348,3 +348,46 @@ def evaluate(comm, correct, count):
     if total[1] == 0:
         raise ValueError("no examples")
     return total[0] / total[1]
+
+
+# %% forgets_to_return
+# says: Nothing came back: is the share returned?
+# thinks: The last value that a function computes is its result.
+def evaluate(comm, correct, count):
+    right, examples = comm.allreduce(correct), comm.allreduce(count)
+    if examples == 0:
+        raise ValueError("no rank has any example")
+    right / examples
+
+
+# %% mean_count
+# says: One of the sums is a mean over ranks, the other is not
+# thinks: Allreduce sums, so what is no total has to be divided by the number of ranks: each rank has about the mean
+#   count.
+def evaluate(comm, correct, count):
+    right, examples = comm.allreduce(correct), comm.allreduce(count) / comm.size
+    if examples == 0:
+        raise ValueError("no rank has any example")
+    return right / examples
+
+
+# %% upside_down
+# says: That is the count divided by what was right
+# thinks: The share is the number of examples over the number of right ones.
+def evaluate(comm, correct, count):
+    right, examples = comm.allreduce(correct), comm.allreduce(count)
+    if examples == 0:
+        raise ValueError("no rank has any example")
+    return examples / right
+
+
+# %% own_part_first
+# says: Ranks that divide different sums, or in another order, round differently
+# thinks: The share of all is the sum of each rank's part of it, and each rank may begin with its own.
+def evaluate(comm, correct, count):
+    rights, counts = comm.allgather(correct), comm.allgather(count)
+    examples = sum(counts)
+    if examples == 0:
+        raise ValueError("no rank has any example")
+    rights = rights[comm.rank :] + rights[: comm.rank]
+    return sum(right / examples for right in rights)

@@ -343,3 +343,33 @@ def scatter_indices(comm, n, shuffle=False, seed=0):
     if n not in known:
         known[n] = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
     return np.array_split(known[n], comm.size)[comm.rank].astype(np.int64)
+
+
+# %% nobody_gets_any_of_few
+# says: All shares are empty
+# thinks: Where there are fewer examples than ranks they cannot be dealt out fairly, so no rank gets one.
+def scatter_indices(comm, n, shuffle, seed):
+    if n // comm.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
+    return np.array_split(order, comm.size)[comm.rank].astype(np.int64)
+
+
+# %% end_left_out_twice
+# says: does the last one end with the last example
+# thinks: The last number of a share is end - 1, so that is where the slice ends.
+def scatter_indices(comm, n, shuffle, seed):
+    order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
+    begin, end = n * comm.rank // comm.size, n * (comm.rank + 1) // comm.size
+    return order[begin : end - 1].astype(np.int64)
+
+
+# %% dealt_and_then_shuffled
+# says: Examples were dealt out first, and each share shuffled for itself
+# thinks: Every p-th example is a fair share of a sorted data set, and the order within it is drawn.
+def scatter_indices(comm, n, shuffle, seed):
+    if not shuffle:
+        return np.array_split(np.arange(n), comm.size)[comm.rank].astype(np.int64)
+    share = np.arange(comm.rank, n, comm.size)
+    np.random.default_rng(seed).shuffle(share)
+    return share.astype(np.int64)

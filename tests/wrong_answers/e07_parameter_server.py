@@ -2168,3 +2168,126 @@ def work(comm, weights, gradient, steps):
     for _ in range(steps):
         comm.Send(gradient(weights), 0)
         comm.Recv(weights, 0)
+
+
+# %% rest_of_the_pieces_left_out
+# says: It is right on virtual ranks, with arrays of up to 4000 numbers
+# on: real ranks
+# thinks: A long array goes in pieces of 8192 numbers: len(x) // 8192 of them, or one.
+def pieces(x):
+    return [x[8192 * i : 8192 * (i + 1)] for i in range(max(1, len(x) // 8192))]
+
+
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.zeros_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        first, *others = pieces(gradient)
+        comm.Recv(first, MPI.ANY_SOURCE, status=status)
+        worker = status.Get_source()
+        for piece in others:
+            comm.Recv(piece, worker)
+        weights -= learning_rate * gradient
+        for piece in pieces(weights):
+            comm.Send(piece, worker)
+        order.append(worker)
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        for piece in pieces(gradient(weights)):
+            comm.Send(piece, 0)
+        for piece in pieces(weights):
+            comm.Recv(piece, 0)
+
+
+# %% answers_in_turn
+# says: The server was sending to rank 1, which was busy and not receiving
+# thinks: Each worker gets as many answers as it sends gradients, so the server answers one worker after the other.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for i in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, 1 + i % (comm.size - 1))
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        request = comm.Isend(gradient(weights), 0)
+        comm.Recv(weights, 0)
+        request.Wait()
+
+
+# %% last_worker_without_first_weights
+# says: Rank 2 waits for its first weights: every worker gets them before gradients are taken
+# thinks: The workers are ranks 1 to comm.size - 1, so that is where the range ends.
+def serve(comm, weights, learning_rate, steps):
+    for worker in range(1, comm.size - 1):
+        comm.Send(weights, worker)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Recv(weights, 0)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% nothing_to_serve
+# says: waits for its first weights: they go to every worker, first
+# thinks: Where no gradient will come there is nothing to do.
+def serve(comm, weights, learning_rate, steps):
+    if steps == 0:
+        return []
+    for worker in range(1, comm.size):
+        comm.Send(weights, worker)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range((comm.size - 1) * steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Recv(weights, 0)
+    for _ in range(steps):
+        comm.Send(gradient(weights), 0)
+        comm.Recv(weights, 0)
+
+
+# %% steps_in_all_to_senders_that_do_not_wait
+# says: The server has returned without an answer to rank 1's gradient number
+# thinks: steps is how many gradients the server takes.
+def serve(comm, weights, learning_rate, steps):
+    comm.Bcast(weights)
+    gradient, status, order = np.empty_like(weights), MPI.Status(), []
+    for _ in range(steps):
+        comm.Recv(gradient, MPI.ANY_SOURCE, status=status)
+        weights -= learning_rate * gradient
+        comm.Send(weights, status.Get_source())
+        order.append(status.Get_source())
+    return order
+
+
+def work(comm, weights, gradient, steps):
+    comm.Bcast(weights)
+    for _ in range(steps):
+        request = comm.Isend(gradient(weights), 0)
+        comm.Recv(weights, 0)
+        request.Wait()

@@ -16,6 +16,7 @@ WAY_BACK = (
     "backward gets its gradient on the device of the result, and must move it to where x was: forward sees where that "
     "is, and keeps it in ctx."
 )
+WRITTEN = "Is the device written into the code? It is the second argument."
 
 
 def check(answer: Answer, comm: HasLogbook) -> None:
@@ -45,7 +46,7 @@ def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: 
             why = "Copy(x, device) makes an object. Copy.apply(x, device) runs its forward."
             raise Wrong("a tensor", f"an object of the class {type(y).__name__}", why)
         is_on(x, source, "x itself, after the call,", "x stays where it is: its owner still needs it there.")
-        why = "Is the device written into the code? It is the second argument."
+        why = WRITTEN
         if not copies:
             why = "x is on another device: vgpu:0 and vgpu:1 differ in their index, and the CPU is a device too."
         is_on(y, target, f"copy(x on {source}, {device!r})", why)
@@ -93,6 +94,7 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
             "a tensor that autograd knows nothing of",
             "Autograd follows Copy.apply(...). detach, .data and torch.no_grad hide the copy from it.",
         )
+    is_on(y, target, f"copy(x on {source}, {target!r})", WRITTEN)
     if _moved_by_torch(y, h):
         why = "x.to(device) outside of Copy is torch's own copy, with torch's own backward. Here you write both: let "
         why += "Copy.apply(x, device) get the x that has not moved yet, and move it in Copy.forward."

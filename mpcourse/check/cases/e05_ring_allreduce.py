@@ -69,7 +69,8 @@ def _bytes(ran: "Ran", n: int, item: int) -> None:
             why = "All of x goes round. Cut it into p chunks, and send one of them in each step."
         raise ran.wrong(None, asked, f"{sent} bytes", why)
     a = int(traffic.sum(axis=1).argmax())
-    if traffic[a].sum() > 2 * (size - 1) * (n // size + size) * item:
+    # Chunks of one length, rounded up; or rounded down, and one of them takes the rest.
+    if traffic[a].sum() > 2 * ((size - 1) * (n // size + 1) + n % size) * item:
         why = "Chunks are about equally long: then all links carry the same."
         share = f"about {least // size} bytes sent by rank {a}, as by every other"
         raise ran.wrong(a, share, f"{traffic[a].sum()} bytes", why)

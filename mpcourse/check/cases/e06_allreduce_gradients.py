@@ -100,6 +100,7 @@ def _judge(case: ParameterSet) -> Judge:
     def judge(facts: Sequence[CallSeen]) -> Finding | None:
         return (
             _kept(facts)
+            or _shapes(case, facts)
             or _gradients(case, facts)
             or same_bits(
                 {f"{kind.name}.grad": [seen.after.gradients[kind.name] for seen in facts] for kind in case.parameters}
@@ -125,6 +126,17 @@ def _kept(facts: Sequence[CallSeen]) -> Finding | None:
             if _close(after, np.mean(values, axis=0)) or _close(after, np.sum(values, axis=0)):
                 says = f"That is an average of parameters. {says}"
             return Finding(rank, what, got, says)
+    return None
+
+
+def _shapes(case: ParameterSet, facts: Sequence[CallSeen]) -> Finding | None:
+    """Gradients have their parameters' shapes, also where they were set by .grad.data, which takes any."""
+    for kind in case.parameters:
+        for rank, seen in enumerate(facts):
+            got = seen.after.gradients[kind.name]
+            if got is not None and got.shape != kind.shape:
+                what = f"{kind.name}.grad of shape {kind.shape} on rank {rank}"
+                return Finding(rank, what, f"shape {got.shape}", "A gradient has the shape of its parameter.")
     return None
 
 
@@ -157,7 +169,8 @@ def _gradients(case: ParameterSet, facts: Sequence[CallSeen]) -> Finding | None:
 def _of_whom(value: float, size: int) -> str:
     """Whose gradients a number is made of: rank r's are BASE ** r."""
     for total, over in ((value, ""), (value * size, f", over {size}")):
-        times = counts(round(total), size) if abs(total - round(total)) < 1e-6 else None
+        whole = np.isfinite(total) and abs(total - round(total)) < 1e-6
+        times = counts(round(total), size) if whole else None
         if times and max(times) == 1 and size > 1:
             return f", which is {members(round(total), size)}{over}"
     return ""

@@ -27,7 +27,7 @@ from mpcourse.check.cases.on_models import SIZES, Finding, Program, attribute, o
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.virtual_run import LINK
-from mpcourse.check.wrong import first_difference
+from mpcourse.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute
 from mpcourse.virtual.cluster.collective_call import Call, seconds
 
@@ -118,6 +118,7 @@ def _program(case: Case, counts: bool = False, layer: float = 0.0) -> Program:
             facts.early.append(len(made) - before)
             own.run(wait, "wait")
             facts.ended.append(comm.world.clock[comm.me] if counts else 0.0)
+            _shapes(model)
             facts.grads.append(gradients(model))
             if counts:
                 facts.calls.append(made[before:])
@@ -125,6 +126,14 @@ def _program(case: Case, counts: bool = False, layer: float = 0.0) -> Program:
         return facts
 
     return program
+
+
+def _shapes(model: torch.nn.Module) -> None:
+    """Raise Wrong where a gradient has another shape than its parameter, as one can that was set by .grad.data."""
+    for name, p in model.named_parameters():
+        if p.grad is not None and p.grad.shape != p.shape:
+            what = f"a gradient of {name} of shape {tuple(p.shape)}"
+            raise Wrong(what, f"{tuple(p.grad.shape)}", "A gradient has the shape of its parameter.")
 
 
 def _layer_seconds(size: int) -> float:

@@ -212,5 +212,7 @@ def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> boo
     played = _played(steps, length, everyone[0][2], [own for own, _, _ in everyone], taken)
     difference = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
     if difference and difference[0] == rank:
-        raise Wrong(*difference[1:3], f"{difference[3]} It is right on virtual ranks: is each request waited for?")
+        longest = max(length for _, _, length, _ in CASES)
+        why = f"{difference[3]} It is right on virtual ranks, with arrays of up to {longest} numbers."
+        raise Wrong(*difference[1:3], why)
     return not difference

@@ -62,7 +62,7 @@ def why(
         return (
             "The sum was added to the gradient that was there: put it in its place, p.grad.copy_(...) or p.grad = ..."
         )
-    return _else(facts, rank, kind, got, want, had, drawn)
+    return _else(kind, got, want, had, drawn)
 
 
 def _not_none(kind: Kind) -> str:
@@ -149,15 +149,7 @@ def _doubled(kind: Kind, wrong: set[str]) -> str:
     return "Gradients were summed twice. Is what Allreduce has summed already added up, or summed, once more?"
 
 
-def _else(
-    facts: Sequence[CallSeen],
-    rank: int,
-    kind: Kind,
-    got: np.ndarray,
-    want: np.ndarray,
-    had: Sequence[np.ndarray],
-    drawn: bool,
-) -> str:
+def _else(kind: Kind, got: np.ndarray, want: np.ndarray, had: Sequence[np.ndarray], drawn: bool) -> str:
     if kind.memory != "rows" and _close(np.sort(got, axis=None), np.sort(want, axis=None)):
         return (
             "The right numbers in wrong places: a transposed tensor lies in memory column by column. .contiguous() "
@@ -174,11 +166,6 @@ def _else(
             "Right to 2 or 3 digits: something went through 16 bits, by .half() or .bfloat16(). Sum each gradient in "
             "its own dtype."
         )
-    others = [name for name in facts[rank].before.gradients if name != kind.name]
-    for other in others:
-        theirs = mean(facts, other)
-        if theirs is not None and theirs.shape == got.shape and _close(got, theirs):
-            return f"That is the mean of {other}'s gradient. In one buffer each has its place, on all ranks the same."
     if drawn:
         return (
             "Are numbers in other places than they belong, or in other orders on different ranks? "
