@@ -50,10 +50,11 @@ def _messages(ran: "Ran") -> None:
     _bytes(ran, n, item)
     if n >= 4 * size:
         _together(ran)
+        _evenly(ran, n, item)
 
 
 def _bytes(ran: "Ran", n: int, item: int) -> None:
-    """Chunks of about one length, of x's own numbers."""
+    """Each chunk once a step, of x's own numbers."""
     size, traffic = ran.run.size, ran.run.traffic
     least, sent = 2 * (size - 1) * n * item, int(traffic.sum())  # each chunk goes p - 1 steps, twice
     most = 2 * (size - 1) * (n + size - 1) * item  # with chunks filled up to one length
@@ -68,12 +69,6 @@ def _bytes(ran: "Ran", n: int, item: int) -> None:
         elif item == 8 and any(e.kind == "copy" and e.nbytes == n * item for e in ran.run.events):
             why = "All of x goes round. Cut it into p chunks, and send one of them in each step."
         raise ran.wrong(None, asked, f"{sent} bytes", why)
-    a = int(traffic.sum(axis=1).argmax())
-    # Chunks of one length, rounded up; or rounded down, and one of them takes the rest.
-    if traffic[a].sum() > 2 * ((size - 1) * (n // size + 1) + n % size) * item:
-        why = "Chunks are about equally long: then all links carry the same."
-        share = f"about {least // size} bytes sent by rank {a}, as by every other"
-        raise ran.wrong(a, share, f"{traffic[a].sum()} bytes", why)
 
 
 def _together(ran: "Ran") -> None:
@@ -89,3 +84,14 @@ def _together(ran: "Ran") -> None:
         why = "They send one after the other: each waits for a message before it sends its own. All send in every step."
         asked = "all links busy at the same time"
         raise ran.wrong(None, asked, f"{times:.1f} times as long as one link needs, with {size} ranks", why)
+
+
+def _evenly(ran: "Ran", n: int, item: int) -> None:
+    """Chunks of one length, rounded up; or rounded down, and one of them takes the rest."""
+    size = ran.run.size
+    longest = max((event for event in ran.run.events if event.kind == "copy"), key=lambda event: event.nbytes)
+    # Who sends all of x has no chunks, and with more ranks _together tells what that costs.
+    if (n // size + max(n % size, 1)) * item < longest.nbytes < n * item:
+        why = "Chunks are about equally long: then all links carry the same."
+        asked = f"messages of about {n * item // size} bytes, for x of {n * item} bytes and {size} ranks"
+        raise ran.wrong(None, asked, f"one of {longest.nbytes} bytes, {longest.lane}", why)
