@@ -531,8 +531,8 @@ assert best["10 GbE"].grid == (8, 8, 1)
 # those of one process.
 
 # %%
-# !torchrun --standalone --nproc-per-node 2 twins/theirs.py data_parallel tensor_parallel pipeline 2>/dev/null
-# !mpirun -np 2 python twins/ours.py data_parallel tensor_parallel pipeline
+# !torchrun --standalone --nproc-per-node 2 ../lessons/twins/theirs.py data_parallel tensor_parallel pipeline 2>/dev/null
+# !mpirun -np 2 python ../lessons/twins/ours.py data_parallel tensor_parallel pipeline
 
 # %% [markdown]
 # | you wrote | they ship |
