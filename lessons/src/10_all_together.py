@@ -23,10 +23,8 @@ from mpcourse.grid import (
     AXES,
     Grid,
     GridTrainer,
-    ParallelAttention,
     ParallelMLP,
     Shape,
-    clip_grad_norm,
     copy_in,
     global_norm,
     stage,
@@ -34,9 +32,8 @@ from mpcourse.grid import (
     traffic_by_axis,
     transformer,
 )
-from mpcourse.model_parallel import MultiNodeChainList, allgather, allreduce, bcast, recv, send
+from mpcourse.model_parallel import MultiNodeChainList, allreduce, send
 from mpcourse.pipeline import one_f_one_b
-from mpcourse.source import reference
 from mpcourse.virtual import MPI, Topology, run
 from mpcourse.virtual.cluster import Deadlock
 
@@ -166,7 +163,7 @@ for _ in range(3):
     optimizer.step()
 print("one process:                   ", ", ".join(f"{norm:.12f}" for norm in alone))
 for sizes in ((2, 2, 2), (1, 4, 2), (4, 1, 2)):
-    norms = run(lambda comm: train(comm, sizes), 8).results[0]
+    norms = run(lambda comm, sizes=sizes: train(comm, sizes), 8).results[0]
     print("data {} x pipeline {} x tensor {}:".format(*sizes), ", ".join(f"{norm:.12f}" for norm in norms))
     assert np.allclose(norms, alone, rtol=1e-12)
 
@@ -527,12 +524,13 @@ assert best["10 GbE"].grid == (8, 8, 1)
 # ## You wrote, they ship
 #
 # Everything in this lesson exists in torch. `lessons/twins/theirs.py` trains one small model by torch's own tools,
-# started by **torchrun**; `ours.py` does the same with this course's library. After three steps all parameters are
+# started by torchrun; `ours.py` does the same with this course's library. After three steps all parameters are
 # those of one process.
 
 # %%
-# !torchrun --standalone --nproc-per-node 2 ../lessons/twins/theirs.py data_parallel tensor_parallel pipeline 2>/dev/null
-# !mpirun -np 2 python ../lessons/twins/ours.py data_parallel tensor_parallel pipeline
+TWINS = "../lessons/twins"
+# !torchrun --standalone --nproc-per-node 2 {TWINS}/theirs.py data_parallel tensor_parallel pipeline 2>/dev/null
+# !mpirun -np 2 python {TWINS}/ours.py data_parallel tensor_parallel pipeline
 
 # %% [markdown]
 # | you wrote | they ship |
@@ -584,6 +582,8 @@ assert best["10 GbE"].grid == (8, 8, 1)
 # in `mpcourse/grid`; messages and collectives that autograd sees are in `mpcourse/model_parallel`.
 
 # %%
+from mpcourse.source import reference
+
 reference(copy_in, sum_out, ParallelMLP, Grid, global_norm, send)
 
 # %% [markdown]
@@ -599,4 +599,6 @@ reference(copy_in, sum_out, ParallelMLP, Grid, global_norm, send)
 # | delegate, pseudo-connection | ChainerMN's `delegate_variable`, `pseudo_connect`; mpi4jax's tokens |
 #
 # What is missing here: the sequence as a further axis (context and sequence parallelism), experts (expert parallelism),
-# and what ZeRO and FSDP do with the data axis. The last is the subject of lesson 11.
+# and what ZeRO and FSDP do with the data axis.
+#
+# Next comes lesson 11: what if even the optimizer does not fit?
