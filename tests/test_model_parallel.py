@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.examples.model_parallel import EXAMPLES
 from mpcourse.model_parallel import (
     MultiNodeChainList,
     all_to_all,
@@ -35,54 +36,16 @@ def test_an_mlp_over_two_real_ranks_equals_one_process(mpirun):
     assert done.stdout.strip() == "True", done.stderr[-3000:]
 
 
-class Encoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(4, 5, batch_first=True)
-
-    def forward(self, x):
-        return self.lstm(x)[1]  # the last state: a tuple (h, c)
+@pytest.mark.parametrize(("name", "size"), [*((name, 2) for name in EXAMPLES), ("parallel_convolution", 3)])
+def test_chainermns_examples_have_the_gradients_of_one_process(name, size):
+    for found, want in run(EXAMPLES[name], size).results:
+        assert found and equal(found, want)
 
 
-class Decoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.out = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
-
-    def forward(self, y, h, c):
-        return self.out(self.lstm(y, (h, c))[0])
-
-
-def test_an_encoder_and_a_decoder_on_two_ranks_equal_one_process():
-    source, given = torch.randn(2, 3, 6, 4, dtype=torch.float64)
-    target = torch.randn(3, 6, 3, dtype=torch.float64)
-
-    def whole():
-        encoder, decoder = made(Encoder(), Decoder())
-        F.mse_loss(decoder(given, *encoder(source)), target).backward()
-        return [p.grad for m in (encoder, decoder) for p in m.parameters()]
-
-    def program(comm):
-        encoder, decoder = made(Encoder(), Decoder())
-        model = MultiNodeChainList(comm)
-        if comm.rank == 0:
-            model.add_link(encoder, rank_in=None, rank_out=1)
-            model(source).backward()
-        else:
-
-            class WithTarget(nn.Module):  # this rank's own input, beside the state that arrives
-                def __init__(self):
-                    super().__init__()
-                    self.decoder = decoder
-
-                def forward(self, h, c):
-                    return self.decoder(given, h, c)
-
-            model.add_link(WithTarget(), rank_in=0, rank_out=None)
-            F.mse_loss(model(), target).backward()
-        return [p.grad for p in model.parameters()]
-
-    assert equal(sum(run(program, 2).results, []), whole())
+def test_chainermns_examples_run_under_mpirun(mpirun):
+    done = mpirun(2, "-m", "mpi4py", "-m", "mpcourse.examples.model_parallel")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("gradients of both ranks are those of one process") == len(EXAMPLES)
 
 
 def test_branches_that_meet_again_equal_one_process():
@@ -136,29 +99,6 @@ def test_a_rank_that_sends_to_itself_and_to_others_equals_one_process():
 
     first, second = run(program, 2).results
     assert equal([*first[:2], *second, *first[2:]], want)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_convolution_over_ranks_by_channels_equals_one_process(size):
-    """Each rank has some of the output channels; all get all of them: ChainerMN's parallel convolution."""
-    x = torch.randn(2, 6, 5, 5, dtype=torch.float64)
-    (whole,) = made(nn.Conv2d(6, 6, 3))
-    own = x.clone().requires_grad_()
-    (whole(own) ** 3).sum().backward()
-
-    def program(comm):
-        (layer,) = made(nn.Conv2d(6, 6, 3))
-        mine = slice(comm.rank * 6 // size, (comm.rank + 1) * 6 // size)
-        weight, bias = (p[mine].detach().clone().requires_grad_() for p in (layer.weight, layer.bias))
-        given = x.clone().requires_grad_()
-        out = torch.cat(allgather(comm, F.conv2d(given, weight, bias)), 1)
-        # Each rank computes the same loss: it counts p times, as ranks' losses are added.
-        ((out**3).sum() / size).backward()
-        return weight.grad, bias.grad, given.grad
-
-    results = run(program, size).results
-    assert equal([torch.cat([r[i] for r in results]) for i in (0, 1)], [whole.weight.grad, whole.bias.grad])
-    assert equal([sum(r[2] for r in results)], [own.grad])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

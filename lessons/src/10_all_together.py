@@ -202,11 +202,19 @@ assert sent["tensor"].nbytes > 4 * sent["data"].nbytes > 4 * sent["pipeline"].nb
 plot.traffic(done.events, "Two steps: pairs of neighbours send the most, over NVLink")
 None
 
+# %%
+grid = done.results[0][0]
+lanes = [f"rank 0 -> rank {grid.rank_at(**{'data': 0, 'pipeline': 0, 'tensor': 0, axis: 1})}" for axis in AXES[::-1]]
+begin, end = min(r[1] for r in done.results), max(r[2] for r in done.results)
+plot.timeline(done.events, "What rank 0 sends in a step: along tensor, pipeline and data", begin, end, lanes)
+None
+
 
 # %% [markdown]
 # The pairs along the tensor axis, 0 and 1, 2 and 3, and so on, send five times as much as those along the data axis,
 # and eight times as much as those along the pipeline. And a rank waits for each of these all-reduces: its result is the
-# next layer's input. That is why tensor parallelism belongs inside a machine.
+# next layer's input. The gradients' all-reduce comes once, at the end. That is why tensor parallelism belongs inside a
+# machine.
 #
 # What if the ranks are counted in another order? The model, the grid's sizes and the bytes stay as they are. Only who
 # is on which machine changes.
@@ -360,6 +368,9 @@ print(f"4 all-reduces in {SHAPE.layers} layers, {activations / 1e6:.2f} MB from 
 # `backward()` waits for the gradient of what was sent away. On rank 0 the graph has two pieces, which only rank 1
 # connects, so autograd would not see that they belong together. A **pseudo-connection** keeps them together: the first
 # piece's delegate goes into the second piece, and adds nothing.
+#
+# ChainerMN's own three examples, this one, an encoder with its decoder, and a convolution whose channels are spread
+# over ranks, are in `mpcourse/examples/model_parallel.py`: `mpirun -np 2 python -m mpcourse.examples.model_parallel`.
 #
 # And if rank 0 adds its parts in the wrong order?
 

@@ -46,6 +46,7 @@ def course(tmp_path):
         shutil.copytree(ROOT / folder, copy / folder)
     shutil.copy(ROOT / "jupytext.toml", copy)
     (copy / "lessons" / "src").mkdir(parents=True)
+    shutil.copytree(ROOT / "lessons" / "twins", copy / "lessons" / "twins")  # programs that lesson 10 starts
     for lesson in load_course(ROOT).lessons:
         text, book = BUILD.judged(lesson.id)
         (copy / "lessons" / "src" / f"{lesson.id}.py").write_text(text)
