@@ -146,8 +146,7 @@ if comm.rank == 0:
 # lines = !mpirun -np 2 python scratch/pingpong.py
 sizes, seconds = zip(*json.loads(lines[-1]))
 per_byte = [second / size for size, second in zip(sizes, seconds)]
-assert per_byte[0] > 100 * per_byte[-1]
-assert 10 * seconds[0] < seconds[-1] < 100_000 * seconds[0]
+assert per_byte[0] > 100 * per_byte[-1] and seconds[-1] > 2 * seconds[0]
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}

@@ -583,28 +583,11 @@ print(f"batch 1024 at the rate 0.1 in place of {reached[1024][0]['rate']}: {slow
 # good learning rate the noise scale agrees with the critical batch within a factor of two here, and at a poor one it
 # does not. It is cheap: ten batch sizes need not be tried.
 #
-# The same for the digits, batches from 32 to all 1437, ten seeds:
-
-# %%
-sooner = tuned(STUDIES["digits-steps"].rows, "steps_to_target", least=True)
-counts = {batch: mean(row["steps_to_target"] for row in rows) for batch, rows in sooner.items()}
-print("updates to 95 %:", ", ".join(f"{count:.0f} at {batch}" for batch, count in counts.items()))
-shares = {EXAMPLES / -(-EXAMPLES // batch): count for batch, count in counts.items()}  # an epoch's last is shorter
-digits_critical = critical_batch(shares).batch
-print(f"critical batch {digits_critical:.0f} examples")
-for batch in (32, 64, 128, 256):
-    rows = [r for r in shipped_noise("digits-noise") if r["batch"] == batch and r["rate"] == sooner[batch][0]["rate"]]
-    print(f"noise scale at batch {batch:3}: {noise_until(rows, 0.95):.0f} examples")
-    assert 0.5 < noise_until(rows, 0.95) / digits_critical < 2
-
-# %% [markdown]
-# 100 examples, a quarter of the glyphs', and a noise scale of 52 to 77. With less noise a smaller batch is enough.
-#
 # ## By epoch, by update, by time
 #
 # The same training runs, drawn over three x axes. Time is predicted, for 16 machines of one core each and 10 Gbit/s
-# between them (lesson 08). A core's time for an example is the study's at batch 1024. Smaller parts cost somewhat more,
-# which is left out. The all-reduce is this course's `flat`.
+# between them (lesson 08). A core's time for an example is the study's at batch 1024, on a machine whose load was not
+# recorded. Smaller parts cost somewhat more, which is left out. The all-reduce is this course's `flat`.
 #
 # **Predict first.** Batches of 64, 1024 and 16 384: which is ahead by epochs, which by updates, which by time?
 

@@ -182,7 +182,7 @@ def _received(own: ModuleType, comm: Any, rank: int, want: torch.Tensor, tag: in
     """What recv returns; Wrong where that is not `want`, with a backward."""
     got = own.recv(comm, rank, tag)
     what = f"what rank {comm.rank} receives from rank {rank}"
-    if not isinstance(got, torch.Tensor):
+    if not issubclass(type(got), torch.Tensor):
         raise Wrong(f"{what} to be a tensor", short(got), "Recv.forward returns the tensor that it received.")
     if got.shape != want.shape or got.dtype != want.dtype:
         why = "The receiver has to learn dtype and shape: comm.send pickles an array with both."
@@ -204,7 +204,7 @@ def _sent(own: ModuleType, comm: Any, x: torch.Tensor, rank: int, tag: int = 0) 
     if x.shape != before.shape or not torch.equal(x.detach(), before):
         why = "Layers before may need x in their backward: it stays as it is."
         raise Wrong(f"x to be {short(before)} after send, too", short(x.detach()), why)
-    if not isinstance(got, torch.Tensor):
+    if not issubclass(type(got), torch.Tensor):
         raise Wrong(f"{what} to be a tensor, the delegate", short(got), "Send.forward returns the number 0, a tensor.")
     if tuple(got.shape) or float(got.detach()) != 0 or got.dtype != x.dtype:
         why = "The delegate stands for what x has become elsewhere, and adds nothing to a loss: x.new_zeros(())."
