@@ -82,5 +82,5 @@ def throughput(
         axis.annotate(f"knee: batch {knee:.0f}", at, shift, textcoords="offset points", fontsize=8, ha=side)
     label(left, "batch size", "one step (ms)")
     label(right, "batch size", "examples a second")
-    left.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.92))
+    made.legend(*left.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower center", ncols=2)
     return made
