@@ -328,10 +328,10 @@ def test_every_kind_of_the_ledger_has_a_colour_and_optimizer_state_that_of_the_b
 
 def test_a_bill_shows_the_kinds_of_its_rows_only():
     def kinds(rows):
-        return [t.get_text() for t in plot.memory_bill(rows, "what a step holds").legends[0].get_texts()]
+        return [t.get_text() for t in plot.memory_breakdown(rows, "what a step holds").legends[0].get_texts()]
 
-    bill = StepMemory(1, 1, 1, 1).as_dict()
-    assert kinds({"sgd": bill}) == ["parameters", "gradients", "optimizer state", "activations"]
+    breakdown = StepMemory(1, 1, 1, 1).as_dict()
+    assert kinds({"sgd": breakdown}) == ["parameters", "gradients", "optimizer state", "activations"]
     assert kinds({"a": {"parameters": 4}, "b": {"inputs": 4}}) == ["parameters", "inputs"]
 
 

@@ -21,7 +21,7 @@ from mpcourse.plot.reference import against_reference
 from mpcourse.plot.roofline import roofline
 from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
-from mpcourse.plot.steps import memory_bill, step_cost, throughput
+from mpcourse.plot.steps import memory_breakdown, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
 from mpcourse.plot.tradeoff import tradeoff
@@ -48,7 +48,7 @@ __all__ = [
     "lines",
     "marked",
     "memory",
-    "memory_bill",
+    "memory_breakdown",
     "message_cost",
     "panels",
     "parts",

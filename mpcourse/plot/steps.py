@@ -20,7 +20,7 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 
-def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
+def memory_breakdown(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
     """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them."""
     named = {name: {STATE.get(kind, kind): nbytes for kind, nbytes in row.items()} for name, row in rows.items()}
     styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in named.values())}
