@@ -11,18 +11,18 @@ from mpcourse.errors import UserError
 
 @dataclass(frozen=True)
 class Lesson:
-    """id: "00_start_here", the notebook's name without its ending. minutes: to read and run it."""
+    """id: "00_start_here", the notebook's name without its ending."""
 
     id: str
     title: str
     question: str
-    minutes: int
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """One task. difficulty: 1 to 5. functions: names that the answer must define. sizes: numbers of ranks to check.
+    """One task. minutes: an estimate. difficulty: 1 to 5. functions: names that the answer must define.
 
+    sizes: numbers of ranks to check.
     seconds: time limit of one run. check: the module with `check(answer, comm)`. hints: a ladder, vague to plain.
     virtual: whether that begins on virtual ranks, of which one real rank is enough.
     holds: where mpcourse has what the answer is to write: packages, modules, or functions as "module:function".

@@ -14,6 +14,7 @@ from mpcourse.virtual.ledger import KINDS, Peak, size
 
 COLUMNS = 900  # of a panel; of what lies within one of them the fullest moment is drawn
 HATCHING = (1.0, 1.0, 1.0, 0.55)
+SEEN = 0.002  # part of a panel's height from which on a kind can be seen, and is in the legend
 NEAR = 0.6  # part of a device's memory from which on its end is drawn
 
 
@@ -79,9 +80,10 @@ def memory(
         if i in near:
             axis.axhline(capacity / nbytes, color=INK, linewidth=1, linestyle="--")
             text = f"{size(capacity)}: all that tensors can have"
-            axis.text(
-                0.005, capacity / nbytes, text, fontsize=8, color=INK, va="bottom", transform=axis.get_yaxis_transform()
-            )
+            axis.annotate(
+                text, (0, capacity / nbytes), (3, 3), xycoords=axis.get_yaxis_transform(), textcoords="offset points",
+                fontsize=8, color=INK,
+            )  # fmt: skip
         peak = box.ledger.peak(i)
         _mark(
             axis,
@@ -92,7 +94,8 @@ def memory(
             from_start=peak.seconds <= moments[0][0],
         )
         label(axis, unit if axis is axes[-1] else "", byte_unit)
-    shown = {kind for moments in history.values() for _, kinds in moments for kind, n in kinds.items() if n}
+    held_by = [kinds for moments in history.values() for _, kinds in moments]
+    shown = {kind for kinds in held_by for kind, n in kinds.items() if n > SEEN * top}
     made.legend(
         handles=[
             Patch(facecolor=KIND_COLORS[kind], edgecolor=HATCHING, hatch=KIND_HATCHES[kind], label=kind)
@@ -102,7 +105,7 @@ def memory(
         fontsize=8,
         frameon=False,
         loc="outside lower center",
-        ncols=4,
+        ncols=len(shown) if len(shown) < 6 else 4,
     )
     return made
 
