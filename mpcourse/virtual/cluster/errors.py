@@ -15,9 +15,11 @@ class ClusterError(RuntimeError):
     """A mistake in what ranks say to each other. Every rank that was still running raises one.
 
     kind: "deadlock", "truncated", "datatypes", "collectives", "counts", "buffer", "never received", "never waited",
-    "changed", "misuse". number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
-    A number alone is mpi4py's MPI.Exception(number).
-    waits: where each rank was that waited. cycle: ranks that wait for each other in a circle.
+    "changed", "misuse". A number alone is mpi4py's MPI.Exception(number).
+    text: what the error says.
+    waits: where each rank was that waited.
+    cycle: ranks that wait for each other in a circle.
+    number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
     """
 
     def __init__(
