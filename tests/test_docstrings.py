@@ -52,11 +52,11 @@ def arguments_of(each):
     """Names of what a function takes, or what is given to make a class; a record's public fields."""
     if hasattr(each, "_fields"):
         return list(each._fields)
-    if inspect.isclass(each) and (getattr(each, "_is_protocol", False) or "__init__" not in vars(each)):
-        return []
     if dataclasses.is_dataclass(each):
         return [field.name for field in dataclasses.fields(each) if field.name[0] != "_"]
-    call = each.__init__ if inspect.isclass(each) else each
+    call = vars(each).get("__init__") if inspect.isclass(each) else each
+    if getattr(call, "__module__", None) != each.__module__:  # none of its own, or what typing.Protocol put there
+        return []
     return [name for name in inspect.signature(call).parameters if name not in ("self", "cls")]
 
 

@@ -23,7 +23,7 @@ def mlp(widths: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:
 
 
 def conv_net(side: int = 28, classes: int = 10) -> nn.Sequential:
-    """Two 3x3 convolutions, each followed by 2x2 pooling, then one hidden layer. (batch, 1, side, side) -> (batch, classes).
+    """Two 3x3 convolutions, each with 2x2 pooling, then one hidden layer. (batch, 1, side, side) -> (batch, classes).
 
     side: height and width of the images, at least 4.
     classes: outputs.
