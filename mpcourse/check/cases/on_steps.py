@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_schedules import told
+from mpcourse.check.cases.on_schedules import actions_text
 from mpcourse.check.time_limit import patience
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
@@ -85,7 +85,7 @@ class PipelinedStep:
 
     @property
     def asked(self) -> str:
-        rows = "; ".join(f"stage {s}: {told(row)}" for s, row in enumerate(self.schedule[:3]))
+        rows = "; ".join(f"stage {s}: {actions_text(row)}" for s, row in enumerate(self.schedule[:3]))
         return f"{self.m} micro-batch{'es' * (self.m > 1)} of a batch of {len(self.x)}, {rows}"
 
     @cached_property
