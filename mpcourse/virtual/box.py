@@ -9,7 +9,7 @@ clock (clock.py).
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -50,7 +50,8 @@ def block_index(block: Block | None) -> int:
 class Box(Clock):
     """Virtual GPUs and the links between them, made by `virtual_gpus`. A context manager, which may be entered again.
 
-    n, spec, link, host_link, dry, backing, record, overlap, as_cuda: see `virtual_gpus`.
+    entered: what makes a thread see the devices, within; modes, which know this class.
+    n, spec, link, host_link, dry, backing, record, overlap, as_cuda: what `virtual_gpus` was given.
     now: seconds on the host's clock.
     events: all that took time, as `Event`s.
     ledger: all that took memory.
@@ -58,6 +59,7 @@ class Box(Clock):
 
     def __init__(
         self,
+        entered: "Callable[[Box], contextlib.AbstractContextManager[None]]",
         n: int,
         spec: str | GPU | Sequence[str | GPU],
         link: str | Link,
@@ -90,6 +92,7 @@ class Box(Clock):
         self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
         self.stands_in = False  # whether it was said that zeros are instead of a dry box's values
         self._stack: contextlib.ExitStack | None = None
+        self._entered = entered
 
     # -- which device --
 
@@ -262,11 +265,9 @@ class Box(Clock):
     @contextlib.contextmanager
     def here(self) -> Iterator["Box"]:
         """Make this thread see the devices of a box that another thread has entered."""
-        from mpcourse.virtual.entered import entered
-
         if box_here() is not None:
             raise RuntimeError("this thread has a box already")
-        with entered(self):
+        with self._entered(self):
             _here.box = self
             try:
                 yield self

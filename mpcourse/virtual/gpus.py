@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from mpcourse.virtual.box import Box, active_box, box_here
+from mpcourse.virtual.entered import entered
 from mpcourse.virtual.specs import GPU, Link
 
 
@@ -39,7 +40,7 @@ def virtual_gpus(
     Raises UserError for an unknown spec or link, ValueError for numbers that do not fit, RuntimeError on entering a box
     inside a box.
     """
-    return Box(n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
+    return Box(entered, n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
 
 
 def devices(n: int) -> list[torch.device]:

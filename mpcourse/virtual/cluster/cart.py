@@ -97,6 +97,9 @@ def grid(comm: Any, dims: Sequence[int], periods: Sequence[int]) -> Any:
     return comm
 
 
+VirtualComm._as_grid = staticmethod(grid)
+
+
 def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
     """Ranks in each direction of a grid, as alike as can be and not increasing; where `dims` is not 0 it stays."""
     given = [0] * dims if isinstance(dims, int) else list(dims)
