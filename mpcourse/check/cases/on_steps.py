@@ -11,7 +11,7 @@ from torch import nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_schedules import actions_text
-from mpcourse.check.time_limit import patience
+from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
 
@@ -48,7 +48,7 @@ class PipelinedStep:
         plain = [[(a.kind, a.microbatch) for a in row] for row in self.schedule]
         arguments = (self.stages, list(self.devices), plain, *self.given, loss)
         why = "Is there a stage whose next input never arrives, or a loop that ends only when all do at once?"
-        with patience(answer, SECONDS, "pipeline_step to return", why):
+        with within_seconds(answer, SECONDS, "pipeline_step to return", why):
             return answer.call("pipeline_step", *arguments, changes=(self.stages, *self.given))
 
     def unchanged(self) -> None:
