@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpcourse.virtual.cluster.collective_call import line_of, meet
+from mpcourse.virtual.cluster.constants import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 from mpcourse.virtual.cluster.group import Group
-from mpcourse.virtual.cluster.numbers import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 
 if TYPE_CHECKING:
     from collections import Counter
