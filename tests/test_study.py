@@ -23,7 +23,7 @@ from mpcourse.studies import run as program
 from mpcourse.studies.grid import make_study, read_study
 from mpcourse.studies.results import Folder
 from mpcourse.studies.run import noise_beside, run_study, work
-from mpcourse.studies.task_pool import farm
+from mpcourse.studies.task_pool import run_tasks
 from mpcourse.training import train
 from mpcourse.virtual import compute, run
 from tests.conftest import python
@@ -145,7 +145,7 @@ def test_files_that_are_no_studies_are_told(tmp_path):
         read_study(tmp_path / "short.toml")
 
 
-# -- the farm --------------------------------------------------------------------------------------------------------
+# -- the pool of tasks -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -162,7 +162,7 @@ def test_each_task_is_done_once_and_told_once(size, count):
                 yield
             own.append(task)
 
-        farm(comm, list(range(count)), work, told.append)
+        run_tasks(comm, list(range(count)), work, told.append)
         return own
 
     done = run(body, size).results

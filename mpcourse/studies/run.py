@@ -36,7 +36,7 @@ from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
 from mpcourse.studies.grid import Study, read_study
 from mpcourse.studies.many_training import ManyRuns
 from mpcourse.studies.results import Folder, summary
-from mpcourse.studies.task_pool import farm
+from mpcourse.studies.task_pool import run_tasks
 
 SNAPSHOT_SECONDS = 1.0
 DOZE = 0.05  # seconds
@@ -99,7 +99,7 @@ def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "", measured:
     quiet = comm.rank != 0 or bool(os.environ.get("TQDM_DISABLE"))
     total = sum(map(len, tasks))
     with tqdm(total=total, initial=total - sum(len(tasks[i]) for i in left), unit="run", disable=quiet) as bar:
-        farm(comm, left, lambda i: work(study, data, folder, i), lambda i: bar.update(len(tasks[i])))
+        run_tasks(comm, left, lambda i: work(study, data, folder, i), lambda i: bar.update(len(tasks[i])))
     if comm.rank == 0:
         folder.write_tables()
 
