@@ -107,7 +107,7 @@ def load_course(root: Path | None = None) -> Course:
     """The course in `root`, else in $MPCOURSE_ROOT, else around the working directory, else around this package."""
     root = root or _find_root()
     path = root / "exercises" / "manifest.toml"
-    installed = installed_version(root)
+    installed, _ = read_installed(root)
     check_version(root, installed)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -129,21 +129,23 @@ def load_course(root: Path | None = None) -> Course:
     return Course(root, lessons, exercises, installed)
 
 
-def installed_version(root: Path) -> str:
-    """The version of mpcourse that made the learner's folder `root` or updated it last; empty where none did.
+def read_installed(root: Path) -> tuple[str, dict[str, str]]:
+    """What made the learner's folder `root` or updated it last: the version of mpcourse, and the SHA-256 of its files.
 
-    Raises UserError where that is not to be read.
+    An empty version where none did. Raises UserError where that is not to be read.
     """
     path = root / INSTALLED
     try:
-        version = json.loads(path.read_text(encoding="utf-8"))["version"]
-        Version(version)
-        return version
+        table = json.loads(path.read_text(encoding="utf-8"))
+        version, files = str(Version(table["version"])), table["files"]
+        if not all(isinstance(name, str) for name in files.values()):
+            raise TypeError
+        return version, files
     except FileNotFoundError:
-        return ""
+        return "", {}
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError, KeyError, InvalidVersion):
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidVersion):
         raise UserError(f"{path} is damaged: {NEW_FOLDER}") from None
 
 

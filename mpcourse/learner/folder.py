@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpcourse.check.manifest import ELSEWHERE, INSTALLED, NEW_FOLDER, installed_version
+from mpcourse.check.manifest import ELSEWHERE, INSTALLED, NEW_FOLDER, read_installed
 from mpcourse.errors import UserError
 
 OWN = INSTALLED.parent
@@ -35,17 +35,13 @@ class Installed:
     version: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, root: Path) -> "Installed":
+        """The record of a folder; an empty one where there is none yet. Raises UserError where it is damaged."""
+        return cls(*read_installed(root))
+
     def text(self) -> str:
         return json.dumps({"version": self.version, "files": self.files}, indent=1, sort_keys=True)
-
-
-def read_installed(root: Path) -> Installed:
-    """The record of a folder; an empty one where there is none yet. Raises UserError where it is damaged."""
-    version = installed_version(root)
-    files = json.loads((root / INSTALLED).read_text(encoding="utf-8")).get("files") if version else {}
-    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
-        raise UserError(f"{root / INSTALLED} is damaged: {NEW_FOLDER}")
-    return Installed(version, files)
 
 
 def original(root: Path, name: str) -> bytes | None:
@@ -84,7 +80,10 @@ def find_folder() -> Path:
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
     """Alone at work in the folder, of those who ask. Raises UserError if somebody else is."""
-    handle = os.open(root / OWN, os.O_RDONLY)
+    try:
+        handle = os.open(root / OWN, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{root / OWN} cannot be read ({error.strerror})") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

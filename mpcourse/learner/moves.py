@@ -14,7 +14,7 @@ from pathlib import Path
 from mpcourse.check.manifest import INSTALLED
 from mpcourse.errors import UserError
 from mpcourse.files import remove_parts, write_atomically
-from mpcourse.learner.folder import ORIGINALS, OWN, PENDING, Installed, digest, original, present, read_installed
+from mpcourse.learner.folder import ORIGINALS, OWN, PENDING, Installed, digest, original, present
 from mpcourse.learner.plan import Change
 
 PART = PENDING.with_name(f"{PENDING.name}.part")
@@ -29,7 +29,6 @@ def stage(root: Path, changes: list[Change], installed: Installed, files: Mappin
     """
     try:
         _check_writable(root, changes)
-        clean(root)
         (root / PART / "originals").mkdir(parents=True)
         moves = []
         for number, change in enumerate(changes):
@@ -40,8 +39,7 @@ def stage(root: Path, changes: list[Change], installed: Installed, files: Mappin
                 move |= {"aside": change.aside[0], "beside": digest(change.aside[1])}
                 _write(root / PART / f"{number}.aside", change.aside[1])
             moves.append(move)
-        for contents in files.values():
-            name = digest(contents)
+        for name, contents in {digest(contents): contents for contents in files.values()}.items():
             if original(root, name) is None:
                 _write(root / PART / "originals" / name, contents)
         journal = {"version": installed.version, "files": installed.files, "moves": moves}
@@ -66,7 +64,7 @@ def carry_out(root: Path) -> list[str]:
     These are the files that somebody has written to since the update was planned: the next one merges them. Raises
     UserError where it cannot go on; called again, it does.
     """
-    journal, old = _journal(root), read_installed(root)
+    journal, old = _journal(root), Installed.of(root)
     late = []
     try:
         (root / ORIGINALS).mkdir(exist_ok=True)
@@ -81,7 +79,8 @@ def carry_out(root: Path) -> list[str]:
             if path in old.files:
                 files[path] = old.files[path]
         write_atomically(root / INSTALLED, Installed(journal["version"], files).text(), sync=True)
-        shutil.rmtree(root / PENDING)
+        os.rename(root / PENDING, root / PART)  # at once: half of it would be no update that can be carried out
+        clean(root)
         _forget(root, set(files.values()))
     except OSError as error:
         raise UserError(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mpcourse.check.manifest import INSTALLED, PACKAGE, check_version
 from mpcourse.errors import UserError
-from mpcourse.learner.folder import OWN, PENDING, Installed, digest, find_folder, locked, original, read_installed
-from mpcourse.learner.moves import PART, carry_out, pending_version, stage
+from mpcourse.learner.folder import OWN, PENDING, Installed, digest, find_folder, locked, original
+from mpcourse.learner.moves import PART, carry_out, clean, pending_version, stage
 from mpcourse.learner.originals import LIBRARY, Originals, originals
 from mpcourse.learner.plan import Change, plan
 
@@ -47,7 +47,7 @@ def update(folder: Path | None = None, new: Originals | None = None) -> int:
     folder = folder or find_folder()
     new = new or originals()
     with locked(folder):
-        before = read_installed(folder).version
+        before = Installed.of(folder).version
         if pending := pending_version(folder):
             print(f"an update to mpcourse {pending} was interrupted: it is completed")
         changes, late = _bring(folder, new)
@@ -64,11 +64,12 @@ def update(folder: Path | None = None, new: Originals | None = None) -> int:
 
 def _bring(root: Path, new: Originals) -> tuple[list[Change], list[str]]:
     """Complete what was interrupted, then make the folder one of `new`: what was done, and what could not be."""
-    for version in (read_installed(root).version, pending_version(root)):
+    for version in (Installed.of(root).version, pending_version(root)):
         check_version(root, version)
+    clean(root)
     if (root / PENDING).is_dir():
         carry_out(root)
-    old = read_installed(root)
+    old = Installed.of(root)
     changes, late = plan(root, old, new), []
     wanted = Installed(new.version, {path: digest(contents) for path, contents in new.files.items()})
     if changes or wanted != old or any(original(root, name) is None for name in wanted.files.values()):
@@ -97,7 +98,7 @@ def _link(root: Path) -> None:
 
 def _make(folder: Path) -> list[Path]:
     """Make a folder that is to be a learner's, with its parents; those that were not there, the inner ones first."""
-    if (folder / INSTALLED).is_file():
+    if (folder / INSTALLED).is_file() and not (folder / PENDING).is_dir():
         raise UserError(f"{folder} holds the course already: `mpcourse update` in it brings what is new")
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
