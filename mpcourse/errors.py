@@ -1,4 +1,12 @@
-"""Errors that users of several rooms see."""
+"""Errors that users of several rooms see, and the commands that several of them name."""
+
+from pathlib import Path
+
+WHEEL = (
+    Path(__file__).with_name("course").is_dir()
+)  # lessons are in the package: it was not installed by a clone's make
+SETUP = "`pip install 'mpcourse[mpich]'`" if WHEEL else "`make setup`"
+SETUP_MPICH = "`pip install --force-reinstall mpich mpi4py`" if WHEEL else "`make setup MPI=mpich`"
 
 
 class UserError(Exception):

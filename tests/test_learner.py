@@ -23,6 +23,8 @@ from mpcourse.learner import init, moves, update
 from mpcourse.learner.merge import merge_text
 from mpcourse.learner.notebooks import merge_books
 from mpcourse.learner.originals import Originals, originals
+from mpcourse.source import reference
+from mpcourse.split import copy
 from tests.conftest import ROOT
 
 MANIFEST = (ROOT / "tests" / "course" / "exercises" / "manifest.toml").read_bytes()
@@ -465,6 +467,8 @@ def test_the_folder_of_the_real_course_works_like_a_clone_but_for_solutions(tmp_
     shown = {path.name for path in (root / "library").iterdir()}
     assert {"split", "collectives", "training.py"} <= shown and "course" not in shown
     assert "exercises/e00_hello.py" in said("next", place=root / "lessons" / "twins")
+    monkeypatch.chdir(root / "lessons")
+    assert "](../library/split/copy.py)" in reference(copy).data
     edit(root / ".mpcourse/installed.json", f'"{__version__}"', '"0.0.1"')
     assert "`mpcourse update` renews it" in said("list")
     assert json.loads(said("next", "--json"))["exercise"] == "e00_hello"

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from mpcourse import __version__
-from mpcourse.errors import UserError
+from mpcourse.errors import WHEEL, UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = Path(".mpcourse", "installed.json")  # in a learner's folder: the version and what it came with
@@ -99,8 +99,7 @@ class Course:
 
 def source() -> Path:
     """The folder with lessons, manifest and solutions of this mpcourse: in a wheel its own, else the clone."""
-    shipped = PACKAGE / "course"
-    return shipped if shipped.is_dir() else PACKAGE.parent
+    return PACKAGE / "course" if WHEEL else PACKAGE.parent
 
 
 def load_course(root: Path | None = None) -> Course:
