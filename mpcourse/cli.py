@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     add_schedule(
         command("schedule", _schedule, "A pipeline's schedule: what each stage does and when, and its bubble.")
     )
-    made = command("init", _init, "Make a learner's folder: lessons, exercises, and what has passed.")
+    made = command("init", _init, "Make a folder with the course for a learner; no clone is needed.")
     made.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")

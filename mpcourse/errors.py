@@ -5,7 +5,7 @@ from pathlib import Path
 WHEEL = (
     Path(__file__).with_name("course").is_dir()
 )  # lessons are in the package: it was not installed by a clone's make
-SETUP = "`pip install 'mpcourse[mpich]'`" if WHEEL else "`make setup`"
+SETUP = "`pip install torch mpich mpi4py jupyterlab`" if WHEEL else "`make setup`"
 SETUP_MPICH = "`pip install --force-reinstall mpich mpi4py`" if WHEEL else "`make setup MPI=mpich`"
 
 

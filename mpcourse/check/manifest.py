@@ -152,8 +152,7 @@ def check_version(root: Path, version: str) -> None:
     """Raise UserError if a learner's folder is of a newer mpcourse than this one."""
     if version and Version(version) > Version(__version__):
         raise UserError(
-            f"{root} is of mpcourse {version}, and {__version__} is installed: install a newer one, "
-            "`pip install --upgrade mpcourse`"
+            f"{root} is of mpcourse {version}, and {__version__} is installed: install that version or a newer one"
         )
 
 
