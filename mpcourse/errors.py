@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-WHEEL = (
-    Path(__file__).with_name("course").is_dir()
-)  # lessons are in the package: it was not installed by a clone's make
+# Whether lessons are in the package: then it was installed from a wheel, and no clone with a Makefile is at hand.
+WHEEL = Path(__file__).with_name("course").is_dir()
 SETUP = "`pip install torch mpich mpi4py jupyterlab`" if WHEEL else "`make setup`"
 SETUP_MPICH = "`pip install --force-reinstall mpich mpi4py`" if WHEEL else "`make setup MPI=mpich`"
 
