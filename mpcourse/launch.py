@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpcourse.errors import UserError
+from mpcourse.errors import SETUP, SETUP_MPICH, UserError
 
 MAX_RANKS = 32  # a laptop's limit: each rank that imports torch takes about 250 MB
 
@@ -62,7 +62,7 @@ def find_mpirun() -> str:
     found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
     if not found:
         raise UserError(
-            "mpirun was not found beside this Python nor on PATH: `make setup` installs one (MPICH, as a wheel); "
+            f"mpirun was not found beside this Python nor on PATH: {SETUP} installs one (MPICH, as a wheel); "
             "on a cluster, load its MPI module first"
         )
     return found
@@ -74,7 +74,7 @@ def _identified(path: str) -> Mpirun:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
         text = done.stdout + done.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{path} does not run ({error}): reinstall MPI, `make setup` does it in .venv") from None
+        raise UserError(f"{path} does not run ({error}): reinstall MPI, {SETUP_MPICH}") from None
     return Mpirun(path, *identify(text))
 
 

@@ -84,7 +84,9 @@ def _linked(part: Any) -> str:
     if not file.is_relative_to(root / "mpcourse"):
         raise ValueError(f"{part.__qualname__} is not of this library: its source is in {file}")
     shown = file.relative_to(root).as_posix()
-    return f"[`{shown}`](../{shown})\n\n```python\n{without_docstrings(inspect.getsource(part))}\n```"
+    place = file.relative_to(root / "mpcourse").as_posix()
+    folder = "library" if os.path.isdir("../library") else "mpcourse"  # in a learner's folder, in a clone
+    return f"[`{shown}`](../{folder}/{place})\n\n```python\n{without_docstrings(inspect.getsource(part))}\n```"
 
 
 def without_docstrings(text: str) -> str:
