@@ -6,7 +6,7 @@ from typing import Any
 
 MOST = 32  # sequences of the largest micro-batch that is tried
 
-PARTS = ("compute", "bubble", "tensor", "pipeline", "data", "update")
+PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "update")
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,14 @@ class Seconds:
     """Of one step, by part; they add up to the step.
 
     compute: of the busiest stage, with what checkpoints compute again. bubble: that stage waits for others. tensor,
-    pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's). update: of the optimizer.
+    context, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's). update: of the
+    optimizer.
     """
 
     compute: float
     bubble: float
     tensor: float
+    context: float
     pipeline: float
     data: float
     update: float

@@ -28,6 +28,10 @@ class CountingComm:
         """Note an all-reduce; `mpcourse.collectives.allreduce` calls it in place of sending."""
         self.sums.append(nbytes)
 
+    def count_gather(self, nbytes: int) -> None:
+        """Note an all-gather after which each rank has so many bytes: of a context axis, which has no all-reduces."""
+        self.sums.append(nbytes)
+
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
         self.count_sum(recvbuf.nbytes)
 

@@ -8,7 +8,7 @@ def recomputed_flops(batch: int, length: int, layers: int, width: int, vocabular
     return 96 * batch * s * layers * h * h * (1 + s / (6 * h) + vocabulary / (16 * layers * h))
 
 
-def model_flops(parameters: float, layers: int, width: int, length: int, tokens: float) -> float:
+def model_flops(parameters: float, layers: int, width: int, length: int, tokens: float, masked: bool = False) -> float:
     """Of a step on so many tokens, nothing recomputed (Chowdhery et al. 2022, appendix B): 6 a parameter, and attention
-    without a causal mask."""
-    return tokens * (6 * parameters + 12 * layers * width * length)
+    without a causal mask; masked: with it, which leaves half."""
+    return tokens * (6 * parameters + (6 if masked else 12) * layers * width * length)

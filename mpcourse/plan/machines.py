@@ -53,6 +53,14 @@ class Machines:
         """
         data, _, tensor = grid
         size, stride = (data, tensor) if axis == "data" else (tensor, 1)
+        return self.sum_over(size, stride, nbytes, one_ring)
+
+    def gather(self, context: int, tensor: int, nbytes: float) -> float:
+        """Seconds of an all-gather along the context axis, which comes after the tensor axis. nbytes: of the result."""
+        return self.sum_over(context, tensor, nbytes) / 2
+
+    def sum_over(self, size: int, stride: int, nbytes: float, one_ring: bool = False) -> float:
+        """Seconds of an all-reduce of so many bytes over `size` ranks, whose numbers are `stride` apart; see `sums`."""
         if size == 1 or not nbytes:
             return 0.0
         on_node = max(1, min(size, self.per_node // stride))
