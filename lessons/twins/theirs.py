@@ -126,8 +126,8 @@ def main() -> None:
             print(f"{name:16} {len(parameters)} parameters, sum of squares {total:.12f}")
     dist.barrier()  # no rank leaves while another one still waits for its messages
     dist.destroy_process_group()
-    # Python's own exit is left out: gloo's threads may still be freeing the last tensors, also after the line above. One
-    # that needs Python for it while Python ends aborts the process (github.com/pytorch/pytorch/issues/190489).
+    # Python's own exit is left out: gloo's threads may still be freeing the last tensors, even after the line above.
+    # One that needs Python while Python ends aborts the process (github.com/pytorch/pytorch/issues/190489).
     sys.stdout.flush()
     os._exit(0)
 

@@ -76,8 +76,8 @@ class Pipelined:
 class Pricing:
     """What candidates cost. batch: examples of a step, on all replicas together.
 
-    With layers that were made for a context axis, an example is a rank's part of a sequence, and `data` counts the ranks
-    of that axis, too: they have the same weights, as replicas have, and add up their gradients.
+    With layers that were made for a context axis, an example is a rank's part of a sequence, and `data` counts ranks of
+    that axis, too: they have the same weights, as replicas have, and add up their gradients.
     """
 
     def __init__(self, layers: Layers, machines: Machines, batch: int, software: Software | None = None) -> None:
