@@ -1,5 +1,6 @@
 """What is chosen, and what it costs: plain records."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -75,7 +76,8 @@ class Plan:
 
 
 def divisors(n: int) -> list[int]:
-    return [i for i in range(1, n + 1) if n % i == 0]
+    small = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
+    return small + [n // i for i in reversed(small) if i * i != n]
 
 
 def candidates(

@@ -10,6 +10,7 @@ from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 # measurements in `mpcourse.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken to be
 # reached whole: nobody's measurement with a card for each GPU is known to us.
 REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
+MOST_GPUS = 1_000_000
 _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200": "NVLink 4", "B200": "NVLink 5"}
 
 
@@ -38,8 +39,10 @@ class Machines:
         return Machines(gpus, found, per_node, find_link(inside), find_link(between))
 
     def __post_init__(self) -> None:
-        if self.gpus < 1 or self.per_node < 1:
-            raise UserError(f"{self.gpus} GPUs, {self.per_node} a node: each is 1 or more")
+        if not 1 <= self.gpus <= MOST_GPUS:
+            raise UserError(f"{self.gpus} GPUs: a plan is of 1 to {MOST_GPUS}")
+        if self.per_node < 1:
+            raise UserError(f"{self.per_node} GPUs a node: a node has 1 or more")
         if self.gpus > self.per_node and self.gpus % self.per_node:
             raise UserError(
                 f"{self.gpus} GPUs do not fill nodes of {self.per_node}: give --gpus-per-node another number"
