@@ -217,7 +217,7 @@ None
 grid = done.results[0][0]
 lanes = [f"rank 0 -> rank {grid.rank_at(**{'data': 0, 'pipeline': 0, 'tensor': 0, axis: 1})}" for axis in AXES[::-1]]
 begin, end = min(r[1] for r in done.results), max(r[2] for r in done.results)
-title = "Rank 0 sends along tensor (to 1) all the time, along data (to 2) once at the end"
+title = "Rank 0 sends most along tensor (to 1), and along data (to 2) once, at the end"
 plot.timeline(done.events, title, begin, end, lanes)
 None
 
