@@ -1,0 +1,31 @@
+"""The norm of all gradients where each rank has a shard of them, and whether it is finite."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from mpcourse.zero.optimizer import ShardedOptimizer
+
+
+def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> float:
+    """The 2-norm of the gradients of all parameters, the same number on all ranks, which call it.
+
+    gradients: of each unit this rank's chunk. Raises FloatingPointError, on all ranks, where it is not finite.
+    """
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() for gradient in gradients]
+    bad = next((i for i, norm in enumerate(norms) if not math.isfinite(norm)), None)
+    name = None if bad is None else _first_not_finite(sharded, bad, gradients[bad])
+    told = sharded.comm.allgather((sum(norm**2 for norm in norms), name))
+    if names := [name for _, name in told if name is not None]:
+        raise FloatingPointError(
+            f"the mean of the gradients of {names[0]!r} is not finite, so nothing was updated: look at the losses and "
+            "examples of all ranks, or at the learning rate"
+        )
+    return sum(squares for squares, _ in told) ** 0.5
+
+
+def _first_not_finite(sharded: "ShardedOptimizer", i: int, gradient: torch.Tensor) -> str:
+    place = int((~gradient.isfinite()).nonzero()[0]) if not gradient.isfinite().all() else 0
+    return sharded.names[sharded.units[i].parameter_at(sharded.comm.rank, place)]
