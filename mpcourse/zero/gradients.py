@@ -16,28 +16,36 @@ class ShardedGradients(ShardedOptimizer):
     waits. A parameter that a backward pass does not reach counts as zeros.
     Each backward pass sends P (p - 1) / p values, and the step as many: of several passes before a step each sends, for
     there is no room in which whole gradients could add up. A pass reaches some parameter on all ranks, or on none.
+    `step` raises RuntimeError where no backward pass came before it.
     Source: ZeRO (Rajbhandari et al. 2020), P_os+g, section 5.2.
     """
 
     def _begin(self) -> None:
         self.own: list[torch.Tensor | None] = [None] * len(self.units)  # this rank's chunks, once there are any
-        self._whole: dict[int, torch.Tensor] = {}  # by unit: gradients that are not summed yet
-        self._missing = [set(unit.parameters) for unit in self.units]  # whose gradients this pass has not computed
         at = {p: i for i, p in enumerate(self.names)}
         self._order = sorted(range(len(self.units)), key=lambda i: -at[self.units[i].parameters[-1]])
-        self._sent: int | None = None  # how many units this pass has sent; None: no pass is under way
         self._unit_of = {p: i for i, unit in enumerate(self.units) for p in unit.parameters}
         self._handles = [when_accumulated(p, self._arrived) for p in self._unit_of]
+        self._forget_pass()
 
     def zero_grad(self) -> None:
-        """Forget all gradients. Any rank may call it."""
+        """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
+        self._forget_pass()
         self.own = [None] * len(self.units)
         for p in self._unit_of:
             p.grad = None
 
     def _mean(self, i: int) -> torch.Tensor:
         own = self.own[i]
-        return own if own is not None else torch.zeros_like(self.shards[i])
+        if own is None:
+            raise RuntimeError("there are no gradients: a backward pass comes before each step")
+        return own
+
+    def _forget_pass(self) -> None:
+        """No backward pass is under way."""
+        self._sent: int | None = None  # how many units this pass has sent; None: none is under way
+        self._whole: dict[int, torch.Tensor] = {}  # by unit: gradients that are not summed yet
+        self._missing = [set(unit.parameters) for unit in self.units]  # whose gradients this pass has not computed
 
     @torch.no_grad()
     def _arrived(self, p: torch.Tensor) -> None:
@@ -64,8 +72,7 @@ class ShardedGradients(ShardedOptimizer):
         """Send what is left: units that this pass has not reached in full."""
         while self._sent != len(self._order):
             self._send_next()
-        self._sent = None
-        self._missing = [set(unit.parameters) for unit in self.units]
+        self._forget_pass()
 
     def _send_next(self) -> None:
         assert self._sent is not None

@@ -1,5 +1,6 @@
 """The two collective calls that all of ZeRO is made of, along a ring, for flat buffers wherever they lie."""
 
+import itertools
 from collections.abc import Iterable
 
 import torch
@@ -41,6 +42,16 @@ def all_gather(ring: Comm, flat: torch.Tensor) -> None:
         return
     with on_host(flat) as buffer:
         ring_allgather(ring, alias(buffer))
+
+
+def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
+    """Raise ValueError, on every rank, unless all ranks have tensors of the same shapes and dtypes. All call it."""
+    told = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
+    for rank, shapes in enumerate(told):
+        if shapes != told[0]:
+            pairs = itertools.zip_longest(shapes, told[0], fillvalue="nothing")
+            i, (here, there) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+            raise ValueError(f"rank {rank} has another model than rank 0: parameter {i} is {here}, and there {there}")
 
 
 def broadcast_from_first(comm: Comm, replicas: Comm | None, tensors: Iterable[torch.Tensor]) -> None:

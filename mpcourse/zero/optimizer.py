@@ -8,7 +8,14 @@ from torch import nn
 
 from mpcourse.comm import Comm
 from mpcourse.zero.elementwise import MakeOptimizer, check_elementwise
-from mpcourse.zero.messages import all_gather, broadcast_from_first, reduce_scatter, ring_of, sum_over_replicas
+from mpcourse.zero.messages import (
+    all_gather,
+    broadcast_from_first,
+    check_alike,
+    reduce_scatter,
+    ring_of,
+    sum_over_replicas,
+)
 from mpcourse.zero.norm import global_norm
 from mpcourse.zero.sharding import Parameters, Unit, divided, groups_of, trained
 from mpcourse.zero.state import load_parts, part_of
@@ -29,7 +36,8 @@ class ShardedOptimizer:
 
     optimizer: torch's, of this rank's shards; learning rate schedulers take it. units: in the order of parameters.
     Of P parameters, each of p ranks sends 2 P (p - 1) / p values a step, as many as in an all-reduce of gradients.
-    Raises ValueError for an optimizer that is not element-wise, and where nothing is trained.
+    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, and
+    where nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os, section 5.1.
     """
 
@@ -55,6 +63,7 @@ class ShardedOptimizer:
         self.flats: list[torch.Tensor] = []  # of each unit all parameters
         self.shards: list[torch.Tensor] = []  # this rank's chunk of these
         self.masters: list[torch.Tensor] = []  # the same elements, as the optimizer updates them
+        check_alike(comm, self.names)
         broadcast_from_first(comm, replicas, [*self.names, *(module.buffers() if module else ())])
         groups = trained(given)
         for group in groups:

@@ -13,10 +13,16 @@ from mpcourse.zero.requests import AllGather, ReduceScatter
 class _Overlapping(ShardedGradients):
     """Gradients of one unit are on their way while backward computes those of the next."""
 
+    _summing: tuple[int, ReduceScatter] | None = None
+
     def _begin(self) -> None:
-        super()._begin()
         self._apart: Comm = self.comm.Dup()  # for what is in flight while other messages are sent
-        self._summing: tuple[int, ReduceScatter] | None = None
+        super()._begin()
+
+    def zero_grad(self) -> None:
+        """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
+        self._finish_sum()
+        super().zero_grad()
 
     def _arrived(self, p: torch.Tensor) -> None:
         super()._arrived(p)

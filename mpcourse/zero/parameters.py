@@ -1,6 +1,7 @@
 """Stage 3: each rank keeps, of the parameters too, its own shard alone, and gathers a layer while it computes."""
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -72,21 +73,20 @@ class ShardedParameters(ShardedGradients):
         found = []
         for number in range(len(self.layers)):
             inside = [p for p in parameters if layer_of[p] == number]
-            found += divided(inside, max(1, sum(p.nbytes for p in inside) + 1))
+            found += divided(inside, math.inf)
         return found
 
     def _shard(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
         return nn.Parameter(super()._shard(unit, flat).clone(), requires_grad=False)
 
     def _begin(self) -> None:
-        super()._begin()
         self._here = set(range(len(self.units)))  # units whose parameters are there
+        self._stay = False
         self._places = [unit.views(flat) for unit, flat in zip(self.units, self.flats, strict=True)]
         self._nothing = [
             [place.new_full((), float("nan")).expand(place.shape) for place in places] for places in self._places
         ]
-        self._stay = False
-        self._free(range(len(self.units)))
+        super()._begin()
         self._needed = [
             sorted({self._unit_of[p] for p in layer.parameters() if p in self._unit_of}) for layer in self.layers
         ]
@@ -114,8 +114,8 @@ class ShardedParameters(ShardedGradients):
         self._free([i])  # all gradients of its parameters are there
         super()._send(i)
 
-    def _end_pass(self) -> None:
-        super()._end_pass()
+    def _forget_pass(self) -> None:
+        super()._forget_pass()
         self._free(range(len(self.units)))
 
     def _publish(self, i: int) -> None:

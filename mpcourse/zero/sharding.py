@@ -98,11 +98,11 @@ def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def divided(parameters: Iterable[torch.Tensor], most_bytes: int) -> list[list[torch.Tensor]]:
+def divided(parameters: Iterable[torch.Tensor], most_bytes: float) -> list[list[torch.Tensor]]:
     """Consecutive parameters of one dtype and device, in lists that are closed as soon as they hold `most_bytes`."""
     found: list[list[torch.Tensor]] = []
     for _, alike in itertools.groupby(parameters, lambda p: (p.dtype, p.device)):
-        nbytes = most_bytes
+        nbytes: float = most_bytes
         for p in alike:
             if nbytes >= most_bytes:
                 found.append([])
