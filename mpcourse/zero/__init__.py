@@ -5,6 +5,7 @@ Read `sharding.py` and `optimizer.py` first (stage 1), then `gradients.py` (stag
 """
 
 from mpcourse.zero.alone import AloneComm
+from mpcourse.zero.checkpoint import ShardedCheckpointer
 from mpcourse.zero.gradients import ShardedGradients
 from mpcourse.zero.nodes import within_nodes
 from mpcourse.zero.optimizer import ShardedOptimizer
@@ -17,6 +18,7 @@ __all__ = [
     "OverlappedGradients",
     "Owned",
     "PrefetchedParameters",
+    "ShardedCheckpointer",
     "ShardedGradients",
     "ShardedOptimizer",
     "ShardedParameters",
