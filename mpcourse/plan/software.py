@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mpcourse.model_states import GRADIENTS
+
 
 @dataclass(frozen=True)
 class Software:
@@ -16,7 +18,7 @@ class Software:
     are; else the dearest takes as little time as can be.
     """
 
-    gradients: int = 2
+    gradients: int = GRADIENTS
     split_transfers: bool = False
     blocking: bool = False
     overlap: bool = True

@@ -14,6 +14,8 @@ def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> f
 
     gradients: of each unit this rank's chunk. Raises FloatingPointError, on all ranks, where it is not finite.
     """
+    if hasattr(sharded.comm, "count"):  # alone, without data: see alone.py
+        return 0.0
     norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() for gradient in gradients]
     bad = next((i for i, norm in enumerate(norms) if not math.isfinite(norm)), None)
     name = None if bad is None else _first_not_finite(sharded, bad, gradients[bad])
