@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from mpcourse.virtual import compute, run
 from mpcourse.virtual.specs import Link
@@ -145,6 +146,16 @@ def test_after_an_error_on_one_rank_nobody_has_updated_anything(kind):
             assert all(torch.equal(a["state"][key], b["state"][key]) for key in b["state"])
 
 
+def test_a_large_gradient_whose_square_overflows_float32_is_finite():
+    def program(comm):
+        model = nn.Linear(1, 1, bias=False)
+        update = ShardedOptimizer(lambda groups: torch.optim.SGD(groups, 0.0), model, comm)
+        (model(torch.ones(1, 1)) * 1e30).sum().backward()
+        return update.step()
+
+    assert run(program, 2).results == [pytest.approx(1e30)] * 2
+
+
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_batch_that_is_not_finite_on_one_rank_is_refused_on_all_with_the_parameters_name(kind):
     def program(comm):
@@ -276,3 +287,51 @@ def test_prefetching_hides_messages_behind_computing():
     plain, ahead = (seconds(kind, 2) - seconds(kind, 1) for kind in ("ShardedParameters", "PrefetchedParameters"))
     assert plain == pytest.approx(computing + 8 * 3)  # two gathers and a reduce-scatter of each layer
     assert computing < ahead < computing + 5  # what is not hidden: the first gather of each direction, the last sum
+
+
+class Checkpointed(nn.Module):
+    """Keeps the inputs of its blocks alone, and runs them again in backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(3, 3), nn.Tanh()) for _ in range(3)]).double()
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+@pytest.mark.parametrize("kind", ["ShardedParameters", "PrefetchedParameters"])
+@pytest.mark.parametrize("whole_blocks", [True, False])
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_activation_checkpoints_run_layers_again_whose_parameters_are_there(kind, whole_blocks, early_stop):
+    """early_stop: torch ends the second forward once it has what backward needs, before hooks that would follow."""
+
+    def model():
+        torch.manual_seed(0)
+        return Checkpointed()
+
+    x = torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3)
+
+    def program(comm):
+        own = model()
+        layers = list(own.blocks) if whole_blocks else [part for block in own.blocks for part in block]
+        update = STAGES[kind](lambda groups: torch.optim.SGD(groups, 0.1), own, comm, layers)
+        for _ in range(2):
+            update.zero_grad()
+            own(x[comm.rank :: comm.size]).square().mean().backward()
+            update.step()
+        return values(update, own)
+
+    whole = model()
+    optimizer = torch.optim.SGD(whole.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        whole(x).square().mean().backward()
+        optimizer.step()
+    with set_checkpoint_early_stop(early_stop):
+        results = run(program, 2).results
+    for found in results:
+        for a, p in zip(found, whole.parameters(), strict=True):
+            torch.testing.assert_close(a, p.detach(), rtol=0, atol=1e-12)

@@ -54,7 +54,7 @@ class ShardedGradients(ShardedOptimizer):
         self._begin_pass()
         i = self._unit_of[p]
         if i not in self._whole:
-            self._whole[i] = self.units[i].empty().zero_()
+            self._whole[i] = self.units[i].empty()
         self.units[i].view(self._whole[i], p).copy_(p.grad)
         p.grad = None
         self._missing[i].discard(p)
@@ -82,7 +82,11 @@ class ShardedGradients(ShardedOptimizer):
     def _send(self, i: int) -> None:
         """Have unit i's gradients summed, zeros for those that were not reached."""
         flat = self._whole.pop(i, None)
-        self._sum(i, self.units[i].empty().zero_() if flat is None else flat)
+        if flat is None:
+            flat = self.units[i].empty()
+        for p in self._missing[i]:
+            self.units[i].view(flat, p).zero_()
+        self._sum(i, flat)
 
     def _sum(self, i: int, flat: torch.Tensor) -> None:
         """Add the mean over all ranks of unit i's gradients to this rank's chunk; the rest is freed."""

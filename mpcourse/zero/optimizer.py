@@ -89,7 +89,7 @@ class ShardedOptimizer:
         # Unit by unit, so that a copy in the master's dtype is one of a unit: an optimizer leaves alone what has no
         # gradient.
         for i, (master, gradient) in enumerate(zip(self.masters, gradients, strict=True)):
-            master.grad = gradient.mul_(factor).to(master.dtype)
+            master.grad = (gradient if factor == 1 else gradient.mul_(factor)).to(master.dtype)
             self.optimizer.step()
             master.grad = None
             self._publish(i)

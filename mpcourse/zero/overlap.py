@@ -63,7 +63,8 @@ class PrefetchedParameters(_Overlapping, ShardedParameters):
 
     def _before_forward(self, number: int) -> None:
         super()._before_forward(number)
-        self._prefetch(number + 1)
+        if self._sent is None:  # else a checkpoint runs the layer again, within backward
+            self._prefetch(number + 1)
 
     def _before_backward(self, number: int) -> None:
         super()._before_backward(number)

@@ -100,7 +100,8 @@ class ShardedParameters(ShardedGradients):
         self._gather(self._needed[number])
 
     def _after_forward(self, number: int, output: Any) -> None:
-        self._free(self._needed[number])
+        if self._sent is None:  # else a checkpoint runs the layer again, for the backward that follows
+            self._free(self._needed[number])
         for tensor in tree_leaves(output):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 tensor.register_hook(lambda _: self._before_backward(number))  # the layer's backward begins with it
