@@ -100,10 +100,10 @@ def test_what_cannot_be_sharded_is_told_on_every_rank():
 ELEMENTWISE = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop")
 
 
-@pytest.mark.parametrize("name", ELEMENTWISE)
-def test_optimizers_of_torch_that_update_each_element_by_itself_may_be_sharded(name):
-    check_elementwise(getattr(torch.optim, name))
-    check_elementwise(lambda groups: getattr(torch.optim, name)(groups, lr=0.1, weight_decay=0.1, foreach=False))
+def test_optimizers_of_torch_that_update_each_element_by_itself_may_be_sharded():
+    for name in ELEMENTWISE:
+        check_elementwise(getattr(torch.optim, name))
+        check_elementwise(lambda groups, n=name: getattr(torch.optim, n)(groups, lr=0.1, weight_decay=0.1))
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def sent_in_a_step(kind, size, **arguments):
 
 
 @pytest.mark.parametrize("kind", STAGES)
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_values_sent_are_those_of_the_closed_form(kind, size):
+def test_values_sent_are_those_of_the_closed_form(kind):
     times = 3 if issubclass(STAGES[kind], ShardedParameters) else 2
     parameters = 72 + 156 + 156
-    assert sent_in_a_step(kind, size).tolist() == [times * parameters * (size - 1) / size] * size
+    for size in (1, 2, 3, 4):
+        assert sent_in_a_step(kind, size).tolist() == [times * parameters * (size - 1) / size] * size
 
 
 def test_of_several_backward_passes_stages_2_and_3_send_each():
