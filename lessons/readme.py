@@ -4,11 +4,13 @@ Run by `make lessons`.
 """
 
 import io
+import math
 import re
 import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -19,11 +21,13 @@ from mpcourse.check.supervisor import check
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from tests.answers import answers_to, head_of  # noqa: E402  no part of the package
+from lessons.build import judged  # noqa: E402  no part of the package
+from tests.answers import answers_to, head_of  # noqa: E402
 
 PICTURE = ROOT / "lessons" / "figures" / "verdict.svg"
 SHOWN = "receive_before_send_on_both_sides"  # a wrong answer to e00_hello
 BEGIN, END = "<!-- lessons: made by `make lessons` -->", "<!-- end of lessons -->"
+WORDS, LINES, FIGURES = 200, 25, 4 / 3  # that are read in a minute: of text, of code, and figures, 45 s each
 DARK = TerminalTheme(
     (32, 36, 44),
     (220, 223, 228),
@@ -32,13 +36,27 @@ DARK = TerminalTheme(
 )
 
 
+def reading_minutes(book: nbformat.NotebookNode) -> int:
+    """How long a lesson takes to read, by WORDS, LINES and FIGURES, rounded up to a multiple of 5.
+
+    book: with its outputs. Empty lines of code are not counted, and neither is what cells print.
+    """
+    texts = [cell.source for cell in book.cells if cell.cell_type == "markdown"]
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    words = sum(len(re.findall(r"\w[\w'.-]*", text)) for text in texts)
+    lines = sum(bool(line.strip()) for cell in cells for line in cell.source.splitlines())
+    figures = sum("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
+    return 5 * math.ceil((words / WORDS + lines / LINES + figures / FIGURES) / 5)
+
+
 def lesson_table(course: Course) -> str:
     """The README's table: a row for each lesson, in order."""
     rows = ["| lesson | question | exercises | minutes |", "|---|---|---|---|"]
     for lesson in course.lessons:
         exercises = [e for e in course.exercises if e.lesson == lesson.id]
         names = "<br>".join(f"`{e.name}` {e.title}" for e in exercises)
-        minutes = f"{lesson.minutes} + {sum(e.minutes for e in exercises)}"
+        reading = reading_minutes(nbformat.reads(judged(lesson.id)[1], as_version=4))
+        minutes = f"{reading} + {sum(e.minutes for e in exercises)}"
         title = f"[{lesson.id[:2]} {lesson.title}](lessons/{lesson.id}.ipynb)"
         rows.append(f"| {title} | {lesson.question} | {names} | {minutes} |")
     return "\n".join(rows)

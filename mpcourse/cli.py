@@ -1,4 +1,4 @@
-"""`mpcourse doctor | list | check | ... | predict | plan | schedule | bench | lab`: `mpcourse --help` names all."""
+"""`mpcourse doctor | list | check | ... | predict | plan | bench | lab | init`: `mpcourse --help` names all."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
-from mpcourse.commands.options import add_plan, add_predict
+from mpcourse.commands.options import add_plan, add_predict, add_schedule
 from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
 
@@ -110,18 +110,12 @@ def _parser() -> argparse.ArgumentParser:
         command("predict", _predict, "Memory and time of your own model's training step on GPUs, without them.")
     )
     add_plan(command("plan", _plan, "Your own model on many GPUs: which grid fits, and which is fastest."))
-    schedule = command("schedule", _schedule, "A pipeline's schedule: what each stage does and when, and its bubble.")
-    schedule.add_argument("name", metavar="NAME", help="gpipe, 1f1b, ... (a wrong name lists them), or FILE:FUNCTION")
-    schedule.add_argument("--stages", type=int, default=4, metavar="P")
-    schedule.add_argument("--microbatches", type=int, default=8, metavar="M")
-    schedule.add_argument("--chunks", type=int, metavar="V", help="of interleaved-1f1b: parts on each stage (2)")
-    schedule.add_argument("--forward", type=float, default=1.0, metavar="TIME", help="of a micro-batch on a stage (1)")
-    schedule.add_argument("--backward", type=float, default=2.0, metavar="TIME", help="likewise, the whole of it (2)")
-    schedule.add_argument("--weight", type=float, metavar="TIME", help="its part for the weights (half of it)")
-    schedule.add_argument("--transfer", type=float, default=0.0, metavar="TIME", help="from stage to stage (0)")
-    schedule.add_argument("--cap", type=float, metavar="N", help="the most micro-batches that a stage may hold")
-    schedule.add_argument("--save", type=Path, metavar="FILE", help="draw it: .svg, .png, .pdf")
-    schedule.add_argument("--json", action="store_true", help="actions with their times, and the figures, as JSON")
+    add_schedule(
+        command("schedule", _schedule, "A pipeline's schedule: what each stage does and when, and its bubble.")
+    )
+    made = command("init", _init, "Make a folder with the course for a learner; no clone is needed.")
+    made.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
+    command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -163,53 +157,21 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _hint(options: argparse.Namespace) -> int:
-    from mpcourse.check.manifest import load_course
-    from mpcourse.check.progress import Progress
+    from mpcourse.commands.stuck import hint
 
-    course = load_course()
-    exercise, progress = course.find(options.exercise), Progress(course)
-    record = progress.of(exercise)
-    record.hints = min(record.hints + 1, len(exercise.hints))
-    progress.save()
-    shown = exercise.hints[: record.hints]
-    if options.json:
-        print(json.dumps({"exercise": exercise.name, "hints": shown, "of": len(exercise.hints)}, indent=1))
-    else:
-        from mpcourse.check.show import show_hints
-
-        show_hints(exercise, shown)
-    return 0
+    return hint(options)
 
 
 def _reset(options: argparse.Namespace) -> int:
-    from mpcourse.check.manifest import load_course
-    from mpcourse.check.progress import Progress
-    from mpcourse.check.stubs import reset
+    from mpcourse.commands.stuck import put_back
 
-    course = load_course()
-    exercise = course.find(options.exercise)
-    kept = reset(course, exercise, Progress(course).folder / "kept")
-    print(f"{exercise.name} is as it was at first." + (f" Your text is in {kept}" if kept else ""))
-    return 0
+    return put_back(options)
 
 
 def _solution(options: argparse.Namespace) -> int:
-    from mpcourse.check.manifest import load_course
-    from mpcourse.check.progress import Progress
-    from mpcourse.check.show import show_code
-    from mpcourse.check.stubs import solution_only
+    from mpcourse.commands.stuck import solution
 
-    course = load_course()
-    exercise, progress = course.find(options.exercise), Progress(course)
-    if not progress.passed(exercise):
-        if not options.spoil:
-            raise UserError(
-                f"{exercise.name} has not passed yet: `mpcourse hint {exercise.short}` helps, --spoil shows it"
-            )
-        progress.of(exercise).spoiled = True
-        progress.save()
-    show_code(solution_only(course.solution_file(exercise).read_text(encoding="utf-8")))
-    return 0
+    return solution(options)
 
 
 def _next(options: argparse.Namespace) -> int:
@@ -230,6 +192,8 @@ def _next(options: argparse.Namespace) -> int:
             f"  write  {file}\n"
             f"  check  mpcourse check {exercise.short}"
         )
+    if not options.json and course.outdated:
+        print(course.outdated)
     return 0
 
 
@@ -286,6 +250,18 @@ def _schedule(options: argparse.Namespace) -> int:
     from mpcourse.commands.schedule import run
 
     return run(options)
+
+
+def _init(options: argparse.Namespace) -> int:
+    from mpcourse.learner import init
+
+    return init(options.folder)
+
+
+def _update(options: argparse.Namespace) -> int:
+    from mpcourse.learner import update
+
+    return update()
 
 
 def _lab(options: argparse.Namespace) -> int:

@@ -1,4 +1,11 @@
-"""Errors that users of several rooms see."""
+"""Errors that users of several rooms see, and the commands that several of them name."""
+
+from pathlib import Path
+
+# Whether lessons are in the package: then it was installed from a wheel, and no clone with a Makefile is at hand.
+WHEEL = Path(__file__).with_name("course").is_dir()
+SETUP = "`pip install torch mpich mpi4py jupyterlab`" if WHEEL else "`make setup`"
+SETUP_MPICH = "`pip install --force-reinstall mpich mpi4py`" if WHEEL else "`make setup MPI=mpich`"
 
 
 class UserError(Exception):

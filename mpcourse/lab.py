@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import CHECKING
-from mpcourse.errors import UserError
+from mpcourse.errors import SETUP, WHEEL, UserError
 from mpcourse.forkserver import ADDRESS, attach, offered
 from mpcourse.launch import mpi_environment, rank_environment
 
@@ -22,7 +22,7 @@ def open_lab(arguments: Sequence[str]) -> int:
     course = load_course()
     jupyter = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent)) or shutil.which("jupyter-lab")
     if not jupyter:
-        raise UserError("JupyterLab is not installed for this Python: `make setup` installs it")
+        raise UserError(f"JupyterLab is not installed for this Python: {SETUP} installs it")
     arguments = [a for a in arguments if a != "--"]
     _check_port(arguments)
     command = [jupyter, f"--ServerApp.root_dir={course.root}"]
@@ -61,9 +61,10 @@ def _check_port(arguments: Sequence[str]) -> None:
         except PermissionError:
             raise UserError(f"port {port} is not yours to use: choose one from 1024 on, `--port=8889`") from None
         except OSError:
+            other = f"--port={port + 1 if port < 65535 else 8888}"
             raise UserError(
-                f"port {port} is in use, perhaps by a JupyterLab that is still open: "
-                f"choose another with `make lab LAB_ARGS=--port={port + 1 if port < 65535 else 8888}`"
+                f"port {port} is in use, perhaps by a JupyterLab that is still open: choose another with "
+                + (f"`mpcourse lab {other}`" if WHEEL else f"`make lab LAB_ARGS={other}`")
             ) from None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpcourse.errors import UserError
+from mpcourse.errors import SETUP, SETUP_MPICH, UserError
 
 MAX_RANKS = 32  # a laptop's limit: each rank that imports torch takes about 250 MB
 
@@ -22,7 +22,12 @@ RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 @dataclass(frozen=True)
 class Mpirun:
-    """A launcher: where it is, whose it is ("MPICH", "Open MPI", "Intel MPI" or "unknown"), and its version."""
+    """A launcher.
+
+    path: where it is.
+    implementation: "MPICH", "Open MPI", "Intel MPI" or "unknown".
+    version: as it says itself.
+    """
 
     path: str
     implementation: str
@@ -30,7 +35,10 @@ class Mpirun:
 
 
 def identify(text: str) -> tuple[str, str]:
-    """Name and version of an MPI, from what `mpirun --version` or `MPI.Get_library_version()` prints."""
+    """Name and version of an MPI: ("MPICH", "4.2.3"), or ("unknown", "").
+
+    text: what `mpirun --version` or `MPI.Get_library_version()` prints.
+    """
     for name, pattern in (
         ("Open MPI", r"Open MPI\)?\s+v?(\d[\w.]*)"),
         ("Intel MPI", r"Intel\(R\) MPI Library.*?(\d[\w.]*)"),
@@ -54,7 +62,7 @@ def find_mpirun() -> str:
     found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
     if not found:
         raise UserError(
-            "mpirun was not found beside this Python nor on PATH: `make setup` installs one (MPICH, as a wheel); "
+            f"mpirun was not found beside this Python nor on PATH: {SETUP} installs one (MPICH, as a wheel); "
             "on a cluster, load its MPI module first"
         )
     return found
@@ -66,7 +74,7 @@ def _identified(path: str) -> Mpirun:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
         text = done.stdout + done.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{path} does not run ({error}): reinstall MPI, `make setup` does it in .venv") from None
+        raise UserError(f"{path} does not run ({error}): reinstall MPI, {SETUP_MPICH}") from None
     return Mpirun(path, *identify(text))
 
 
@@ -76,19 +84,34 @@ def mpirun() -> Mpirun:
 
 
 def check_ranks(size: int) -> int:
-    """`size` itself if it is a number of ranks that one machine can be asked for."""
+    """`size` itself if it is a number of ranks that one machine can be asked for.
+
+    size: ranks.
+    Raises UserError unless it is from 1 to MAX_RANKS.
+    """
     if not 1 <= size <= MAX_RANKS:
         raise UserError(f"-np {size}: the number of ranks must be between 1 and {MAX_RANKS} on one machine")
     return size
 
 
 def mpirun_command(size: int, command: list[str]) -> list[str]:
-    """The command line that starts `size` ranks of `command` on this machine; run it in `rank_environment()`."""
+    """The command line that starts ranks on this machine; run it in `rank_environment()`.
+
+    size: ranks.
+    command: what each of them runs, in words.
+    Raises UserError for a number of ranks out of range, and where there is no mpirun.
+    """
     return [mpirun().path, "-np", str(check_ranks(size)), *command]
 
 
 def hosts_command(hosts: Sequence[str], command: list[str], each: int = 1) -> list[str]:
-    """The command line that starts `each` ranks of `command` on each of `hosts`, by ssh; rank 0 is on the first."""
+    """The command line that starts ranks on several hosts, by ssh; rank 0 is on the first.
+
+    hosts: names.
+    command: what each rank runs, in words.
+    each: ranks of a host.
+    Raises UserError where there is no mpirun.
+    """
     launcher = mpirun()
     if launcher.implementation == "Open MPI":
         # Told to oversubscribe, as OVERSUBSCRIBE does, it would start all of them on the first.
@@ -99,7 +122,10 @@ def hosts_command(hosts: Sequence[str], command: list[str], each: int = 1) -> li
 
 
 def with_ssh(program: str) -> dict[str, str]:
-    """The environment in which mpirun uses `program`, a path, instead of ssh: MPICH's, Open MPI 5's, Open MPI 4's."""
+    """The environment in which mpirun uses a program instead of ssh: MPICH's, Open MPI 5's, Open MPI 4's.
+
+    program: its path.
+    """
     return {name: program for name in ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")}
 
 
@@ -120,7 +146,10 @@ def mpi_environment() -> dict[str, str]:
 
 
 def rank_environment(threads: int = 1) -> dict[str, str]:
-    """The environment of ranks that the course starts itself: `threads` threads each, unless the user set it."""
+    """The environment of ranks that the course starts itself.
+
+    threads: of each rank, unless the user set it.
+    """
     return {"OMP_NUM_THREADS": str(threads)} | mpi_environment()
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 
 def read_source(file: Path) -> str:
-    """The text of `file`, decoded as `python FILE` does: by its coding line, else as UTF-8.
+    """The text of a file, decoded as `python FILE` does: by its coding line, else as UTF-8.
 
-    Raises SyntaxError where Python refuses it, and OSError where it cannot be read. `compile` is no judge of that: of
-    bytes it lets invalid ones pass that stand in a comment.
+    file: of Python source.
+
+    `compile` is no judge of that: of bytes it lets invalid ones pass that stand in a comment.
+    Raises SyntaxError where Python refuses it, and OSError where it cannot be read.
     """
     data = file.read_bytes()
     try:
@@ -26,7 +28,11 @@ def read_source(file: Path) -> str:
 
 
 def source_lines(file: Path) -> list[str]:
-    """The lines of `file` for showing, whatever is in it."""
+    """The lines of a file for showing, whatever is in it.
+
+    file: of Python source.
+    Raises OSError where it cannot be read.
+    """
     try:
         return read_source(file).splitlines()
     except SyntaxError:
@@ -34,14 +40,19 @@ def source_lines(file: Path) -> list[str]:
 
 
 def shown_path(file: Path) -> str:
-    """The path of `file`: from the current folder if it lies in or beside it, else in full."""
+    """The path of a file as a user knows it: from the current folder if it lies in or beside it, else in full.
+
+    file: any.
+    """
     relative = os.path.relpath(file)
     return relative if relative.count(os.pardir + os.sep) <= 1 else str(file)
 
 
 def load_module(path: Path, name: str, stand_in: ModuleType | None = None) -> ModuleType:
-    """Run the Python file at `path` as a module of that name. Whatever its code raises passes through.
+    """Run a Python file as a module. Whatever its code raises passes through.
 
+    path: of the file.
+    name: of the module.
     stand_in: what stands in sys.modules instead of the module, where several threads load one file.
     """
     module = ModuleType(name)
@@ -59,8 +70,8 @@ def load_module(path: Path, name: str, stand_in: ModuleType | None = None) -> Mo
 def reference(*parts: Any) -> Any:
     """The source of some functions and classes, without docstrings, to be displayed by a notebook.
 
-    Each stands below a link to its file, which holds the docstrings, too. Raises TypeError for what
-    has no source, ValueError for what is not of this library.
+    parts: of this library. Each stands below a link to its file, which holds the docstrings, too.
+    Raises TypeError for what has no source, ValueError for what is not of this library.
     """
     from IPython.display import Markdown  # a notebook has it; the library does without
 
@@ -73,11 +84,16 @@ def _linked(part: Any) -> str:
     if not file.is_relative_to(root / "mpcourse"):
         raise ValueError(f"{part.__qualname__} is not of this library: its source is in {file}")
     shown = file.relative_to(root).as_posix()
-    return f"[`{shown}`](../{shown})\n\n```python\n{without_docstrings(inspect.getsource(part))}\n```"
+    place = file.relative_to(root / "mpcourse").as_posix()
+    folder = "library" if os.path.isdir("../library") else "mpcourse"  # in a learner's folder, in a clone
+    return f"[`{shown}`](../{folder}/{place})\n\n```python\n{without_docstrings(inspect.getsource(part))}\n```"
 
 
 def without_docstrings(text: str) -> str:
-    """Python source with its docstrings left out, and otherwise as it is written, from the left margin on."""
+    """Python source with its docstrings left out, and otherwise as it is written, from the left margin on.
+
+    text: of a whole function, class or module.
+    """
     lines = textwrap.dedent(text).rstrip().splitlines()
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse("\n".join(lines))):

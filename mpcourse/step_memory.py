@@ -10,7 +10,12 @@ import torch.nn.functional as F
 
 @dataclass(frozen=True)
 class Saved:
-    """One tensor that autograd keeps for the backward pass."""
+    """One tensor that autograd keeps for the backward pass.
+
+    shape: of the tensor.
+    dtype: of the tensor.
+    nbytes: of its storage.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -19,7 +24,14 @@ class Saved:
 
 @dataclass
 class StepMemory:
-    """Bytes by kind, and the list of saved tensors that make up the activations."""
+    """What a step holds, in bytes by kind.
+
+    parameters: all of the model's.
+    gradients: of the parameters.
+    optimizer: its state.
+    activations: what autograd keeps for backward.
+    saved: the tensors that make up the activations.
+    """
 
     parameters: int = 0
     gradients: int = 0
@@ -44,11 +56,16 @@ def measure_step(
     optimizer: torch.optim.Optimizer,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy,
 ) -> StepMemory:
-    """Train `model` for one step and count what torch holds at its fullest.
+    """Train a model for one step and count what torch holds at its fullest.
 
-    Activations are the storages that autograd saves in the forward pass, each counted once, parameters and buffers
-    not counted (Griewank & Walther, "Evaluating Derivatives", ch. 12: reverse mode must remember the forward pass).
-    The model is trained by that one step: pass a copy if it matters.
+    model: trained by that one step: pass a copy if it matters.
+    inputs: a batch that it takes.
+    labels: what `loss` takes.
+    optimizer: of the model's parameters.
+    loss: of (output, labels), a scalar.
+
+    Activations are the storages that autograd saves in the forward pass, each counted once, parameters and buffers not
+    counted (Griewank & Walther, "Evaluating Derivatives", ch. 12: reverse mode must remember the forward pass).
     """
     measured = StepMemory()
     known = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}

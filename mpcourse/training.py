@@ -19,8 +19,10 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class LearningCurve:
     """A training run as it was recorded; the lists are of one length, an entry for each record.
 
-    step: updates so far. epoch: passes over the training set so far, a fraction within one. seconds: spent on
-    training so far, evaluation not counted. train_loss: mean over the examples since the record before.
+    step: updates so far.
+    epoch: passes over the training set so far, a fraction within one.
+    seconds: spent on training so far, evaluation not counted.
+    train_loss: mean over the examples since the record before.
     test_accuracy: on the whole test set, 0 to 1.
     """
 
@@ -35,7 +37,12 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def batches(examples: Examples, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """One epoch in random order: (images, labels) of `batch_size` examples each, the last of what is left."""
+    """One epoch in random order: (images, labels) of one batch after the other.
+
+    examples: all of them.
+    batch_size: examples of a batch; the last one has what is left.
+    generator: that the order is drawn with.
+    """
     order = torch.randperm(len(examples), generator=generator)
     for chosen in order.split(batch_size):
         yield examples.images[chosen], examples.labels[chosen]
@@ -54,7 +61,13 @@ def train(
 ) -> LearningCurve:
     """Train `model` in place; the learning curve.
 
-    batch_size: examples an update, at most the size of the training set. seed: of the order of examples.
+    model: (batch, 1, height, width) -> what `loss` takes.
+    data: its train part is trained on, its test part evaluated.
+    optimizer: of the model's parameters.
+    epochs: 0 or more.
+    batch_size: examples an update, at most the size of the training set.
+    seed: of the order of examples.
+    loss: of (output, labels), the mean over examples.
     record_every: updates between two records (None: one record an epoch; the end is always recorded).
     progress: show a bar, in a notebook or a terminal ($TQDM_DISABLE switches all off).
     Raises ValueError for numbers that make no sense.
@@ -95,7 +108,12 @@ def train(
 
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, batch_size: int = 1000) -> float:
-    """Share of `examples` that `model` classifies rightly, 0 to 1. The model's training mode is put back."""
+    """Share of examples that a model classifies rightly, 0 to 1.
+
+    model: (batch, 1, height, width) -> (batch, classes); its training mode is put back.
+    examples: one or more.
+    batch_size: examples that are classified at once.
+    """
     training = model.training
     model.eval()
     try:

@@ -30,14 +30,14 @@ def staleness(history):
     Raises ValueError, with the worker's number in its text, where a worker pushes that has never pulled.
     """
     # solution: count pushes; note for each worker how many there were at its last pull
-    pushes, seen, found = 0, {}, []
+    pushes, seen, counts = 0, {}, []
     for kind, worker in history:
         if kind == "pull":
             seen[worker] = pushes
         elif worker not in seen:
             raise ValueError(f"worker {worker} pushes a gradient and has never pulled the weights")
         else:
-            found.append(pushes - seen[worker])
+            counts.append(pushes - seen[worker])
             pushes += 1
-    return found
+    return counts
     # end of solution

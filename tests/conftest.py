@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from mpcourse.check.drawn import SEED
 from mpcourse.forkserver import ADDRESS, ForkServer, offered
 from mpcourse.forkserver.server import children, subreaper
 from mpcourse.shared_memory import tidy
+from tests import forked_kernels
 from tests.explanations import Reached
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,6 +57,7 @@ def load_script(path):
 
 def pytest_configure(config):
     """Whoever gathers the results of all workers looks at what they say together."""
+    config.pluginmanager.register(ForkedKernels())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reached(ROOT))
 
@@ -89,6 +92,28 @@ class ByFile(LoadScopeScheduling):
         return nodeid if Path(file).stem in ONE_BY_ONE else file
 
 
+class ForkedKernels:
+    """A plugin, for hooks of this file do not concern lessons, which lie elsewhere.
+
+    A lesson's first cell starts its kernel, which is forked, as are the ranks that its cells start.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        cell = type(item).__name__ == "IPyNbCell" and offered()
+        with forked_kernels.found_by_jupyter(kernels()) if cell else contextlib.nullcontext():
+            return (yield)
+
+
+@functools.cache
+def kernels():
+    """A folder with the kernel of notebooks, which this run's fork server starts."""
+    folder = Path(tempfile.mkdtemp(prefix="mpcourse-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    forked_kernels.write_spec(folder, python())
+    return folder
+
+
 def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log)
 
@@ -102,7 +127,8 @@ def pytest_sessionfinish():
 def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
-    modules = [*PRELOADED, *(f"mpcourse.check.cases.{case.stem}" for case in cases if case.stem != "__init__")]
+    names = (f"mpcourse.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
+    modules = [*PRELOADED, *forked_kernels.MODULES, *names]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
     atexit.register(server.close)

@@ -11,12 +11,12 @@ import tomllib
 import pytest
 
 from mpcourse.bench import scaling_rows
-from mpcourse.bench.quiet import Noise, noise, refuse_if_busy
-from mpcourse.bench.scaling import BUSY, KINDS, SIDES, Row, ScalingCase, batches, cases, load, medians
+from mpcourse.bench.scaling import KINDS, SIDES, Row, ScalingCase, batches, cases, load, medians
 from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
 from mpcourse.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
 from mpcourse.files import write_atomically
+from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
 from tests.conftest import ROOT
 
 scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
@@ -343,7 +343,7 @@ def test_a_process_that_computes_is_seen(tmp_path):
 
 def test_nothing_is_measured_for_a_file_on_a_busy_machine(monkeypatch, tmp_path):
     monkeypatch.delenv(BUSY, raising=False)
-    monkeypatch.setattr("mpcourse.bench.quiet.noise", lambda: Noise(0.9, 0.0))
+    monkeypatch.setattr("mpcourse.quiet.noise", lambda: Noise(0.9, 0.0))
     with pytest.raises(UserError, match="the machine is busy: other programs take 90 %"):
         list(scaling.scaling(runs=1, np=2, save=tmp_path / "out.csv"))
     assert not (tmp_path / "out.csv").exists()

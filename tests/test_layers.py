@@ -33,8 +33,11 @@ def is_program(node):
     return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
-def imports(text, at_once=False):
-    """Modules of the library that source text imports, wherever it does. at_once: when it is imported itself."""
+def imports(text, at_once=False, typing=True):
+    """Modules of the library that source text imports, wherever it does.
+
+    at_once: only what it does when it is imported itself. typing: what stands under TYPE_CHECKING, too.
+    """
     found, nodes = set(), [node for node in ast.parse(text).body if not is_program(node)]
     while nodes:
         node = nodes.pop()
@@ -42,7 +45,7 @@ def imports(text, at_once=False):
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif at_once and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        elif not typing and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             nodes += node.orelse
         elif not at_once or isinstance(node, ast.If | ast.Try | ast.With):
             nodes += ast.iter_child_nodes(node)
@@ -80,14 +83,40 @@ def test_an_import_upwards_is_seen_wherever_it_stands():
     assert upwards("split", 'if __name__ == "__main__":\n    from mpcourse import plot', known) == []
 
 
+def graph_of(at_once):
+    """Which modules each module imports when it is run; without those that gather what their folder has."""
+    modules = {name_of(file): file for file in FILES if file.name != "__init__.py"}
+    return {
+        name: imports(file.read_text(encoding="utf-8"), at_once, typing=False) & set(modules) - {name}
+        for name, file in modules.items()
+    }
+
+
+def circles(graph):
+    """The sets of modules each of which comes to all others of its set by its imports, and theirs."""
+    reached = {}
+    for start in graph:
+        seen, coming = set(), [start]
+        while coming:
+            new = graph[coming.pop()] - seen
+            seen |= new
+            coming += new
+        reached[start] = seen
+    return {frozenset(a for a in seen if one in reached[a]) for one, seen in reached.items() if one in seen}
+
+
+def test_no_circle_of_imports_within_functions_is_larger_than_two_files():
+    assert not [sorted(circle) for circle in circles(graph_of(at_once=False)) if len(circle) > 2]
+
+
+def test_a_circle_is_seen_wherever_it_is_entered():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == {frozenset("abc")}
+    assert not circles({"a": {"b"}, "b": {"c"}, "c": set()})
+
+
 def test_no_module_imports_itself_through_others():
     """As it is imported; what a function imports when it is called is there by then."""
-    modules = {name_of(file): file for file in FILES}
-    graph = {
-        name: imports(file.read_text(encoding="utf-8"), at_once=True) & set(modules) - {name}
-        for name, file in modules.items()
-        if file.name != "__init__.py"  # which gathers what its folder has
-    }
+    graph = graph_of(at_once=True)
     while leaves := [name for name, found in graph.items() if not found & set(graph)]:
         for name in leaves:
             del graph[name]

@@ -21,6 +21,7 @@ LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 
 
 BUILD = load_script(ROOT / "lessons" / "build.py")
+README = load_script(ROOT / "lessons" / "readme.py")
 
 
 def text(name):
@@ -149,7 +150,23 @@ def test_the_lesson_asks_its_question_and_says_what_time_it_and_its_exercises_ta
     exercises = "exercise" if len(minutes) == 1 else "exercises"
     first = notebook(name).cells[0].source
     assert f"**{lesson.question}**" in first
-    assert f"About {lesson.minutes} minutes, and {sum(minutes)} for its {exercises}." in first
+    reading = README.reading_minutes(notebook(name))
+    assert f"About {reading} minutes to read, and {sum(minutes)} for its {exercises}." in first
+
+
+@EACH
+def test_a_lesson_is_read_in_45_minutes(name):
+    assert README.reading_minutes(notebook(name)) <= 45
+
+
+def test_reading_counts_words_lines_of_code_and_figures():
+    words = nbformat.v4.new_markdown_cell(" ".join(["word"] * 1000))  # 5 minutes
+    shown = [nbformat.v4.new_output("display_data", {"image/png": ""})] * 4  # 3
+    code = nbformat.v4.new_code_cell("x = 1\n\n" * 150, outputs=shown)  # 6
+    minutes = [
+        README.reading_minutes(nbformat.v4.new_notebook(cells=cells)) for cells in ([words], [code], [words, code])
+    ]
+    assert minutes == [5, 10, 15]
 
 
 @EACH

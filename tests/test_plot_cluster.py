@@ -87,7 +87,7 @@ def test_a_rank_says_which_phase_of_a_step_it_computes():
     def program(comm):
         compute(comm, 1.0, "forward")
         compute(comm, 2.0, "backward")
-        compute(comm, 0.5)
+        compute(comm, 0.5 + comm.rank)  # rank 0 waits for a second
         comm.Sendrecv(np.ones(4), 1 - comm.rank, recvbuf=np.empty(4), source=1 - comm.rank)
 
     events = run(program, 2).events

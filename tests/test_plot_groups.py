@@ -10,7 +10,7 @@ GROUPS = {"data": [(0, 2), (1, 3)], "tensor": [(0, 1), (2, 3)]}
 def test_ranks_of_one_communicator_share_a_letter_and_a_colour():
     made = plot.groups(GROUPS, [0, 0, 1, 1], "title")
     data, tensor = made.axes
-    assert [t.get_text() for t in data.texts] == ["0 A", "1 B", "2 A", "3 B"]
+    assert [t.get_text() for t in data.texts] == ["0 A", "1 B", "2 A", "3 B", "node 0", "node 1"]
     assert [t.get_text() for t in tensor.texts] == ["0 A", "1 A", "2 B", "3 B"]
     fills = [patch.get_facecolor() for patch in data.patches[:4]]
     assert fills[0] == fills[2] != fills[1] == fills[3]

@@ -10,14 +10,17 @@ import pytest
 import torch
 from jupyter_client.manager import start_new_kernel
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 from torch import nn
 
 from mpcourse import plot
 from mpcourse.models import mlp
-from mpcourse.plot.style import KIND_COLORS, KIND_HATCHES
+from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP
 from mpcourse.step_memory import StepMemory
+from mpcourse.training import LearningCurve
 from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
 from mpcourse.virtual.ledger import KINDS, size
 
@@ -325,10 +328,10 @@ def test_every_kind_of_the_ledger_has_a_colour_and_optimizer_state_that_of_the_b
 
 def test_a_bill_shows_the_kinds_of_its_rows_only():
     def kinds(rows):
-        return [t.get_text() for t in plot.memory_bill(rows, "what a step holds").legends[0].get_texts()]
+        return [t.get_text() for t in plot.memory_breakdown(rows, "what a step holds").legends[0].get_texts()]
 
-    bill = StepMemory(1, 1, 1, 1).as_dict()
-    assert kinds({"sgd": bill}) == ["parameters", "gradients", "optimizer state", "activations"]
+    breakdown = StepMemory(1, 1, 1, 1).as_dict()
+    assert kinds({"sgd": breakdown}) == ["parameters", "gradients", "optimizer state", "activations"]
     assert kinds({"a": {"parameters": 4}, "b": {"inputs": 4}}) == ["parameters", "inputs"]
 
 
@@ -659,3 +662,56 @@ def test_sizes_on_an_axis_are_told_with_binary_units():
     made = plot.lines([16, 4096, 1 << 21], {"a": [1, 2, 3]}, "bytes", "s", "title")
     plot.label_bytes(made, [16, 4096, 1 << 21])
     assert [text.get_text() for text in made.axes[0].get_xticklabels()] == ["16 B", "4 KiB", "2 MiB"]
+
+
+def test_a_timelines_legend_has_the_colours_of_its_bars(box):
+    made = plot.timeline(box, "title")
+    (legend,) = made.legends
+    shown = {patch.get_facecolor() for patch in legend.findobj(Rectangle) if patch is not legend.legendPatch}
+    drawn = {bars.get_gid().split("|")[1]: set() for bars in made.axes[0].collections if bars.get_gid()}
+    for bars in made.axes[0].collections:
+        if bars.get_gid():
+            drawn[bars.get_gid().split("|")[1]].add(tuple(bars.get_facecolor()[0]))
+    assert drawn["enqueue"] | drawn["compute"] <= shown <= drawn["enqueue"] | drawn["compute"] | drawn["copy"]
+
+
+def test_a_wait_that_cannot_be_seen_is_not_in_the_legend():
+    step = Event("vgpu:0", "mm", "compute", 0.0, 1.0, 0.0, phase="forward")
+    for seconds, told in ((1e-5, ["forward"]), (0.1, ["forward", "waits"])):
+        wait = Event("cpu", "synchronize", "wait", 0.0, seconds, 0.0)
+        assert [t.get_text() for t in plot.timeline([step, wait], "title").legends[0].get_texts()] == told
+
+
+def test_memorys_legend_leaves_out_what_is_too_little_to_be_seen():
+    with virtual_gpus(1, record=True) as made:
+        kept = torch.ones(1_000_000, device="vgpu:0"), nn.BatchNorm1d(2).to("vgpu:0")
+        told = [t.get_text() for t in plot.memory(made, "title").legends[0].get_texts()]
+        assert len(told) == 1 and "buffers" not in told
+        assert {k for _, kinds in made.ledger.history(0) for k, n in kinds.items() if n} > set(told)
+        del kept
+
+
+def test_single_values_are_open_circles_and_the_left_ones_name_of_two_places_is_on_its_left():
+    marks, one = {"b": 3.0, "a": 2.0}, {"published": (4, 7.0)}
+    (axis,) = plot.lines([1, 2, 4], {"x": [1, 2, 3]}, "x", "y", "title", verticals=marks, single=one).axes
+    circle = next(line for line in axis.lines if line.get_label() == "published")
+    assert circle.get_xydata().tolist() == [[4.0, 7.0]] and circle.get_markerfacecolor() == "none"
+    assert {t.get_text(): t.get_ha() for t in axis.texts} == {"b": "left", "a": "right"}
+
+
+def test_runs_that_end_below_a_line_are_counted_and_look_otherwise():
+    good, bad = (LearningCurve([1, 2], [1.0, 2.0], [0, 0], [1, 1], [0.5, end]) for end in (0.95, 0.4))
+    left, right = plot.each_run({"a": [good, bad, bad], "b": [good]}, "title").axes
+    assert [axis.get_title("left") for axis in (left, right)] == [
+        "a: 2 of 3 end below 90 %",
+        "b: 0 of 1 end below 90 %",
+    ]
+    assert [line.get_linestyle() for line in left.lines] == ["-", "--", "--", ":"]
+    assert list(left.lines[1].get_ydata()) == [50, 40]
+
+
+def test_parts_of_a_bar_differ_in_hatching_and_a_bubble_looks_as_in_a_schedule():
+    (axis,) = plot.parts({"one": {"compute": 2.0, "bubble": 1.0, "sum": 3.0}}, "seconds", "title").axes
+    assert [(bar.get_hatch() or "", to_hex(bar.get_facecolor())) for bar in axis.patches] == [
+        ("", COLORS[0].lower()), ("////", "#ffffff"), ("....", COLORS[2].lower()),
+    ]  # fmt: skip

@@ -18,11 +18,12 @@ import torch
 from mpcourse.errors import UserError
 from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.models import mlp
+from mpcourse.quiet import BUSY, Noise
 from mpcourse.studies import run as program
 from mpcourse.studies.grid import make_study, read_study
 from mpcourse.studies.results import Folder
-from mpcourse.studies.run import run_study, work
-from mpcourse.studies.task_pool import farm
+from mpcourse.studies.run import noise_beside, run_study, work
+from mpcourse.studies.task_pool import run_tasks
 from mpcourse.training import train
 from mpcourse.virtual import compute, run
 from tests.conftest import python
@@ -33,6 +34,7 @@ SMALL = {"batch": [64, 256], "rate": [0.05, 0.1], "rule": ["none", "linear"], "s
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     monkeypatch.setenv("TQDM_DISABLE", "1")
+    monkeypatch.setenv(BUSY, "yes")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -143,7 +145,7 @@ def test_files_that_are_no_studies_are_told(tmp_path):
         read_study(tmp_path / "short.toml")
 
 
-# -- the farm --------------------------------------------------------------------------------------------------------
+# -- the pool of tasks -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -160,7 +162,7 @@ def test_each_task_is_done_once_and_told_once(size, count):
                 yield
             own.append(task)
 
-        farm(comm, list(range(count)), work, told.append)
+        run_tasks(comm, list(range(count)), work, told.append)
         return own
 
     done = run(body, size).results
@@ -210,6 +212,20 @@ def test_the_tables_are_tidy_and_the_manifest_says_where_they_were_made(tmp_path
     assert manifest["study"]["batch"] == [64, 256] and session["ranks"] == 1
     assert session["versions"]["torch"] == version("torch") and session["hardware"]["cores"] == psutil.cpu_count()
     assert session["date"][:2] == "20" and session["command"] == shlex.join(sys.orig_argv)
+
+
+def test_the_noise_is_measured_once_while_the_other_ranks_sleep(monkeypatch):
+    asked = []
+    monkeypatch.setattr(program, "noise", lambda: asked.append(1) or Noise(0.02, 0.1))
+    assert run(noise_beside, 3).results == [Noise(0.02, 0.1)] * 3 and asked == [1]
+
+
+def test_each_session_tells_its_noise_and_one_that_did_not_measure_it_says_so(tmp_path):
+    study, folder = make_study(SMALL), Folder(tmp_path / "out")
+    for measured in (Noise(0.02, 0.1), Noise(None, 0.1), None):
+        folder.begin(study, 1, "", measured)
+    told = [session["noise"] for session in folder.manifest()["sessions"]]
+    assert told == [{"others": 0.02, "spread": 0.1}, {"others": None, "spread": 0.1}, "not recorded"]
 
 
 def test_a_folder_of_another_study_is_refused_on_every_rank(tmp_path):
@@ -341,3 +357,28 @@ def test_mistakes_are_one_line_whatever_the_number_of_ranks(tmp_path):
         assert told == ["mpcourse: batch: digits has 1437 examples to train on, not 5000"]
     done = go(2, file)
     assert done.returncode == 2 and done.stderr.count("usage: ") == 1
+
+
+ON_A_BUSY_MACHINE = """
+from mpcourse.quiet import Noise
+from mpcourse.studies import run
+
+run.noise = lambda: Noise(0.9, 0.0)
+run.main()
+"""
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_busy_machine_is_refused_in_one_line_unless_the_environment_allows_it(size, tmp_path):
+    file, out = tmp_path / "study.toml", tmp_path / "out"
+    file.write_text(toml(SMALL | {"batch": [256], "epochs": 1}))
+    own = python("-c", ON_A_BUSY_MACHINE, file, out)
+    for busy in ("", "yes"):
+        done = subprocess.run(
+            mpirun_command(size, own) if size else own, capture_output=True, text=True, timeout=100,
+            env=rank_environment() | {BUSY: busy}, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        told = [line for line in done.stderr.splitlines() if line.startswith("mpcourse: the machine is busy")]
+        assert (done.returncode, len(told), out.exists()) == ((0, 0, True) if busy else (2, 1, False)), done.stderr
+    (session,) = Folder(out).manifest()["sessions"]
+    assert session["noise"] == {"others": 0.9, "spread": 0.0}

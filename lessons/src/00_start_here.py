@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 00 Start here
 #
-# **Is my machine ready, and how does this course work?** About 20 minutes, and 10 for its exercise.
+# **Is my machine ready, and how does this course work?** About 15 minutes to read, and 10 for its exercise.
 #
 # In this course you write by hand what trains a network on several GPUs and several machines. The laptop in front of
 # you is enough: its processes stand for the machines, and the GPUs are simulated. This lesson makes sure that two

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 01 One device
 #
-# **What does one training step cost, in time and memory?** About 45 minutes, and 30 for its exercise.
+# **What does one training step cost, in time and memory?** About 35 minutes to read, and 30 for its exercise.
 #
 # Every later lesson takes one training step and splits it: over devices, over time, over machines. A split pays when
 # it saves more than it costs. So we must know first what one step costs on one device.
@@ -354,7 +354,7 @@ None
 # `measure_step` runs a real step and counts what torch holds. The network is the original one, for 28x28 images.
 
 # %%
-def bill(batch, make_optimizer, widths=(784, 1000, 1000, 10)):
+def breakdown(batch, make_optimizer, widths=(784, 1000, 1000, 10)):
     model = mlp(widths)
     images, labels = torch.randn(batch, widths[0]), torch.randint(10, (batch,))
     return measure_step(model, images, labels, make_optimizer(model.parameters())).as_dict()
@@ -368,20 +368,20 @@ def adam(parameters):
     return torch.optim.Adam(parameters)
 
 
-bills = {
-    "SGD, batch 100": bill(100, sgd),
-    "Adam, batch 100": bill(100, adam),
-    "SGD, batch 2000": bill(2000, sgd),
-    "Adam, batch 2000": bill(2000, adam),
+breakdowns = {
+    "SGD, batch 100": breakdown(100, sgd),
+    "Adam, batch 100": breakdown(100, adam),
+    "SGD, batch 2000": breakdown(2000, sgd),
+    "Adam, batch 2000": breakdown(2000, adam),
 }
-for row in bills.values():
+for row in breakdowns.values():
     assert row["parameters"] == row["gradients"] == 4 * 1_796_010
-assert bills["Adam, batch 100"]["optimizer"] == 2 * 4 * 1_796_010 + 6 * 4  # and a step count for each of 6 tensors
-assert bills["SGD, batch 100"]["optimizer"] == 0
-bills["Adam, batch 100"]
+assert breakdowns["Adam, batch 100"]["optimizer"] == 2 * 4 * 1_796_010 + 6 * 4  # and a step count for each of 6 tensors
+assert breakdowns["SGD, batch 100"]["optimizer"] == 0
+breakdowns["Adam, batch 100"]
 
 # %%
-plot.memory_bill(bills, "Adam doubles what does not depend on the batch; activations grow with it")
+plot.memory_breakdown(breakdowns, "Adam doubles what does not depend on the batch; activations grow with it")
 None
 
 # %% [markdown]
@@ -389,7 +389,7 @@ None
 # of its output. The backward pass reaches the first layer last, so its input is held longest.
 
 # %%
-small, large = bills["SGD, batch 100"]["activations"], bills["SGD, batch 2000"]["activations"]
+small, large = breakdowns["SGD, batch 100"]["activations"], breakdowns["SGD, batch 2000"]["activations"]
 assert large - 4 == 20 * (small - 4)  # the 4 bytes of the loss do not depend on the batch
 small, large
 
@@ -416,7 +416,7 @@ def traced(batch):
 
 
 box, held, kept = traced(2000)
-same = bills["Adam, batch 2000"]
+same = breakdowns["Adam, batch 2000"]
 assert held["parameters"] == same["parameters"] and held["gradients"] == same["gradients"]
 assert held["optimizer state"] == same["optimizer"] - 6 * 4  # torch keeps the step counts on the CPU
 plot.memory(box, "Adam, batch 2000: the peak is in backward", over="operations")

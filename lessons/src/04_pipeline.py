@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04 Pipeline
 #
-# **Why is one GPU always waiting?** About 60 minutes, and 85 for its exercises.
+# **Why is one GPU always waiting?** About 30 minutes to read, and 85 for its exercises.
 #
 # A tutorial of PyTorch trains ResNet-50 for three batches: 3.75 seconds on one GPU. Cut in two, on two GPUs: 4.02
 # seconds. Twice the hardware, and slower. Then the batch is cut too, into splits of 12 images: 2.43 seconds. That is

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 All-reduce by hand
 #
-# **How do ranks agree on a sum?** About 60 minutes, and 90 for its exercises.
+# **How do ranks agree on a sum?** About 35 minutes to read, and 90 for its exercises.
 #
 # 256 processes have a gradient each, 25 million elements of float32. All of them need the sum: an **all-reduce**. If
 # each sends its own gradient to all others, each sends 25 GB. In a ring each sends 0.2 GB, and no algorithm needs less

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 Data parallelism
 #
-# **What is ChainerMN?** About 60 minutes, and 170 for its exercises.
+# **What is ChainerMN?** About 40 minutes to read, and 170 for its exercises.
 #
 # In 2017 ChainerMN, the part of the framework Chainer for many GPUs (Akiba, Fukuda and Suzuki, "ChainerMN: Scalable
 # Distributed Deep Learning Framework"), turned a program for one GPU into one for many by a few changes: a
@@ -16,6 +16,7 @@
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from mpcourse import plot
 from mpcourse.data import digits
 from mpcourse.data_parallel import (
     COMMUNICATORS,
+    Checkpointer,
     MultiNodeOptimizer,
     convert_batch_norm,
     create_communicator,
@@ -414,8 +416,48 @@ right, mean_of_shares = run(two_ways, 3).results[0]
 print(f"10 of 12 are right: {right:.3f}. The mean of shares: {mean_of_shares:.3f}")
 assert abs(right - 10 / 12) < 1e-12
 
+
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_evaluate
+
+# %% [markdown]
+# ## A run whose rank is killed
+#
+# When one rank ends, the others wait for it without end, or are ended, too. A long training therefore saves snapshots
+# and resumes from the last one. Each rank writes its own file: model, optimizer, random numbers. A snapshot counts only
+# if all ranks have written theirs. Here a snapshot follows each second step, and rank 1 ends after step 3.
+
+# %%
+def resumable(comm, folder, steps, ends=None):
+    """Parameters after so many steps, from the latest snapshot in `folder` on. ends: after which step rank 1 does."""
+    torch.manual_seed(comm.rank)
+    model = mlp(WIDTHS)
+    communicator = create_communicator("flat", comm)
+    optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), RATE, momentum=0.9), communicator)
+    snapshots = Checkpointer(communicator, folder, model=model, optimizer=optimizer)
+    begin = (snapshots.resume() or {"step": 0})["step"]
+    for step, chosen in enumerate(batches(steps), 1):
+        if step > begin:
+            mine = chosen[share_of(len(chosen), comm.rank, comm.size)]
+            optimizer.zero_grad()
+            F.cross_entropy(model(DATA.train.images[mine]), DATA.train.labels[mine]).backward()
+            optimizer.step()
+            if comm.rank == 1 and step == ends:
+                raise SystemExit("killed")
+            if step % 2 == 0:
+                snapshots.save(step)
+    return begin, flat(model)
+
+
+with tempfile.TemporaryDirectory() as kept, tempfile.TemporaryDirectory() as empty:
+    try:
+        run(partial(resumable, folder=kept, steps=6, ends=3), 2)
+    except SystemExit as error:
+        print(f"rank 1 was {error}; snapshots of {sorted({file.name[:12] for file in Path(kept).iterdir()})}")
+    begin, resumed = run(partial(resumable, folder=kept, steps=6), 2).results[0]
+    _, at_once = run(partial(resumable, folder=empty, steps=6), 2).results[0]
+print(f"resumed after step {begin}; the same bits as six steps at once: {torch.equal(resumed, at_once)}")
+assert begin == 2 and torch.equal(resumed, at_once)
 
 # %% [markdown]
 # ## What the mean costs

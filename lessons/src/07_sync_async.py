@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 Synchronous or asynchronous
 #
-# **Why does everyone wait for the slowest?** About 50 minutes, and 50 for its exercises.
+# **Why does everyone wait for the slowest?** About 30 minutes to read, and 50 for its exercises.
 #
 # Eight workers. Seven need 10 ms for a step, one needs 40 ms: a **straggler**. In data parallelism as in lesson 06 all
 # eight need 40 ms, and seven of them wait three quarters of their time. So why wait?

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 All of it together
 #
-# **Which cut belongs on which wire?** About 60 minutes, and 90 for its exercises.
+# **Which cut belongs on which wire?** About 30 minutes to read, and 90 for its exercises.
 #
 # In 2021 Narayanan et al. trained a model of 174.6 billion parameters in two ways. With ZeRO-3, which shards all that
 # data parallelism holds, 768 GPUs would have needed 74 days. 1536 GPUs would have needed 74 days. With data, pipeline
@@ -268,7 +268,7 @@ def by_order(slowest="pipeline", between="InfiniBand HDR", sizes="2 x 2 x 2"):
             for axis, n in zip(AXES, (data, pipeline, tensor))
         },
         "MB in a step",
-        f"{slowest} slowest, over {between}: {milliseconds:.2f} ms of communication in a step",
+        f"{slowest.capitalize()} slowest, over {between}: {milliseconds:.2f} ms of communication in a step",
     )
 
 

@@ -1,14 +1,12 @@
 """Strong and weak scaling on this machine, with threads and without, beside processes that never talk."""
 
 import datetime
-import os
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
 from mpcourse import cpu_binding
 from mpcourse.bench.over_ranks import measured
-from mpcourse.bench.quiet import refuse_if_busy
 from mpcourse.bench.record import Record
 from mpcourse.bench.scaling_rows import (
     KINDS,
@@ -27,12 +25,12 @@ from mpcourse.bench.scaling_rows import (
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.launch import check_ranks
+from mpcourse.quiet import refuse_if_busy
 
 __all__ = ["MEASURED", "ScalingCase", "Row", "batches", "cases", "load", "medians", "scaling"]
 
 BATCH = 100  # examples of each rank
 SHARED = 400  # examples that all ranks share: at 4 ranks strong scaling is weak scaling
-BUSY = "MPCOURSE_BUSY"  # in the environment: a file may be of a busy machine, as a test's is
 THREADED = (1, 2, 4)  # ranks that are also measured with as many threads each as there are cores
 
 
@@ -86,9 +84,9 @@ def _rows(asked: Sequence[ScalingCase], runs: int, file: Path | None) -> list[Ro
     rows = resume(file, runs) if file else []
     now = here()
     missing = [case for case in asked if not any(row.case == case for row in rows)]
-    if file and missing and not os.environ.get(BUSY):
+    if file and missing:
         try:
-            refuse_if_busy()
+            refuse_if_busy(otherwise="leave out --save")
         except UserError:
             if fresh:
                 file.unlink()  # which holds nothing

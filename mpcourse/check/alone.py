@@ -1,6 +1,5 @@
 """A check, or the part of one, that needs one process and no MPI: of functions without ranks, and on virtual ranks."""
 
-import faulthandler
 import functools
 import importlib
 import json
@@ -15,6 +14,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.drawn import seed_torch
 from mpcourse.check.exits import note_exit
 from mpcourse.check.fair import Fair
+from mpcourse.check.had import STILL, end_after
 from mpcourse.check.rank import Job, Report, report_of, taken_key
 from mpcourse.check.status_page import Logbook
 
@@ -74,8 +74,7 @@ def _among_virtual_ranks(load: Any) -> Answer:
 def main() -> None:
     """Entry point of the process; the first argument is the job."""
     job = Job(**json.loads(sys.argv[1]))
-    # The last resort, should whoever watches not end this process. Works in C, without Python's lock.
-    faulthandler.dump_traceback_later(max(2.0, 3 * job.seconds + 10), exit=True, file=open(os.devnull, "w"))
+    end_after(max(job.seconds, STILL))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a kill is kept
     leave, key = os._exit, taken_key(Path(job.folder), 0)
     report = run(job)

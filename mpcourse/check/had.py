@@ -1,10 +1,12 @@
 """How long ranks have had to get on, on a machine that may be busy with something else."""
 
+import faulthandler
 import os
 import time
 from collections.abc import Iterable
 
 LOOK = 0.1  # seconds between two looks at what the kernel says
+STILL = 4.5  # seconds without any progress, some rank in its own code: an endless loop, or very slow
 MOST = 8.0  # times as long is waited, at most, for ranks that have to wait for cores
 
 
@@ -32,6 +34,14 @@ class Had:
             self.looked = now
         passed = now - self.since
         return max(min(self.had.values(), default=passed), passed / most)
+
+
+def end_after(seconds: float) -> None:
+    """End this process if nobody who watches it does, long after the latest time at which they would.
+
+    seconds: that they grant it, as `Had` counts. Works in C, without Python's lock.
+    """
+    faulthandler.dump_traceback_later(MOST * seconds + 10, exit=True, file=open(os.devnull, "w"))
 
 
 def _computed(pid: int) -> float:

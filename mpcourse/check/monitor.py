@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpcourse.check import stacks, status_page
-from mpcourse.check.had import Had
+from mpcourse.check.had import STILL, Had
 from mpcourse.check.rank import Report
 from mpcourse.check.status_page import Entry
 
 BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator calls: a deadlock
-STILL = 4.5  # seconds without any progress, some rank in its own code: an endless loop, or very slow
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
 FLOOD = 1 << 20  # bytes that one rank may print

@@ -5,7 +5,6 @@ checks itself. Ranks report through files in a folder, not through MPI: that wor
 """
 
 import ctypes
-import faulthandler
 import hmac
 import importlib
 import json
@@ -25,6 +24,7 @@ from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.fair import Fair
+from mpcourse.check.had import STILL, end_after
 from mpcourse.check.status_page import Logbook
 from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
@@ -254,8 +254,7 @@ def main() -> None:
     """
     job = Job(**json.loads(sys.argv[1]))
     end_with_parent()
-    # The last resort: if whoever watches is killed, no rank outlives its limit by much. Works in C, without the GIL.
-    faulthandler.dump_traceback_later(max(2.0, 3 * job.seconds + 10), exit=True, file=open(os.devnull, "w"))
+    end_after(max(job.seconds, STILL))
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

@@ -90,6 +90,8 @@ def show_list(course: Course, progress: Progress) -> None:
     out = console()
     out.print(table)
     out.print(f"{done} of {len(course.exercises)} done", soft_wrap=True)
+    if course.outdated:
+        out.print(course.outdated, soft_wrap=True)
 
 
 def junit(verdicts: Sequence[Verdict]) -> str:

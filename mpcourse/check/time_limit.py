@@ -11,7 +11,7 @@ from mpcourse.check.wrong import Wrong
 
 
 @contextlib.contextmanager
-def patience(answer: Answer, seconds: float, asked: str, why: str) -> Iterator[None]:
+def within_seconds(answer: Answer, seconds: float, asked: str, why: str) -> Iterator[None]:
     """Raise Wrong in the learner's code once this process has computed for `seconds`, on the line where it is then.
 
     Time is the process's own, so a busy machine changes nothing. For code without MPI, in the main thread.

@@ -35,13 +35,19 @@ def flatten(x: Array) -> Array:
 
 
 def empty_like(x: Array, length: int | None = None) -> Array:
-    """A flat buffer of x's dtype, of `length` elements; None: as many as x has."""
+    """A flat buffer of x's dtype, with elements that mean nothing yet; a numpy array for one, else a CPU tensor.
+
+    x: a numpy array or CPU tensor; flat, if `length` is None.
+    length: elements of the buffer; None: as many as x has.
+    """
     length = len(x) if length is None else length
     return np.empty(length, x.dtype) if isinstance(x, np.ndarray) else torch.empty(length, dtype=x.dtype)
 
 
 def mpi_buffer(x: Array) -> np.ndarray:
     """The flat buffer x as a numpy array that MPI takes, on the same memory.
+
+    x: a numpy array or contiguous CPU tensor of one dimension.
 
     Where MPI lacks the dtype (float16, bfloat16), these are its bytes, as uint8.
     """
@@ -69,6 +75,9 @@ def accumulate(into: Array, other: Array, op: Op | None = None) -> None:
 def offsets(length: int, parts: int) -> list[int]:
     """Where `parts` chunks of `length` elements begin and end: chunk i is from offsets[i] to offsets[i + 1].
 
+    length: elements to be cut, 0 or more.
+    parts: chunks, 1 or more.
+
     Lengths of chunks differ by 1 at most, and the last one is a longest. With fewer elements than parts some are empty.
     """
     return [length * i // parts for i in range(parts + 1)]
@@ -78,6 +87,7 @@ def chunks(x: Array, parts: int) -> list[Array]:
     """All elements of x, cut into `parts` flat buffers on the same memory; lengths differ by 1 at most.
 
     x: a contiguous numpy array or CPU tensor of any shape.
+    parts: 1 or more.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """

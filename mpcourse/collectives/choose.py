@@ -23,6 +23,7 @@ USUAL = Cost(alpha=3e-5, beta=2e-10, gamma=5e-11)
 def allreduce(comm: Comm, x: Array, op: Op | None = None, *, cost: Cost | None = None) -> None:
     """Sum x over all ranks, in place, by the algorithm that is fastest by its formula. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
     cost: what `fit(comm)` measured, in seconds a message and a byte; None: that of a usual machine. It must be the same

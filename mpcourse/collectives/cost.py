@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """alpha: seconds a message. beta: seconds a byte that is sent. gamma: seconds a byte that is added up."""
+    """What a message and an addition take; the parameters of the formulas.
+
+    alpha: seconds a message.
+    beta: seconds a byte that is sent.
+    gamma: seconds a byte that is added up.
+    """
 
     alpha: float
     beta: float
@@ -68,7 +73,14 @@ def seconds(algorithm: str, p: int, nbytes: float, cost: Cost) -> float:
 
 
 def best(p: int, nbytes: float, cost: Cost, of: Sequence[str] = tuple(FORMULAS)) -> str:
-    """The algorithm that takes least by its formula for `nbytes` bytes over p ranks; of equals the first in `of`."""
+    """The algorithm that takes least by its formula; of equals the first in `of`.
+
+    p: ranks, 1 or more.
+    nbytes: of x, 0 or more.
+    cost: of a message and a byte.
+    of: names of FORMULAS to choose from.
+    Raises ValueError for an algorithm without a formula, and for p or nbytes out of range.
+    """
     return min(of, key=lambda name: seconds(name, p, nbytes, cost))
 
 

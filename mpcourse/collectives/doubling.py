@@ -8,6 +8,7 @@ from mpcourse.comm import Comm
 def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Sum x over all p ranks, in place, by recursive doubling: the fastest for short x. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 

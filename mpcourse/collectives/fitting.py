@@ -23,6 +23,7 @@ Row = tuple[Sequence[float], float]  # how many alphas, betas and gammas somethi
 def fit(comm: Comm, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
     """Measure alpha, beta and gamma of the formulas. All ranks call it, and get the same values.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     sizes: of messages and sums, in bytes, 8 at least.
     runs: of each; the median counts.
 

@@ -9,13 +9,19 @@ from mpcourse.comm import Comm
 
 
 def power_below(p: int) -> int:
-    """The largest power of two that is not above p."""
+    """The largest power of two that is not above p.
+
+    p: 1 or more.
+    """
     return 1 << (p.bit_length() - 1)
 
 
 def fold(comm: Comm, x: Array, op: Op | None = None) -> int | None:
-    """Add x, a flat buffer, of the ranks too many to their neighbours'. All ranks call it, before the algorithm.
+    """Add the elements of the ranks too many to their neighbours', before an algorithm for 2^k ranks.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    x: a flat buffer, a numpy array or CPU tensor; of the same length and dtype on all ranks.
+    op: an operation on two flat buffers; None: the sum.
     Returns this rank's place among the 2^k that go on; None, if another rank has its elements now.
     """
     extra = comm.size - power_below(comm.size)
@@ -31,7 +37,11 @@ def fold(comm: Comm, x: Array, op: Op | None = None) -> int | None:
 
 
 def unfold(comm: Comm, x: Array) -> None:
-    """Send x, a flat buffer with the result, to the ranks whose elements were folded. All ranks call it, at the end."""
+    """Send the result to the ranks whose elements were folded, after the algorithm.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    x: the flat buffer that `fold` was given, with the result on the ranks that have a place.
+    """
     extra = comm.size - power_below(comm.size)
     if comm.rank < 2 * extra:
         if comm.rank % 2:
@@ -41,6 +51,10 @@ def unfold(comm: Comm, x: Array) -> None:
 
 
 def rank_at(comm: Comm, place: int) -> int:
-    """The rank that has a place after `fold`."""
+    """The rank that has a place after `fold`.
+
+    comm: the communicator that was folded; any rank may call this.
+    place: 0 to 2^k - 1.
+    """
     extra = comm.size - power_below(comm.size)
     return 2 * place + 1 if place < extra else place + extra

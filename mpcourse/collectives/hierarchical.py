@@ -12,6 +12,7 @@ def hierarchical_allreduce(
 ) -> None:
     """Sum x over all ranks, in place: to each node's first rank, among these, and back. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
     levels: what `two_levels(comm)` returned; None: it is called here. Pass it where sums are repeated: making
@@ -32,7 +33,9 @@ def hierarchical_allreduce(
 def two_levels(comm: Comm) -> tuple[Comm, Comm]:
     """A communicator of this rank's node, and one of all ranks that have this rank's number in their nodes.
 
-    All ranks of comm call it. A node is the ranks that share memory.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+
+    A node is the ranks that share memory.
     """
     inside = comm.Split_type(mpi_of(comm).COMM_TYPE_SHARED, comm.rank)
     return inside, comm.Split(inside.rank, comm.rank)

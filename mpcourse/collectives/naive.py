@@ -7,6 +7,7 @@ from mpcourse.comm import Comm
 def naive_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Sum x over all p ranks, in place, on rank 0, which sends the sum to everybody. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an operation on two flat buffers, applied in the order of ranks; None: the sum.
 

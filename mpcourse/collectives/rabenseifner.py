@@ -8,7 +8,12 @@ from mpcourse.comm import Comm
 
 
 class Halving(NamedTuple):
-    """One round of recursive halving: the partner's place, and which elements are kept, and given to it."""
+    """One round of recursive halving.
+
+    partner: the other one's place.
+    kept: the elements whose sum this rank goes on with.
+    given: the elements that it sends.
+    """
 
     partner: int
     kept: slice
@@ -16,9 +21,12 @@ class Halving(NamedTuple):
 
 
 def halvings(place: int, ranks: int, length: int, far_first: bool = False) -> list[Halving]:
-    """The rounds of recursive halving of `length` elements over `ranks` ranks, a power of two, for the one at `place`.
+    """The rounds of recursive halving for one rank, in order.
 
-    The distance between partners doubles from round to round, from 1 to ranks / 2; far_first: it halves.
+    place: the rank's, 0 to ranks - 1.
+    ranks: a power of two.
+    length: elements that are halved.
+    far_first: the distance between partners halves from round to round, from ranks / 2 to 1. False: it doubles.
     """
     at = offsets(length, ranks)
     distances = [1 << k for k in range(ranks.bit_length() - 1)]
@@ -37,6 +45,7 @@ def halvings(place: int, ranks: int, length: int, far_first: bool = False) -> li
 def rabenseifner_allreduce(comm: Comm, x: Array, op: Op | None = None, *, far_first: bool = False) -> None:
     """Sum x over all p ranks, in place, by recursive halving and doubling. All ranks call it, and get the same bits.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
     far_first: the first and longest messages go to the farthest rank. False: to the nearest, which is inside one node

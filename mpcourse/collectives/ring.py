@@ -7,6 +7,7 @@ from mpcourse.comm import Comm
 def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Sum x over all p ranks, in place, along a ring. All ranks call it, and get the same bits.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
@@ -23,6 +24,7 @@ def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
 def ring_reduce_scatter(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Chunk rank + 1 (modulo p) of this rank's x becomes its sum over all p ranks. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It is cut into p
     chunks by `buffers.chunks`. The chunks that are not this rank's hold parts of sums afterwards.
     op: an associative and commutative operation on two flat buffers; None: the sum.
@@ -44,6 +46,7 @@ def ring_reduce_scatter(comm: Comm, x: Array, op: Op | None = None) -> None:
 def ring_allgather(comm: Comm, x: Array) -> None:
     """Chunk rank + 1 (modulo p) of each rank's x is copied into all other ranks' x. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It is cut into p
     chunks by `buffers.chunks`.
 

@@ -13,6 +13,7 @@ from mpcourse.comm import Comm
 def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
     """x of all ranks becomes that of rank `root`, along a binomial tree. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     root: a rank, the same on all ranks.
 
@@ -32,6 +33,7 @@ def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
 def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
     """x of rank `root` becomes the sum of all ranks' x, along a binomial tree. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. On the other
     ranks it holds a part of the sum afterwards.
     op: an associative and commutative operation on two flat buffers; None: the sum. Neighbours are added up first, not
@@ -57,6 +59,7 @@ def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
 def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     """Sum x over all p ranks, in place: reduce to rank 0, then broadcast. All ranks call it, and get the same bits.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
@@ -71,6 +74,8 @@ def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
 
 def barrier(comm: Comm) -> None:
     """No rank returns before all have called it (dissemination: Hensgen et al. 1988).
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
 
     In round k each rank sends an empty message to the rank 2^k further, and receives one from the rank 2^k before:
     ceil(lg p) messages a rank.

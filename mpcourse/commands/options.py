@@ -1,6 +1,7 @@
 """Options of longer commands; without what these do, which imports torch."""
 
 import argparse
+from pathlib import Path
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
@@ -39,3 +40,18 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zero", type=int, default=0, metavar="STAGE", help="of ZeRO, 1, 2 or 3: what ranks share (0)")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="how many share, with a GPU each")
     parser.add_argument("--json", action="store_true", help="as JSON, in bytes and seconds")
+
+
+def add_schedule(parser: argparse.ArgumentParser) -> None:
+    """Of `mpcourse schedule`."""
+    parser.add_argument("name", metavar="NAME", help="gpipe, 1f1b, ... (a wrong name lists them), or FILE:FUNCTION")
+    parser.add_argument("--stages", type=int, default=4, metavar="P")
+    parser.add_argument("--microbatches", type=int, default=8, metavar="M")
+    parser.add_argument("--chunks", type=int, metavar="V", help="of interleaved-1f1b: parts on each stage (2)")
+    parser.add_argument("--forward", type=float, default=1.0, metavar="TIME", help="of a micro-batch on a stage (1)")
+    parser.add_argument("--backward", type=float, default=2.0, metavar="TIME", help="likewise, the whole of it (2)")
+    parser.add_argument("--weight", type=float, metavar="TIME", help="its part for the weights (half of it)")
+    parser.add_argument("--transfer", type=float, default=0.0, metavar="TIME", help="from stage to stage (0)")
+    parser.add_argument("--cap", type=float, metavar="N", help="the most micro-batches that a stage may hold")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="draw it: .svg, .png, .pdf")
+    parser.add_argument("--json", action="store_true", help="actions with their times, and the figures, as JSON")

@@ -16,8 +16,10 @@ __all__ = ["Dataset", "Examples", "digits", "glyphs", "load", "mnist"]
 
 
 def load(name: str, **options) -> Dataset:
-    """The dataset called `name` ("digits", "glyphs" or "mnist"); `options` go to the function of that name.
+    """The dataset of a name.
 
+    name: "digits", "glyphs" or "mnist".
+    options: for the function of that name.
     Raises UserError, naming the choices, for any other name.
     """
     loaders: dict[str, Callable[..., Dataset]] = {"digits": digits, "glyphs": glyphs, "mnist": mnist}

@@ -36,7 +36,12 @@ def folder() -> Path:
 
 
 def remember(name: str, version: str, size: int, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """`make()`, a uint8 array (size,), or the sound copy of it that an earlier call left in `folder() / name`.
+    """What `make()` returns, or the sound copy of it that an earlier call left in `folder()`.
+
+    name: of the file.
+    version: of the maker; a file of another one is made anew.
+    size: bytes of the array.
+    make: returns an array, uint8, (size,).
 
     Any number of processes may call this at once. Where the folder cannot be written the array is made each time, and a
     warning says so once.

@@ -17,10 +17,14 @@ TIMEOUT = 30.0  # seconds without a byte
 
 
 def download(url: str, path: Path, sha256: str, timeout: float = TIMEOUT) -> None:
-    """Fetch `url` into `path`, going on with `<path>.part` where an earlier call was cut off.
+    """Fetch a file, going on with `<path>.part` where an earlier call was cut off.
+
+    url: of the file.
+    path: where it is put, once it is whole and checked.
+    sha256: its digest, in hexadecimal digits.
+    timeout: seconds without a byte.
 
     Any number of ranks may call this at once: one fetches, the others wait and find the file there.
-
     Raises UserError where the server cannot be reached or refuses, the connection is lost (the `.part` stays), the
     digest is wrong (the `.part` goes), or the file cannot be written.
     """

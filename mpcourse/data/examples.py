@@ -13,7 +13,8 @@ from mpcourse.errors import UserError
 class Examples(TensorDataset):
     """Labelled grey images. `examples[i]` is `(image, label)`, as a DataLoader wants it.
 
-    images: float32 (n, 1, height, width), 0 (paper) to 1 (ink). labels: int64 (n,).
+    images: float32 (n, 1, height, width), 0 (paper) to 1 (ink).
+    labels: int64 (n,).
     """
 
     def __init__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
@@ -21,10 +22,12 @@ class Examples(TensorDataset):
 
     @property
     def images(self) -> torch.Tensor:
+        """float32 (n, 1, height, width), 0 (paper) to 1 (ink)."""
         return self.tensors[0]
 
     @property
     def labels(self) -> torch.Tensor:
+        """int64 (n,)."""
         return self.tensors[1]
 
     def flat(self) -> torch.Tensor:
@@ -38,7 +41,12 @@ class Examples(TensorDataset):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A train and a test part with the same classes, labelled 0 to `classes - 1`."""
+    """A train and a test part with the same classes.
+
+    name: "digits", "glyphs" or "mnist".
+    train, test: the two parts.
+    classes: labels are 0 to `classes - 1`.
+    """
 
     name: str
     train: Examples
@@ -47,14 +55,25 @@ class Dataset:
 
 
 def from_pixels(pixels: np.ndarray, labels: np.ndarray, white: int) -> Examples:
-    """Examples from uint8 pixels (n, height, width), `white` being the full value, and uint8 labels (n,)."""
+    """Examples from pixels.
+
+    pixels: uint8 (n, height, width).
+    labels: uint8 (n,).
+    white: the full value.
+    """
     images = pixels.astype(np.float32)  # numpy, whose one thread does not fight those of other ranks on this machine
     images /= white
     return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).to(torch.int64))
 
 
 def whole_number(value: int, name: str, most: int | None = None) -> int:
-    """`value` as an int. Raises UserError where it is not a whole number from 0 to `most`."""
+    """`value` as an int.
+
+    value: what a user gave.
+    name: how the error calls it.
+    most: the largest that is allowed; None: any.
+    Raises UserError where it is not a whole number from 0 to `most`.
+    """
     wanted = "0 or more" if most is None else f"0 to {most}"
     try:
         number = operator.index(value)

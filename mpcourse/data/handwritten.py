@@ -24,11 +24,11 @@ CHECKSUMS = {
 
 
 def digits(test: int = 360, seed: int = 0) -> Dataset:
-    """The 1797 handwritten 8x8 digits of scikit-learn (UCI, Alpaydin and Kaynak 1998), shuffled by `seed`.
+    """The 1797 handwritten 8x8 digits of scikit-learn (UCI, Alpaydin and Kaynak 1998), shuffled.
 
-    The first `test` of them after the shuffle are the test part and the rest the train part.
-
-    Raises UserError where `test` is not a whole number from 0 to 1797, or `seed` not one of 0 or more.
+    test: the first of them after the shuffle are the test part, and the rest the train part; 0 to 1797.
+    seed: of the shuffle, 0 or more.
+    Raises UserError for other numbers.
     """
     test, seed = whole_number(test, "test", most=DIGITS), whole_number(seed, "seed")
     size = DIGITS * (DIGIT_SIDE**2 + 1)
@@ -54,11 +54,12 @@ def mnist(
     *,
     checksums: Mapping[str, str] = CHECKSUMS,
 ) -> Dataset:
-    """MNIST, from its four IDX files, plain or `.gz`, in `folder` (the folder `mnist` of the cache if None).
+    """MNIST, from its four IDX files, plain or `.gz`.
 
-    download: fetch the files that are not there from `mirror`, each checked against its SHA-256 in `checksums`
-    (which maps a file's name with `.gz` to its digest). A download that was cut off goes on where it stopped.
-
+    folder: where they are; None: the folder `mnist` of the cache.
+    download: fetch the files that are not there. A download that was cut off goes on where it stopped.
+    mirror: the address of a folder to fetch them from.
+    checksums: each file's SHA-256 in hexadecimal digits, by its name with `.gz`.
     Raises UserError where files are missing, damaged or do not belong together, or where the download fails.
     """
     where = cache.folder() / "mnist" if folder is None else Path(folder).expanduser()

@@ -17,8 +17,9 @@ UNSIGNED_BYTE = 0x08
 def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file of unsigned bytes, plain or gzip: uint8, of the shape that the file states.
 
-    Raises UserError where the file cannot be read, is not sound gzip, is not IDX, holds another type of element, or
-    is longer or shorter than its header says.
+    path: of the file.
+    Raises UserError where the file cannot be read, is not sound gzip, is not IDX, holds another type of element, or is
+    longer or shorter than its header says.
     """
     path = Path(path)
     try:

@@ -33,12 +33,13 @@ BEND_POINTS = 4
 def glyphs(train: int = 60_000, test: int = 10_000, seed: int = 0) -> Dataset:
     """28x28 digits drawn from fonts, turned, stretched, bent and speckled: a harder MNIST with no download.
 
-    Any `train` and `test` sizes. The images depend on `seed` only, not on the number of threads or on the state of
-    any random generator; both parts use the same faces with draws of their own. Made on first use, then read from
-    the cache. (They come from matplotlib's font renderer and torch's CPU kernels: another version of these, or a
-    processor without AVX2, may round some pixels to the next of the 256 grey levels.)
+    train, test: examples of each part, 0 or more.
+    seed: 0 or more. Images depend on it only, not on the number of threads or on the state of any random generator;
+    both parts use the same faces with draws of their own.
 
-    Raises UserError where `train`, `test` or `seed` is not a whole number of 0 or more.
+    Made on first use, then read from the cache. (They come from matplotlib's font renderer and torch's CPU kernels:
+    another version of these, or a processor without AVX2, may round some pixels to the next of the 256 grey levels.)
+    Raises UserError for other numbers.
     """
     train, test = whole_number(train, "train"), whole_number(test, "test")
     seed = whole_number(seed, "seed")

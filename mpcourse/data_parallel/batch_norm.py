@@ -15,9 +15,14 @@ from mpcourse.virtual import mpi_of
 class SyncBatchNorm(_BatchNorm):
     """Batch norm whose statistics, in training, are those of all ranks' examples together. All ranks run it alike.
 
-    x: (batch, channels, ...); batches may differ in length, and be empty on some ranks: counts are what is weighed, for
-    a mean of means is the mean of all only where counts are equal. In evaluation it is torch's own.
-    Raises ValueError where all ranks together have fewer than two values a channel.
+    num_features: channels.
+    communicator: its ranks' examples are normalised together.
+    options: those of torch's batch norm: eps, momentum, affine, track_running_stats.
+    x: what it is called with, (batch, channels, ...), floating point.
+
+    Batches may differ in length, and be empty on some ranks: counts are what is weighed, for a mean of means is the
+    mean of all only where counts are equal. In evaluation it is torch's own.
+    Raises ValueError, on every rank, where all ranks together have fewer than two values a channel.
     """
 
     def __init__(self, num_features: int, communicator: Communicator, **options: Any) -> None:
@@ -51,7 +56,11 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def convert_batch_norm(model: nn.Module, communicator: Communicator) -> nn.Module:
-    """`model` with each batch norm replaced by a SyncBatchNorm with the same parameters and statistics; the model."""
+    """`model` with each batch norm replaced by a SyncBatchNorm with the same parameters and statistics; the model.
+
+    model: changed in place; one that is itself a batch norm is returned anew.
+    communicator: its ranks' examples are normalised together. No message is sent: any rank may call this.
+    """
     synced: dict[nn.Module, SyncBatchNorm] = {}  # a module that stands under two names is replaced by one
     for module in list(model.modules()):
         for name, child in module._modules.items():  # named_children leaves out a child's second name

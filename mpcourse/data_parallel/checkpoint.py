@@ -15,17 +15,30 @@ from mpcourse.virtual import RankFailed
 
 
 class Stateful(Protocol):
-    def state_dict(self) -> dict[str, Any]: ...
+    """What a snapshot can hold, as torch's modules and optimizers are."""
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+    def state_dict(self) -> dict[str, Any]:
+        """All that it takes to go on, as torch.save writes it."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Go on from a state.
+
+        state_dict: what `state_dict` returned.
+        """
+        ...
 
 
 class Checkpointer:
     """Saves and restores what a run consists of. All ranks make one together, and call the same.
 
-    folder: one that all ranks see, or one of each machine's own. keep: so many snapshots stay; older ones go once all
-    ranks have a newer one. what: whatever has state_dict and load_state_dict, by name: model, optimizer, scheduler,
-    sampler. The random numbers of Python, numpy and torch are saved with them.
+    communicator: whose ranks take part in the run.
+    folder: one that all ranks see, or one of each machine's own.
+    keep: so many snapshots stay; older ones go once all ranks have a newer one. 1 or more.
+    what: by name, whatever has state_dict and load_state_dict: model, optimizer, scheduler, sampler.
+
+    The random numbers of Python, numpy and torch are saved with them.
+    Raises ValueError where keep is below 1.
     """
 
     def __init__(self, communicator: Communicator, folder: str | Path, keep: int = 2, **what: Stateful) -> None:
@@ -36,10 +49,14 @@ class Checkpointer:
         remove_parts(self.folder, f"step*-rank{communicator.rank}of{communicator.size}.pt")
 
     def save(self, step: int, **position: int | float | str) -> None:
-        """Snapshot after `step` updates. position: what else it takes to go on, e.g. epoch=3. All ranks call it.
+        """Write a snapshot. All ranks call it.
 
-        A run that is killed at any time leaves the snapshots before it as they were. Raises what goes wrong on this
-        rank, and RankFailed on the others.
+        step: updates so far, 0 or more, the same on all ranks.
+        position: what else it takes to go on, e.g. epoch=3.
+
+        A run that is killed at any time leaves the snapshots before it as they were.
+        Raises ValueError for a step below 0, or ranks with different ones. What goes wrong on one rank it raises, and
+        the others RankFailed.
         """
         if step < 0:
             raise ValueError(f"step={step}: a run has made 0 updates or more")
@@ -77,10 +94,11 @@ class Checkpointer:
         write_atomically(path, lambda file: torch.save(state, file), sync=True)
 
     def resume(self) -> dict[str, Any] | None:
-        """Restore the latest snapshot that all ranks have: its position, with "step". None where there is none.
+        """Restore the latest snapshot that all ranks have. All ranks call it.
 
-        All ranks call it. Raises ValueError, on every rank, for a snapshot of another number of ranks, or of other
-        things than this run's. What else goes wrong on one rank it raises, and the others RankFailed.
+        Returns its position, with "step"; None where there is none.
+        Raises ValueError, on every rank, for a snapshot of another number of ranks, or of other things than this run's.
+        What else goes wrong on one rank it raises, and the others RankFailed.
         """
         self.communicator.exchange("resumes")
         told = self._together("look for", lambda: (self._steps(), self._sizes()))

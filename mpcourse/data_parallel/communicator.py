@@ -21,11 +21,16 @@ def nothing() -> None:
 
 
 class Communicator:
-    """The ranks of `comm`, each of which trains a copy of one model on its share of each batch. All ranks make one.
+    """The ranks that train one model, each a copy of it on its share of each batch. All ranks make one together.
 
-    rank, size: of all ranks. intra_rank, intra_size: of the ranks on this node. inter_rank, inter_size: this node's
-    number, and how many there are. A subclass says how a flat buffer is summed. Nothing is checked here: where ranks do
-    different things, MPI waits or sums up what does not belong together. `create_communicator` returns one that checks.
+    comm: mpi4py's communicator, or a virtual rank's; a duplicate of it is used.
+    nodes: where this rank stands, from `nodes_of(comm)`.
+    rank, size: of all ranks.
+    intra_rank, intra_size: of the ranks on this node.
+    inter_rank, inter_size: this node's number, and how many there are.
+
+    A subclass says how a flat buffer is summed. Nothing is checked here: where ranks do different things, MPI waits or
+    sums up what does not belong together. `create_communicator` returns one that checks.
     """
 
     name = ""
@@ -45,15 +50,18 @@ class Communicator:
         return f"<{self.name} communicator, rank {self.rank} of {self.size}>"
 
     def sum(self, buffer: torch.Tensor) -> None:
-        """Sum a flat buffer over all ranks, in place: the one method that a kind of communicator must write.
+        """Sum a flat buffer over all ranks, in place: the one method that a kind of communicator must write. All ranks
+        call it.
 
-        buffer: of one dimension, in the host's memory, of the same length and dtype on all ranks, which all call it.
+        buffer: of one dimension, in the host's memory, of the same length and dtype on all ranks.
         """
         allreduce(self.comm, buffer)
 
     def broadcast_parameters(self, model: Model, root: int = 0) -> None:
         """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
 
+        model: a module, or its tensors, by name or in a list; the same on all ranks.
+        root: a rank, the same on all ranks.
         Raises ValueError for a root that there is not.
         """
         if not 0 <= root < self.size:
@@ -83,7 +91,10 @@ class Communicator:
             p.grad = view
 
     def mean_parameters(self, model: Model) -> None:
-        """Every trained parameter becomes its mean over all ranks. All ranks call it."""
+        """Every trained parameter becomes its mean over all ranks. All ranks call it.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
+        """
         parameters = list(trained_parameters(model).values())
         flat = FlatBuffers(parameters)  # not the one that gradients may lie in
         flat.fill([p.detach() for p in parameters], 1 / self.size)
@@ -94,7 +105,10 @@ class Communicator:
                 p.copy_(view)
 
     def mean(self, value: Any) -> Any:
-        """The mean over all ranks of a number, or of a tensor with one element; of the same type. All ranks call it."""
+        """The mean over all ranks of a number; of the same type. All ranks call it.
+
+        value: a number, or a tensor with one element, of any shape.
+        """
         element = value.item() if isinstance(value, torch.Tensor) else value
         buffer = torch.tensor([element], dtype=torch.float64)
         naive_allreduce(self.comm, buffer)
@@ -116,18 +130,25 @@ class Communicator:
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
         """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
 
-        numbers: equally many on all ranks. doing, meanwhile: unused here; a `CheckedCommunicator` compares what ranks
-        are doing, and calls `meanwhile` while it waits.
+        doing: what this rank is about to do; compared by a `CheckedCommunicator` only.
+        numbers: equally many on all ranks.
+        meanwhile: called while this rank waits, by a `CheckedCommunicator` only.
         """
         return self.comm.allgather(numbers)
 
     def check_equal(self, model: Model) -> None:
-        """Raise ValueError, on every rank, where ranks' parameters differ in value: here nothing is compared."""
+        """Raise ValueError, on every rank, where ranks' parameters differ in value: here nothing is compared.
+
+        model: a module, or its parameters, by name or in a list.
+        """
 
     # What one that averages during backward does at these moments; without buckets there is nothing to do.
 
     def attach(self, model: Model) -> None:
-        """Be ready for these parameters' gradients. What is averaged during backward begins here."""
+        """Be ready for these parameters' gradients. What is averaged during backward begins here. All ranks call it.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
+        """
 
     def detach(self) -> None:
         """The opposite of `attach`."""
@@ -136,7 +157,10 @@ class Communicator:
         """Raise RuntimeError between a backward pass whose gradients are being averaged and their mean."""
 
     def drop(self, model: Model) -> None:
-        """Forget the gradients of this step. All ranks call it; nothing waits where none is being averaged."""
+        """Forget the gradients of this step. All ranks call it; nothing waits where none is being averaged.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
+        """
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Within it, backward passes only add to this rank's own gradients. Without buckets they always do."""

@@ -66,7 +66,10 @@ def create_communicator(
 
 
 def checked(communicator: Communicator) -> CheckedCommunicator:
-    """`communicator` with the checks that fit it. All ranks call it together."""
+    """`communicator` with the checks that fit it. All ranks call it together.
+
+    communicator: of any kind, without checks.
+    """
     kind: Any = CheckedBuckets if isinstance(communicator, BucketedCommunicator) else CheckedCommunicator
     return kind(communicator)
 
@@ -78,6 +81,14 @@ def create_multi_node_optimizer(
     *,
     model: nn.Module | None = None,
 ) -> MultiNodeOptimizer:
-    """ChainerMN's function of that name: a MultiNodeOptimizer, or a DoubleBufferedOptimizer. All ranks call it."""
+    """ChainerMN's function of that name: a MultiNodeOptimizer, or a DoubleBufferedOptimizer. All ranks call it.
+
+    optimizer: any of torch's, with this rank's parameters.
+    communicator: made by `create_communicator`.
+    double_buffering: a step applies the mean gradient of the step before, which was summed meanwhile.
+    model: whose names are used in messages, and whose buffers are broadcast, too; None: the optimizer's parameters
+    alone.
+    Raises ValueError, on every rank, where ranks hold different parameters.
+    """
     kind = DoubleBufferedOptimizer if double_buffering else MultiNodeOptimizer
     return kind(optimizer, communicator, model=model)

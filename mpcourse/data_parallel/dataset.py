@@ -14,8 +14,10 @@ SHARDS = ("exact", "repeat", "drop")
 def scatter_indices(comm: Comm, n: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
     """This rank's share of the examples 0 to n - 1; int64, (share,). All ranks call it with equal arguments.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, with equal arguments.
     n: examples, 0 or more.
     shuffle: shares are runs of an order drawn with `seed`; False: of the examples as they come.
+    seed: of the order, the same on all ranks.
     shards: "exact": every example once, so that lengths may differ by one, and be 0 where n is less than the number of
     ranks; "repeat": equal lengths, with as many examples as that takes given to two ranks; "drop": equal lengths, the
     last few examples to no rank.
@@ -30,10 +32,13 @@ def scatter_indices(comm: Comm, n: int, shuffle: bool = False, seed: int = 0, sh
 
 
 def share_of(n: int, rank: int, size: int, shuffle: bool = False, seed: int = 0, shards: str = "exact") -> np.ndarray:
-    """The share of rank `rank` of `size` of the examples 0 to n - 1; int64, (share,). Any process may call it.
+    """The share of one rank of the examples 0 to n - 1; int64, (share,). Any process may call it.
 
     n: examples, 0 or more.
+    rank: whose share, 0 to size - 1.
+    size: ranks.
     shuffle: shares are runs of an order drawn with `seed`; False: of the examples as they come.
+    seed: of the order.
     shards: "exact": every example once; "repeat": equal lengths, some examples twice; "drop": equal lengths, the last
     few examples to no rank.
     Raises ValueError for a negative n or another `shards`.
@@ -55,7 +60,10 @@ def scatter_dataset(
 
     dataset: anything with a length and items; either every rank has it, and its share is a torch Subset of it, or all
     but `root` give None, and root sends each rank its examples, in a list.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    root: the rank that has the data set where others give None.
     shuffle: shares are runs of an order drawn with `seed`; False: of the examples as they come.
+    seed: of the order, the same on all ranks.
     shards: "exact": every example once; "repeat": equal lengths, some examples twice; "drop": equal lengths, the last
     few examples to no rank.
     Raises ValueError, on every rank, where ranks have data sets of different lengths, or arguments that differ between
@@ -77,7 +85,11 @@ def scatter_dataset(
 class ShardSampler(Sampler[int]):
     """This rank's examples, for a DataLoader: each epoch in another order, drawn anew over all ranks.
 
-    rank, size: a communicator's.
+    dataset: anything with a length.
+    rank: whose examples, 0 to size - 1.
+    size: how many ranks there are.
+    shuffle: each epoch has an order of its own; False: examples as they come.
+    seed: of the orders, the same on all ranks.
     shards: "exact": every example once, so that lengths may differ by one; "repeat": equal lengths, some examples
     twice, so that all ranks make equally many steps; "drop": equal lengths, the last few examples to no rank.
     used: of this epoch's examples, so many were trained on. Count them there before each snapshot that holds the
@@ -86,6 +98,7 @@ class ShardSampler(Sampler[int]):
     Call `set_epoch` before each epoch, on all ranks, or every epoch is the first. Give the DataLoader a `generator` of
     its own: otherwise each new one draws from torch's random numbers, and a run that is resumed within an epoch makes
     one more.
+    Raises ValueError for a rank that there is not.
     """
 
     def __init__(
@@ -100,19 +113,26 @@ class ShardSampler(Sampler[int]):
         self._resumes = False
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """skip: of this epoch's examples, so many were used before, in a run that is resumed.
+        """Begin an epoch, which has an order of its own. All ranks call it, before they make an iterator.
 
-        Of the epoch that a loaded state is in, those that it says are skipped.
+        epoch: its number.
+        skip: of this epoch's examples, so many were used before, in a run that is resumed. Of the epoch that a loaded
+        state is in, those that it says are skipped.
         """
         if not (self._resumes and epoch == self.epoch):
             self.epoch, self.skipped = epoch, skip
         self.used, self._resumes = self.skipped, False
 
     def state_dict(self) -> dict[str, Any]:
+        """Where the sampler is, and of which examples it is, for `load_state_dict`."""
         return {"epoch": self.epoch, "used": self.used, "of": self._of()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the other sampler was. Raises ValueError if that one has other examples, or another order."""
+        """Go on where another sampler was.
+
+        state_dict: what its `state_dict` returned.
+        Raises ValueError if that one has other examples, or another order.
+        """
         theirs, own = state_dict["of"], self._of()
         if other := [name for name in own if own[name] != theirs[name]]:
             told = ", ".join(f"{name}={theirs[name]!r}" for name in other)

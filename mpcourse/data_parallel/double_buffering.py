@@ -15,12 +15,18 @@ from mpcourse.data_parallel.parameters import same_tensors, trained_parameters
 
 
 class DoubleBufferedOptimizer(MultiNodeOptimizer):
-    """`optimizer`, whose step applies the mean gradient of the step before, while this step's is summed over all ranks.
+    """An optimizer whose step applies the mean gradient of the step before, while this step's is summed over all ranks.
 
-    All ranks make one together. The first step applies nothing, and `finish` the last mean. Gradients are copied into
-    one of two sets of flat buffers, in turns, and summed by a ring, whatever the communicator: only messages between
-    neighbours can be left alone meanwhile. Raises what MultiNodeOptimizer does; RuntimeError where a mean that is in
-    flight would be lost.
+    optimizer: any of torch's, with this rank's parameters, which become those of rank 0.
+    communicator: made by `create_communicator`. All its ranks make one together.
+    model: whose names are used in messages, and whose buffers are broadcast, too; None: the optimizer's parameters
+    alone.
+
+    The first step applies nothing, and `finish` the last mean. Gradients are copied into one of two sets of flat
+    buffers, in turns, and summed by a ring, whatever the communicator: only messages between neighbours can be left
+    alone meanwhile.
+    Raises ValueError, on every rank, where ranks hold different parameters; RuntimeError where a mean that is in flight
+    would be lost.
     """
 
     def __init__(
@@ -33,7 +39,11 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
         """Begin to average this step's gradients, and update by the mean of those before. All ranks call it.
 
-        Raises ValueError for a closure; else what the communicator's `mean_gradients` does.
+        closure: None; another one raises ValueError.
+        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a gradient that is not finite; RankFailed where ranks do different things, or one has
+        ended.
         """
         if closure is not None:
             raise ValueError(
@@ -110,7 +120,14 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
 
 
 class MeanRequest:
-    """The mean of gradients that lie scaled in `flat`, begun. missing: names of those that no rank has."""
+    """The mean of gradients over all ranks, begun. All ranks make one together.
+
+    comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
+    parameters: this rank's, by name.
+    missing: names of those whose gradient no rank has.
+    flat: gradients lie in it, divided by the number of ranks.
+    tag: its all-reduces take as many tags as `flat` has buffers, from this one on.
+    """
 
     def __init__(
         self, comm: Comm, parameters: Mapping[str, torch.Tensor], missing: set[str], flat: FlatBuffers, tag: int

@@ -11,6 +11,10 @@ from mpcourse.data_parallel.communicator import Communicator
 def evaluate(communicator: Communicator, correct: float, count: int) -> float:
     """Share of right answers among all ranks' examples: the sum of `correct` over that of `count`. All ranks call it.
 
+    communicator: whose ranks all call this.
+    correct: right answers among this rank's examples.
+    count: examples of this rank, 0 or more.
+
     A mean of the ranks' shares would be another number wherever counts differ.
     Raises ValueError, on every rank, where no rank has any example.
     """
@@ -18,10 +22,12 @@ def evaluate(communicator: Communicator, correct: float, count: int) -> float:
 
 
 def weighted_mean(communicator: Communicator, means: Mapping[str, float], count: int) -> dict[str, float]:
-    """Means over all ranks' examples, of each rank's means over its `count` examples. All ranks call it.
+    """Means over all ranks' examples, of each rank's means over its own. All ranks call it, and get the same bits.
 
-    means: by name, the same names on all ranks; a rank without examples gives what it likes. All ranks get the same
-    bits. Raises ValueError, on every rank, for different names, or where no rank has any example.
+    communicator: whose ranks all call this.
+    means: by name, the same names on all ranks; a rank without examples gives what it likes.
+    count: examples of this rank, 0 or more.
+    Raises ValueError, on every rank, for different names, or where no rank has any example.
     """
     return _means(communicator, {name: value * count if count else 0.0 for name, value in means.items()}, count)
 

@@ -10,9 +10,11 @@ MakeBuffer = Callable[..., torch.Tensor]  # of a length in elements, with dtype=
 class FlatBuffers:
     """A flat buffer for each dtype and device of some parameters, with a place for each parameter's gradient.
 
-    parameters: of any shapes. views: each one's place, in its shape, in the order of parameters. buffers: all elements,
-    of one dimension. places: for each parameter the number of its buffer, and the element at which it begins there.
+    parameters: of any shapes, dtypes and devices.
     make_buffer: where else than in memory of its own a buffer lies.
+    views: each one's place, in its shape, in the order of parameters.
+    buffers: all elements, of one dimension.
+    places: for each parameter the number of its buffer, and the element at which it begins there.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make_buffer: MakeBuffer = torch.zeros) -> None:
@@ -31,13 +33,22 @@ class FlatBuffers:
         ]
 
     def fill(self, values: Iterable[torch.Tensor | None], scale: float = 1.0) -> None:
-        """Write each value, times `scale`, into its place; None counts as zeros. values: in the order of parameters."""
+        """Write each value, times `scale`, into its place.
+
+        values: in the order of parameters, each with its parameter's shape; None counts as zeros.
+        scale: each element counts times this.
+        """
         for view, value in zip(self.views, values, strict=True):
             write_scaled(view, value, scale)
 
 
 def write_scaled(view: torch.Tensor, value: torch.Tensor | None, scale: float) -> None:
-    """Write value * scale into view; None counts as zeros. One pass: scaling costs nothing beside copying."""
+    """Write value * scale into view. One pass: scaling costs nothing beside copying.
+
+    view: a tensor, which is written to.
+    value: of view's shape; None counts as zeros.
+    scale: each element counts times this.
+    """
     if value is None:
         view.zero_()
     else:

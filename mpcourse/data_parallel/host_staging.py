@@ -16,7 +16,10 @@ _warned = False
 
 
 def bytes_of(t: torch.Tensor) -> bytes:
-    """The bytes of a tensor, wherever it is and whatever its dtype."""
+    """The bytes of a tensor.
+
+    t: of any shape, dtype and device.
+    """
     there = t.detach().cpu().contiguous().view(-1)
     return there.view(torch.uint8).numpy().tobytes()
 
@@ -25,7 +28,9 @@ def bytes_of(t: torch.Tensor) -> bytes:
 def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
     """All of t as one flat buffer in the host's memory; what is done to it is done to t.
 
-    That of a contiguous CPU tensor is itself. Others are copied there and back, a GPU's through pinned memory.
+    t: of any shape, dtype and device.
+
+    The buffer of a contiguous CPU tensor is itself. Others are copied there and back, a GPU's through pinned memory.
     """
     t = t.detach()
     if t.device.type == "cpu" and t.is_contiguous():
@@ -37,7 +42,11 @@ def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def readable_by_mpi(comm: Comm, t: torch.Tensor) -> bool:
-    """Whether MPI takes t where it lies, on a GPU. If so, waits for what was enqueued: MPI does not."""
+    """Whether MPI takes t where it lies, on a GPU. If so, waits for what was enqueued: MPI does not.
+
+    comm: mpi4py's communicator, or a virtual rank's. No message is sent: any rank may call this.
+    t: of any shape, dtype and device.
+    """
     known = t.device.type == "cuda" and t.dtype in KNOWN and t.is_contiguous()
     if not known or mpi_of(comm) is MPI or not cuda_aware():
         return False
@@ -46,7 +55,10 @@ def readable_by_mpi(comm: Comm, t: torch.Tensor) -> bool:
 
 
 def to_host(t: torch.Tensor) -> torch.Tensor:
-    """A copy of all of t as one flat buffer in the host's memory: in pinned memory, if t is on a GPU."""
+    """A copy of all of t as one flat buffer in the host's memory: in pinned memory, if t is on a GPU.
+
+    t: of any shape, dtype and device.
+    """
     if t.device.type != "cpu":
         _warn_once(t.device)
     buffer = torch.empty(t.numel(), dtype=t.dtype, pin_memory=t.device.type == "cuda")

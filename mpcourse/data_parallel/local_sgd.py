@@ -11,14 +11,19 @@ from mpcourse.data_parallel.optimizer import Closure, MultiNodeOptimizer
 
 
 class LocalOptimizer(torch.optim.Optimizer):
-    """`optimizer` on this rank's own gradients; parameters are averaged over all ranks after every `every` steps.
+    """An optimizer on this rank's own gradients; parameters are averaged over all ranks every few steps.
 
-    All ranks make one together; parameters become those of rank 0 now. `every=1` with plain SGD is what
-    MultiNodeOptimizer does. The optimizer's state (momentum, Adam's moments) stays each rank's own.
-    begin: before so many steps are done, gradients are averaged in each step, as MultiNodeOptimizer does it:
-    post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020). `finish` averages what the last
-    incomplete period left. model: for names in messages, and so that its buffers are broadcast, too.
-    Raises ValueError for numbers that make no sense, or differ between ranks.
+    optimizer: any of torch's, with this rank's parameters, which become those of rank 0.
+    communicator: made by `create_communicator`. All its ranks make one together.
+    every: steps between two averages, 1 or more.
+    begin: before so many steps are done, gradients are averaged in each step, as MultiNodeOptimizer does it: post-local
+    SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020).
+    model: whose names are used in messages, and whose buffers are broadcast, too; None: the optimizer's parameters
+    alone.
+
+    `every=1` with plain SGD is what MultiNodeOptimizer does. The optimizer's state (momentum, Adam's moments) stays
+    each rank's own. `finish` averages what the last incomplete period left.
+    Raises ValueError, on every rank, for numbers that make no sense, or differ between ranks.
     """
 
     def __init__(
@@ -49,7 +54,10 @@ class LocalOptimizer(torch.optim.Optimizer):
         return f"LocalOptimizer({self.optimizer!r}, {self.communicator!r}, every={self.every}, begin={self.begin})"
 
     def mean_gradients(self, examples: int | None = None) -> None:
-        """Average now what `step` would average: nothing, where ranks are alone. All ranks call it."""
+        """Average now what `step` would average: nothing, where ranks are alone. All ranks call it.
+
+        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        """
         if self.steps < self.begin:
             self.together.mean_gradients(examples)
 

@@ -16,12 +16,16 @@ def mirrored_step(
     batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy,
 ) -> list[torch.Tensor]:
-    """One step of a replica on each device, each on its own part of the batch; their losses.
+    """One step of a replica on each device, each on its own part of the batch.
 
-    replicas: one model, with equal values, on one device each. batches: images and labels for each, on its device, and
-    equally many. Every replica sends its gradients to all others and adds up theirs in the same order, so that
-    replicas stay equal to the last bit. With two that is as many bytes as any all-reduce moves; with more, a ring would
-    move fewer.
+    replicas: one model, with equal values, on one device each.
+    optimizers: one of each replica.
+    batches: images and labels for each replica, on its device; equally many.
+    loss: of (output, labels), the mean over examples.
+    Returns the losses, a scalar on each device.
+
+    Every replica sends its gradients to all others and adds up theirs in the same order, so that replicas stay equal to
+    the last bit. With two that is as many bytes as any all-reduce moves; with more, a ring would move fewer.
     """
     losses = []
     for model, optimizer, (images, labels) in zip(replicas, optimizers, batches, strict=True):
@@ -48,7 +52,14 @@ def mirrored_step(
 
 
 def mirrored_seconds(gpus: int, batch: int, gpu: GPU | str, link: str, width: int = 1) -> float:
-    """Virtual seconds of a step of SGD on `mnist_cnn(width)`, with `batch` examples on each of so many GPUs."""
+    """Virtual seconds of a step of SGD on `mnist_cnn(width)`, mirrored over several GPUs.
+
+    gpus: how many.
+    batch: examples on each.
+    gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
+    link: a name of `mpcourse.virtual.LINKS`, of any two GPUs.
+    width: of the network.
+    """
     with virtual_gpus(gpus, gpu, link, dry=True, record=False) as box:
         places = [f"vgpu:{i}" for i in range(gpus)]
         replicas = []

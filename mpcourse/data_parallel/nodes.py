@@ -12,8 +12,10 @@ RANKS_PER_NODE = "MPCOURSE_RANKS_PER_NODE"
 class Nodes(NamedTuple):
     """Where one rank stands.
 
-    intra: communicator of the ranks on its node. inter: of those with its number in their nodes. inter_rank: its
-    node's number, counted in the order of their first ranks. inter_size: how many nodes there are.
+    intra: communicator of the ranks on its node.
+    inter: communicator of the ranks with its number in their nodes.
+    inter_rank: its node's number, counted in the order of their first ranks.
+    inter_size: how many nodes there are.
     """
 
     intra: Any
@@ -23,10 +25,12 @@ class Nodes(NamedTuple):
 
 
 def nodes_of(comm: Comm, ranks_per_node: int | None = None) -> Nodes:
-    """Group the ranks of `comm` by the name of their host. All ranks call it.
+    """Group ranks by the name of their host.
 
-    ranks_per_node: pretend that each so many ranks in a row are a node of their own, as on several machines; None:
-    what $MPCOURSE_RANKS_PER_NODE says, if anything. Raises ValueError, on every rank, for a number that makes none.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    ranks_per_node: pretend that each so many ranks in a row are a node of their own, as on several machines; None: what
+    $MPCOURSE_RANKS_PER_NODE says, if anything.
+    Raises ValueError, on every rank, for a number that makes none, or where ranks were given different ones.
     """
     asked = ranks_per_node if ranks_per_node is not None else os.environ.get(RANKS_PER_NODE)
     told = comm.allgather((mpi_of(comm).Get_processor_name(), asked))

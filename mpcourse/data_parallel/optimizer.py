@@ -15,13 +15,17 @@ Closure = Callable[[], Any]
 
 
 class MultiNodeOptimizer(torch.optim.Optimizer):
-    """`optimizer`, whose step first averages gradients over the ranks of `communicator`. All ranks make one together.
+    """Any torch optimizer, whose step first averages gradients over all ranks. All ranks make one together.
 
-    Its parameters become those of rank 0 now. Their names in messages are those of `model`, or those that the optimizer
-    was given (`SGD(model.named_parameters())`); with `model`, its buffers and frozen parameters are broadcast, too.
-    Everything else is the optimizer's own: param_groups, state, schedulers, hooks.
-    A batch that is refused with FloatingPointError, on all ranks, leaves parameters and state as they were: after
-    `zero_grad` training can go on. Source: ChainerMN's multi-node optimizer (Akiba, Fukuda & Suzuki 2017).
+    optimizer: any of torch's, with this rank's parameters, which become those of rank 0 now.
+    communicator: made by `create_communicator`.
+    model: whose names are used in messages, and whose buffers and frozen parameters are broadcast, too; None: names are
+    those that the optimizer was given (`SGD(model.named_parameters())`).
+
+    Everything else is the optimizer's own: param_groups, state, schedulers, hooks. A batch that is refused with
+    FloatingPointError, on all ranks, leaves parameters and state as they were: after `zero_grad` training can go on.
+    Source: ChainerMN's multi-node optimizer (Akiba, Fukuda & Suzuki 2017).
+    Raises ValueError, on every rank, where ranks hold different parameters.
     """
 
     def __init__(
@@ -74,10 +78,11 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
             self._listen()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients, and what is being averaged of them. Called between backward and step it leaves a batch
-        out.
+        """Forget all gradients, and what is being averaged of them: between backward and step it leaves a batch out.
 
-        All ranks leave a batch out, or none does. set_to_none: gradients become None; False: zeros.
+        set_to_none: gradients become None; False: zeros.
+
+        All ranks leave a batch out, or none does.
         """
         self._averaged = False
         self.communicator.drop(self._trained)

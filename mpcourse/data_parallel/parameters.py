@@ -11,7 +11,10 @@ Model = (
 
 
 def all_tensors(model: Model) -> dict[str, torch.Tensor]:
-    """All parameters of a model by name, frozen ones too, and a module's buffers."""
+    """All parameters of a model by name, frozen ones too, and a module's buffers.
+
+    model: a module, or its tensors, by name or in a list.
+    """
     if isinstance(model, nn.Module):
         return {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if isinstance(model, Mapping):
@@ -20,7 +23,11 @@ def all_tensors(model: Model) -> dict[str, torch.Tensor]:
 
 
 def trained_parameters(model: Model) -> dict[str, torch.Tensor]:
-    """The parameters of a model that get gradients, by name, each once. Raises ValueError for a sparse gradient."""
+    """The parameters of a model that get gradients, by name, each once.
+
+    model: a module, or its parameters, by name or in a list.
+    Raises ValueError for a sparse gradient.
+    """
     parameters = dict(model.named_parameters()) if isinstance(model, nn.Module) else all_tensors(model)
     for name, p in parameters.items():
         if p.grad is not None and p.grad.is_sparse:
@@ -29,5 +36,8 @@ def trained_parameters(model: Model) -> dict[str, torch.Tensor]:
 
 
 def same_tensors(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
-    """Whether these are the same tensors in the same order, not only equal ones."""
+    """Whether these are the same tensors in the same order, not only equal ones.
+
+    some, others: tensors of any kind.
+    """
     return list(map(id, some)) == list(map(id, others))

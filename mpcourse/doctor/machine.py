@@ -13,6 +13,7 @@ import psutil
 from mpcourse.doctor import cgroup
 from mpcourse.doctor.finding import Finding, fatal, shown
 from mpcourse.doctor.subprocesses import Unanswered
+from mpcourse.errors import SETUP, WHEEL
 
 OLDEST_PYTHON = (3, 11)
 RANK_BYTES = 250e6  # resident memory of a rank that has imported torch
@@ -39,7 +40,8 @@ def python() -> Finding:
     if sys.version_info[:2] < OLDEST_PYTHON:
         return fatal("Python", value, "the course needs 3.11 or newer: `make setup PYTHON=python3.11`")
     if not inside:
-        advice = "`make setup`, then `source .venv/bin/activate`: an environment of its own keeps its versions"
+        make = "`python3 -m venv .venv`" if WHEEL else SETUP
+        advice = f"{make}, then `source .venv/bin/activate`: an environment of its own keeps its versions"
         return Finding("Python", f"{value}, not in a virtual environment", "note", advice)
     return Finding("Python", f"{value}, in a virtual environment")
 
@@ -49,7 +51,7 @@ def torch(answer: "Future[dict[str, Any]]") -> Finding:
     try:
         facts = answer.result()
     except Unanswered as error:
-        return fatal("torch", f"cannot be imported: {error}", "`make setup`")
+        return fatal("torch", f"cannot be imported: {error}", SETUP)
     gpus = ", ".join(facts["gpus"]) or "no GPU (none is needed)"
     return Finding("torch", f"{facts['version']}, built for {facts['build']}; {gpus}")
 

@@ -10,7 +10,7 @@ from typing import Any
 from mpcourse import launch
 from mpcourse.doctor.finding import Finding, fatal, shown
 from mpcourse.doctor.subprocesses import Unanswered, run
-from mpcourse.errors import UserError
+from mpcourse.errors import SETUP, UserError
 
 # The library tells its version before MPI_Init, so nothing is started that could hang. Never in this process: in a
 # notebook's kernel, importing MPI would make the kernel a rank.
@@ -41,7 +41,7 @@ def mpi4py(answer: "Future[dict[str, Any]]") -> Finding:
     try:
         version, behind = answer.result()["version"], named(*library(answer))
     except Unanswered as error:
-        return fatal("mpi4py", f"cannot be imported: {error}", f"`make setup`; {REINSTALL}")
+        return fatal("mpi4py", f"cannot be imported: {error}", f"{SETUP}; {REINSTALL}")
     return Finding("mpi4py", f"{version}, using {behind}")
 
 

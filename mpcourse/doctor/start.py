@@ -13,6 +13,7 @@ from mpcourse import launch
 from mpcourse.doctor import mpi
 from mpcourse.doctor.finding import Finding, fatal
 from mpcourse.doctor.subprocesses import CompletedCommand, run
+from mpcourse.errors import SETUP_MPICH
 
 DEADLINE = 20.0  # seconds; a healthy start takes 1 to 2
 RANKS = Path(__file__).with_name("ranks.py")
@@ -20,7 +21,7 @@ RANKS = Path(__file__).with_name("ranks.py")
 STAGES = (
     "1. `mpirun -np 2 hostname`; if it hangs, a firewall is in the way or this machine's name does not resolve: "
     "`echo 127.0.0.1 $(hostname) | sudo tee -a /etc/hosts`. 2. `mpirun -np 2 python -m mpi4py.bench helloworld`; if "
-    "only this hangs, MPI waits for a network: unplug the VPN, then `make setup MPI=mpich`"
+    f"only this hangs, MPI waits for a network: unplug the VPN, then {SETUP_MPICH}"
 )
 
 
@@ -67,7 +68,7 @@ def match(started: Start, launcher: launch.Mpirun, answer: "Future[dict[str, Any
 def _cure(library: str) -> str:
     other = mpi.mpirun_of(library)
     use = f"`export MPCOURSE_MPIRUN={shlex.quote(other)}`" if other else f"put {library}'s mpirun first on PATH"
-    return f"{use}; or install both of one kind: `make setup MPI=mpich`; {mpi.REINSTALL}"
+    return f"{use}; or install both of one kind: {SETUP_MPICH}; {mpi.REINSTALL}"
 
 
 def round_trip(started: Start) -> Finding:

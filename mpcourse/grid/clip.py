@@ -15,10 +15,13 @@ def global_norm(
 ) -> float:
     """The 2-norm of the gradient of the whole model, the same number on all ranks. All ranks of the grid call it.
 
-    parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros). sharded:
-    those of which each rank of the tensor axis has another part; all others are replicas there, and counted once.
-    elsewhere: those that are tied to a copy on an earlier stage, which counts them. Ranks of the data axis have equal
-    gradients: their squares are not added.
+    grid: whose ranks train one model.
+    parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros).
+    sharded: those of which each rank of the tensor axis has another part; all others are replicas there, and counted
+    once.
+    elsewhere: those that are tied to a copy on an earlier stage, which counts them.
+
+    Ranks of the data axis have equal gradients: their squares are not added.
     """
     split, counted_elsewhere = {id(p) for p in sharded}, {id(p) for p in elsewhere}
     squares = 0.0
@@ -40,8 +43,15 @@ def clip_grad_norm(
 ) -> float:
     """Scale all gradients so that their global norm is at most `most`, as torch's clip_grad_norm_ does on one device.
 
-    All ranks of the grid call it; arguments as of `global_norm`, whose result it returns (the norm before). Every rank
-    scales by the same factor, most / (norm + 1e-6), where that is below 1.
+    grid: whose ranks train one model, and all call this.
+    parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros).
+    most: the largest norm that is left as it is.
+    sharded: those of which each rank of the tensor axis has another part; all others are replicas there, and counted
+    once.
+    elsewhere: those that are tied to a copy on an earlier stage, which counts them.
+    Returns the norm before, the same number on all ranks.
+
+    Every rank scales by the same factor, most / (norm + 1e-6), where that is below 1.
     """
     held = list(parameters)
     norm = global_norm(grid, held, sharded, elsewhere)

@@ -11,18 +11,20 @@ ORDER = ("pipeline", "data", "tensor")  # from the slowest to the fastest, as Me
 
 
 class Grid:
-    """The ranks of `comm` as data x pipeline x tensor. All ranks make one together, with the same arguments.
+    """A grid of ranks, data x pipeline x tensor. All ranks make one together, with the same arguments.
 
-    comm: mpi4py's communicator, or that of virtual ranks. data, pipeline, tensor: the sizes; their product is the
-    number of ranks. order: the axes from the slowest to the fastest. Along the fastest, neighbours have numbers that
-    follow each other, and launchers give such ranks to one node. The default has tensor parallelism there: it sends
-    activations four times in each layer and waits for them, where data parallelism sends gradients once a step, and a
-    pipeline only what crosses a cut (Narayanan et al. 2021, section 3; Llama 3's order has data slowest). within: axes
-    none of whose groups may lie on more than one node. ranks_per_node: pretend that each so many ranks in a row are a
-    node; None: go by host names.
+    comm: mpi4py's communicator, or a virtual rank's.
+    data, pipeline, tensor: the sizes; their product is the number of ranks.
+    order: the axes from the slowest to the fastest. Along the fastest, neighbours have numbers that follow each other,
+    and launchers give such ranks to one node.
+    within: axes none of whose groups may lie on more than one node.
+    ranks_per_node: pretend that each so many ranks in a row are a node; None: go by host names.
 
-    data, pipeline, tensor: this rank's communicators, of the ranks that differ from it in that coordinate only; the
-    rank in each is the coordinate. nodes: for each rank of `comm` the number of its node.
+    The grid's own `data`, `pipeline` and `tensor` are this rank's communicators, of the ranks that differ from it in
+    that coordinate only; the rank in each is the coordinate. `nodes` has for each rank of `comm` the number of its
+    node. The default order has tensor parallelism on neighbours: it sends activations four times in each layer and
+    waits for them, where data parallelism sends gradients once a step, and a pipeline only what crosses a cut
+    (Narayanan et al. 2021, section 3; Llama 3's order has data slowest).
     Raises ValueError, on every rank, for sizes that do not make up the ranks, an order that is none, different
     arguments on different ranks, and a group that `within` forbids.
     """
@@ -57,32 +59,47 @@ class Grid:
         return f"<Grid {sizes}, rank {self.comm.rank} at {self.coordinates(self.comm.rank)}>"
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where a rank of `comm` stands: {"data": 0, "pipeline": 1, "tensor": 3}."""
+        """Where a rank stands: {"data": 0, "pipeline": 1, "tensor": 3}.
+
+        rank: of `comm`.
+        """
         found = {}
         for axis in reversed(self.order):
             rank, found[axis] = divmod(rank, self.sizes[axis])
         return {axis: found[axis] for axis in AXES}
 
     def rank_at(self, *, data: int, pipeline: int, tensor: int) -> int:
-        """The rank of `comm` with these coordinates."""
+        """The rank of `comm` with these coordinates.
+
+        data, pipeline, tensor: from 0 on.
+        """
         at, rank = {"data": data, "pipeline": pipeline, "tensor": tensor}, 0
         for axis in self.order:
             rank = rank * self.sizes[axis] + at[axis]
         return rank
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
-        """The ranks of `comm` in each communicator of an axis, in their order there."""
+        """The ranks of `comm` in each communicator of an axis, in their order there.
+
+        axis: "data", "pipeline" or "tensor".
+        """
         found: dict[int, list[int]] = {}
         for rank in range(self.comm.size):
             found.setdefault(self.rank_at(**self.coordinates(rank) | {axis: 0}), []).append(rank)
         return [tuple(group) for group in found.values()]
 
     def straddling(self, axis: str) -> list[tuple[int, ...]]:
-        """The groups of an axis whose ranks are not all on one node: what they say crosses the network."""
+        """The groups of an axis whose ranks are not all on one node: what they say crosses the network.
+
+        axis: "data", "pipeline" or "tensor".
+        """
         return [group for group in self.groups(axis) if len({self.nodes[rank] for rank in group}) > 1]
 
     def axis_of(self, a: int, b: int) -> str | None:
-        """The axis along which two ranks differ; None where it is none, or more than one."""
+        """The axis along which two ranks differ; None where it is none, or more than one.
+
+        a, b: ranks of `comm`.
+        """
         one, other = self.coordinates(a), self.coordinates(b)
         differing = [axis for axis in AXES if one[axis] != other[axis]]
         return differing[0] if len(differing) == 1 else None

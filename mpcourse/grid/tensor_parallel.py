@@ -42,17 +42,31 @@ class _SumOut(torch.autograd.Function):
 
 
 def copy_in(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
-    """x, which is the same on all ranks, for a layer of which each has a part. All ranks call it, also in backward."""
+    """x, which is the same on all ranks, for a layer of which each has a part.
+
+    comm: the tensor axis's communicator, whose ranks all call this, and run backward; None: one rank.
+    x: of any shape and dtype, the same values on all ranks.
+    """
     return x if comm is None or comm.size == 1 else _CopyIn.apply(comm, x)
 
 
 def sum_out(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, on each of them. All ranks call it; in backward they say nothing."""
+    """The sum of x over all ranks, on each of them.
+
+    comm: the tensor axis's communicator, whose ranks all call this; None: one rank. In backward no message is sent.
+    x: of one shape and dtype on all ranks.
+    """
     return x if comm is None or comm.size == 1 else _SumOut.apply(comm, x)
 
 
 def share(comm: Comm | None, length: int, what: str) -> slice:
-    """Which of `length` rows are this rank's: as many as any other's. Raises ValueError where they are not."""
+    """Which of some rows are this rank's: as many as any other's.
+
+    comm: the tensor axis's communicator; None: one rank. No message is sent.
+    length: rows to be shared.
+    what: how the error calls them.
+    Raises ValueError where they cannot be shared alike.
+    """
     if comm is None:
         return slice(0, length)
     if length % comm.size:
@@ -73,9 +87,13 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
 class ParallelMLP(nn.Module):
     """A transformer's feed-forward block, `first`, GELU, `second`: the first by columns, the second by rows.
 
-    (..., width) -> (..., width), both the same on all ranks of `comm`. Each rank has hidden / p units, which never need
-    one another's: one all-reduce forward, one backward. All ranks make one together, with the same two layers. Raises
-    ValueError where the units cannot be shared alike.
+    (..., width) -> (..., width), both the same on all ranks.
+    comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
+    first: Linear(width, hidden), the same on all ranks; this rank's share is copied.
+    second: Linear(hidden, width), the same on all ranks; this rank's share is copied.
+
+    Each rank has hidden / p units, which never need one another's: one all-reduce forward, one backward.
+    Raises ValueError where the units cannot be shared alike.
     """
 
     def __init__(self, comm: Comm | None, first: nn.Linear, second: nn.Linear) -> None:
@@ -99,9 +117,14 @@ class ParallelMLP(nn.Module):
 class ParallelAttention(nn.Module):
     """Causal self-attention, each rank with its share of the heads.
 
-    (batch, length, width) -> the same shape, both the same on all ranks of `comm`. qkv: Linear(width, 3 width), whose
-    outputs are queries, keys and values, each head by head; out: Linear(width, width). One all-reduce forward, one
-    backward. All ranks make one together, with the same layers. Raises ValueError where heads cannot be shared alike.
+    (batch, length, width) -> the same shape, both the same on all ranks.
+    comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
+    qkv: Linear(width, 3 width), whose outputs are queries, keys and values, each head by head; the same on all ranks.
+    out: Linear(width, width), the same on all ranks.
+    heads: of all ranks together.
+
+    One all-reduce forward, one backward.
+    Raises ValueError where heads cannot be shared alike.
     """
 
     def __init__(self, comm: Comm | None, qkv: nn.Linear, out: nn.Linear, heads: int) -> None:
@@ -131,5 +154,8 @@ class ParallelAttention(nn.Module):
 
 
 def sharded_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters of `module` of which each rank of the tensor axis has another part."""
+    """The parameters of which each rank of the tensor axis has another part.
+
+    module: whose layers are looked at.
+    """
     return [p for m in module.modules() if isinstance(m, ParallelMLP | ParallelAttention) for p in m.sharded()]

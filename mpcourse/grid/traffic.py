@@ -8,7 +8,11 @@ from mpcourse.grid.grid import AXES, Grid
 
 
 class AxisTraffic(NamedTuple):
-    """Bytes that all ranks together sent along one axis, and how many of these went from one node to another."""
+    """What all ranks together sent along one axis.
+
+    nbytes: all bytes.
+    between_nodes: those of them that went from one node to another.
+    """
 
     nbytes: int
     between_nodes: int
@@ -17,8 +21,10 @@ class AxisTraffic(NamedTuple):
 def traffic_by_axis(grid: Grid, traffic: np.ndarray) -> dict[str, AxisTraffic]:
     """By axis, what was sent between ranks that differ in that axis alone.
 
-    traffic: bytes from each row's rank to each column's, (ranks, ranks), as `Run.traffic` has them. Raises ValueError
-    for a message between ranks that differ in several axes: along which of them it went, nobody knows.
+    grid: of all ranks; any of them may call this.
+    traffic: bytes from each row's rank to each column's, int64, (ranks, ranks), as `VirtualRun.traffic` has them.
+    Raises ValueError for a message between ranks that differ in several axes: along which of them it went, nobody
+    knows.
     """
     nbytes, away = dict.fromkeys(AXES, 0), dict.fromkeys(AXES, 0)
     for source, target in np.argwhere(traffic):

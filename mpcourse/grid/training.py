@@ -17,7 +17,11 @@ from mpcourse.pipeline.stage import Loss
 
 @dataclass(frozen=True)
 class StepResult:
-    """loss: the batch's, on the pipeline's last stage, None elsewhere. norm: of all gradients, before clipping."""
+    """What a step says.
+
+    loss: the batch's, on the pipeline's last stage, None elsewhere.
+    norm: of all gradients, before clipping; None without clipping.
+    """
 
     loss: float | None
     norm: float | None
@@ -26,9 +30,13 @@ class StepResult:
 class GridTrainer:
     """This rank's part of a training in three dimensions. All ranks of the grid make one together.
 
-    part: this rank's stage of the pipeline, and of it the share that the tensor axis leaves it. tied: as of
-    `PipelineRank`. schedule: of the pipeline. loss(output, target): the mean over examples. make_optimizer: takes a
-    list of parameters. clip: the largest global norm of gradients; None: no clipping.
+    grid: of all ranks.
+    part: this rank's stage of the pipeline, and of it the share that the tensor axis leaves it.
+    schedule: of the pipeline, a list of actions for each stage.
+    loss: of (output, target), the mean over examples.
+    make_optimizer: takes a list of parameters.
+    tied: this rank's tied parameters, by a name that is the same on all stages that hold a copy.
+    clip: the largest global norm of gradients; None: no clipping.
 
     A step is: forward and backward of the micro-batches along the pipeline, with all-reduces along the tensor axis
     within each layer; the mean of gradients along the data axis; clipping by the norm of all gradients; the optimizer,
@@ -59,8 +67,9 @@ class GridTrainer:
     def step(self, x: torch.Tensor, target: torch.Tensor) -> StepResult:
         """One step with this replica's share of the batch. All ranks call it.
 
-        x, target: (batch / data, ...); the pipeline's first and last stage use them, all others need not have the
-        right ones. The loss that is returned is this replica's.
+        x: (batch / data, ...); the pipeline's first stage uses it, all others need not have the right one.
+        target: (batch / data, ...); the pipeline's last stage uses it, all others need not have the right one.
+        Returns this replica's loss, and the norm.
         """
         self.optimizer.zero_grad()
         loss = self.pipeline.step(x, target)

@@ -13,7 +13,14 @@ from mpcourse.split.balance import balance
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a transformer: token kinds, longest sequence, width, heads a layer, layers. The hidden width is 4 x width."""
+    """Sizes of a transformer. The hidden width is 4 x width.
+
+    vocabulary: kinds of tokens.
+    length: the longest sequence.
+    width: numbers that stand for a token.
+    heads: of a layer.
+    layers: how many.
+    """
 
     vocabulary: int
     length: int
@@ -23,7 +30,10 @@ class Shape:
 
 
 class Embedding(nn.Module):
-    """(batch, length) of token numbers, int64 -> (batch, length, width): of each token, and of its position."""
+    """(batch, length) of token numbers, int64 -> (batch, length, width): of each token, and of its position.
+
+    shape: of the transformer.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -35,7 +45,11 @@ class Embedding(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer, (batch, length, width) -> the same: attention, then the MLP, each behind a layer norm, and added."""
+    """One layer, (batch, length, width) -> the same: attention, then the MLP, each behind a layer norm, and added.
+
+    shape: of the transformer.
+    comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
+    """
 
     def __init__(self, shape: Shape, comm: Comm | None) -> None:
         super().__init__()
@@ -53,7 +67,11 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """(batch, length, width) -> (batch, length, vocabulary): logits, by the embedding's own weight (it is tied)."""
+    """(batch, length, width) -> (batch, length, vocabulary): logits.
+
+    shape: of the transformer.
+    weight: (vocabulary, width), the embedding's own: it is tied.
+    """
 
     def __init__(self, shape: Shape, weight: nn.Parameter) -> None:
         super().__init__()
@@ -65,10 +83,14 @@ class Head(nn.Module):
 
 
 def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Sequential:
-    """The whole model, of which this rank of `comm` (the tensor axis) has its share: Embedding, Blocks, Head.
+    """The whole model, of which this rank has its share of each layer: Embedding, Blocks, Head.
 
-    comm: None for a rank that has all of each layer. The same seed gives the same model on all ranks, and however many
-    they are. Random numbers elsewhere stay as they were. All ranks of `comm` call it.
+    shape: of the transformer.
+    comm: the tensor axis's communicator, whose ranks all call this; None: this rank has all of each layer.
+    seed: the same seed gives the same model on all ranks, and however many they are.
+
+    Random numbers elsewhere stay as they were.
+    Raises ValueError where heads or hidden units cannot be shared alike.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -78,10 +100,15 @@ def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Seq
 
 
 def stage(model: nn.Sequential, stages: int, number: int) -> tuple[nn.Sequential, dict[str, nn.Parameter]]:
-    """The consecutive layers of `model` that stage `number` of `stages` has, and its tied parameter, by name.
+    """The consecutive layers that one stage has, and its tied parameter, by name.
+
+    model: made by `transformer`.
+    stages: how many there are.
+    number: of the stage, from 0.
 
     Layers are cut so that each stage has as equal a number of blocks as can be. The first and the last stage hold the
-    tied weight, each its own copy if they are not the same one. Raises ValueError for more stages than blocks.
+    tied weight, each its own copy if they are not the same one.
+    Raises ValueError for more stages than blocks.
     """
     blocks = len(model) - 2
     if stages > blocks:

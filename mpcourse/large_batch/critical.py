@@ -12,7 +12,11 @@ AXES = ("optimizer", "rule", "rate", "warmup")  # what may differ between a batc
 
 
 def tuned(rows: Sequence[Row], column: str, least: bool = False) -> dict[int, list[Row]]:
-    """For each batch the rows of its best setting, one a seed: that with the largest mean of this column, or the least.
+    """For each batch the rows of its best setting, one a seed.
+
+    rows: of a study's runs.csv, by column.
+    column: of which the mean over seeds is compared.
+    least: the best setting has the smallest mean; False: the largest.
 
     A setting of which some run has nothing there, as where it never came to the target, is none of the best; a batch
     that has no other is left out.
@@ -30,23 +34,31 @@ def tuned(rows: Sequence[Row], column: str, least: bool = False) -> dict[int, li
 
 @dataclass(frozen=True)
 class Critical:
-    """A curve of steps against batch: least_steps (1 + batch / B), where B is a batch in examples.
+    """A curve of steps against batch: least_steps (1 + B / b), where b is a batch in examples and B the critical one.
 
-    batch: the critical one, at which twice the least steps are needed, and twice the least examples.
+    least_steps: updates that a very large batch needs.
+    batch: B, in examples, at which twice the least steps are needed, and twice the least examples.
     """
 
     least_steps: float
     batch: float
 
     def steps(self, batch: float) -> float:
+        """Updates that a batch needs.
+
+        batch: in examples.
+        """
         return self.least_steps * (1 + self.batch / batch)
 
 
 def critical_batch(steps: Mapping[int, float] | Mapping[float, float]) -> Critical:
-    """The curve nearest to the measured steps to a target, by batch; nearest in the logarithm of steps.
+    """The curve nearest to measured steps; nearest in the logarithm of steps.
+
+    steps: updates to a target, by batch in examples.
 
     McCandlish et al. (2018), equation 2.11. Where steps do not bend, the critical batch is a thousandth of the smallest
-    or a thousand times the largest. Raises ValueError unless there are two batches or more, and steps above 0.
+    or a thousand times the largest.
+    Raises ValueError unless there are two batches or more, and steps above 0.
     """
     if len(steps) < 2 or min(*steps, *steps.values()) <= 0:
         raise ValueError(f"steps above 0 at two batches or more tell where they bend: got {dict(steps)}")
@@ -58,11 +70,14 @@ def critical_batch(steps: Mapping[int, float] | Mapping[float, float]) -> Critic
 
 
 def noise_until(rows: Sequence[Row], target: float) -> float:
-    """The noise scale on the way to this test accuracy, in examples: its mean over updates, of runs of one setting.
+    """The noise scale on the way to a test accuracy, in examples: its mean over updates, of runs of one setting.
 
-    rows: of a noise.csv. At each record it is the ratio of two means over runs, of tr(Sigma) and of |G|^2; a run counts
-    until it is at the target. Where batches are large, the mean over updates is what the critical batch should be
-    (McCandlish et al. 2018, appendix D). Raises ValueError without rows, and where |G|^2 is lost in the noise.
+    rows: of a noise.csv.
+    target: a test accuracy, 0 to 1; a run counts until it is there.
+
+    At each record it is the ratio of two means over runs, of tr(Sigma) and of |G|^2. Where batches are large, the mean
+    over updates is what the critical batch should be (McCandlish et al. 2018, appendix D).
+    Raises ValueError without rows, and where |G|^2 is lost in the noise.
     """
     if not rows:
         raise ValueError("no rows to average over")

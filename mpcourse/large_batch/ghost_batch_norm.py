@@ -7,13 +7,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class GhostBatchNorm(_BatchNorm):
-    """Batch norm over virtual batches of `ghost_size` examples (Hoffer et al., "Train longer, generalize better", 2017,
-    algorithm 1).
+    """Batch norm over virtual batches (Hoffer et al., "Train longer, generalize better", 2017, algorithm 1).
 
-    x: (batch, channels, ...). In training, each part of the batch, in the order of its examples, is normalised by its
-    own mean and variance, and running statistics take in one part after the other. The last part is what is left; if
-    that is a single value a channel, which has no variance, it goes with the part before it. In evaluation it is
-    torch's own batch norm. A batch no larger than `ghost_size` is normalised as torch does it.
+    num_features: channels.
+    ghost_size: examples of a virtual batch.
+    options: those of torch's batch norm: eps, momentum, affine, track_running_stats.
+    x: what it is called with, (batch, channels, ...), floating point.
+
+    In training, each part of the batch, in the order of its examples, is normalised by its own mean and variance, and
+    running statistics take in one part after the other. The last part is what is left; if that is a single value a
+    channel, which has no variance, it goes with the part before it. In evaluation it is torch's own batch norm. A batch
+    no larger than `ghost_size` is normalised as torch does it.
+    Raises ValueError for a ghost_size below 1, and in a step for fewer than two dimensions.
     """
 
     def __init__(self, num_features: int, ghost_size: int, **options: Any) -> None:

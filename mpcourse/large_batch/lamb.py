@@ -10,11 +10,19 @@ from mpcourse.large_batch.stepping import Closure, Params, dense_gradients, norm
 class LAMB(torch.optim.Optimizer):
     """Layer-wise adaptive moments (You et al., "Large Batch Optimization for Deep Learning", 2020, algorithm 2).
 
-    For each parameter w, with Adam's moments m and v, both corrected for their start at zero:
-    u = m / (sqrt(v) + eps) + weight_decay w, w = w - lr phi(||w||) / ||u|| u. The ratio is 1 where it is 0 or 0/0.
-    bounds: phi cuts ||w|| off below and above these. exclude_1d: parameters with one dimension or none have a ratio
-    of 1, and so make the steps of AdamW; they keep the weight decay of their group. Parameters without a gradient are
-    left alone.
+    params: tensors, or groups of them, as torch's optimizers take them.
+    lr: the rate.
+    betas: of the moving averages m and v, each from 0 to below 1.
+    eps: added below the fraction.
+    weight_decay: a part of w that is added to Adam's step.
+    bounds: phi cuts ||w|| off below and above these.
+    exclude_1d: parameters with one dimension or none have a ratio of 1, and so make the steps of AdamW; they keep the
+    weight decay of their group.
+
+    For each parameter w, with Adam's moments m and v, both corrected for their start at zero: u = m / (sqrt(v) + eps) +
+    weight_decay w, w = w - lr phi(||w||) / ||u|| u. The ratio is 1 where it is 0 or 0/0. Parameters without a gradient
+    are left alone.
+    Raises ValueError for numbers out of range, and in a step for a sparse gradient.
     """
 
     def __init__(

@@ -10,6 +10,11 @@ def trust_ratio(
 ) -> torch.Tensor:
     """coefficient ||w|| / (||g|| + weight_decay ||w||), a tensor of no dimensions; 1 where that is 0 or 0/0.
 
+    w: a parameter of any shape.
+    gradient: of w's shape; g in the formula.
+    weight_decay: a part of w that is added to its gradient.
+    coefficient: how far a step of rate 1 goes, as a part of ||w||.
+
     Weights of zero would never move with a trust of 0. (You, Gitman and Ginsburg 2017, equation 6)
     """
     weights = norm(w)
@@ -21,11 +26,18 @@ class LARS(torch.optim.Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks",
     2017, algorithm 1).
 
-    For each parameter w: v = momentum v + lr trust (g + weight_decay w), w = w - v, with `trust_ratio` as trust.
-    The rate is inside v, unlike in torch's SGD: when it falls, steps taken before keep the size that they had.
-    trust_coefficient: how far a step of rate 1 goes, as a part of ||w||. exclude_1d: parameters with one dimension or
-    none (biases, the weights of normalisations) have a trust of 1, as is usual; the paper does not say. They keep the
-    weight decay of their group. Parameters without a gradient are left alone.
+    params: tensors, or groups of them, as torch's optimizers take them.
+    lr: the rate.
+    momentum: from 0 to below 1.
+    weight_decay: a part of w that is added to its gradient.
+    trust_coefficient: how far a step of rate 1 goes, as a part of ||w||.
+    exclude_1d: parameters with one dimension or none (biases, the weights of normalisations) have a trust of 1, as is
+    usual; the paper does not say. They keep the weight decay of their group.
+
+    For each parameter w: v = momentum v + lr trust (g + weight_decay w), w = w - v, with `trust_ratio` as trust. The
+    rate is inside v, unlike in torch's SGD: when it falls, steps taken before keep the size that they had. Parameters
+    without a gradient are left alone.
+    Raises ValueError for numbers out of range, and in a step for a sparse gradient.
     """
 
     def __init__(

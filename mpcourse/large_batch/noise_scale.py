@@ -15,10 +15,15 @@ from mpcourse.data_parallel import Communicator
 
 
 def estimate(small_square: float, big_square: float, small: int, big: int) -> tuple[float, float]:
-    """(|G|^2, tr(Sigma)), each without bias, from |gradient|^2 of the means over `small` and over `big` examples.
+    """(|G|^2, tr(Sigma)), each without bias, from one small and one big batch.
+
+    small_square: |gradient|^2 of the mean over `small` examples.
+    big_square: |gradient|^2 of the mean over `big` examples.
+    small, big: examples of each batch.
 
     Both are noisy, and may be negative. The ratio of two averages tends to the noise scale; an average of ratios does
-    not. Raises ValueError unless 1 <= small < big.
+    not.
+    Raises ValueError unless 1 <= small < big.
     """
     if not 1 <= small < big:
         raise ValueError(f"two batches of different size are needed, the small one first: got {small} and {big}")
@@ -31,6 +36,7 @@ class NoiseScale:
     """The noise scale from many steps: moving averages of |G|^2 and of tr(Sigma), each of its own, then their ratio.
 
     decay: of the exponential averages, whose start at zero is corrected for, as in Adam; 0 keeps the last step only.
+    Raises ValueError for a decay out of range.
     """
 
     def __init__(self, decay: float = 0.99) -> None:
@@ -71,9 +77,14 @@ class NoiseScale:
         return self.trace / self.gradient_square if self.gradient_square > 0 else math.inf
 
     def state_dict(self) -> dict[str, Any]:
+        """The averages, for `load_state_dict`."""
         return {"steps": self.steps, "gradient": self._gradient, "trace": self._trace}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from averages of before.
+
+        state: what `state_dict` returned.
+        """
         self.steps, self._gradient, self._trace = state["steps"], state["gradient"], state["trace"]
 
     def _corrected(self, average: float) -> float:
@@ -83,14 +94,19 @@ class NoiseScale:
 class RankNoise:
     """The noise scale, measured while ranks train: a rank's own gradient is the small batch, the mean of all the big.
 
-    It costs one all-reduce of one number a step, beside what training says anyway. All ranks make one together, and
-    call `update` in each step, after gradients were averaged and before anything changes them:
+    communicator: whose ranks, two or more, all make one together.
+    parameters: of the model, as each rank has them.
+    decay: of the averages, from 0 to below 1; see `NoiseScale`.
+    scale: the NoiseScale that takes in the steps; the same on all ranks.
+
+    It costs one all-reduce of one number a step, beside what training says anyway. All ranks call `update` in each
+    step, after gradients were averaged and before anything changes them:
 
         loss.backward(); optimizer.mean_gradients(); noise.update(examples); optimizer.step()
 
     A rank's own gradient is looked at while backward computes it, for a communicator may sum it at once. So there is
     one backward pass a step, and no double buffering, whose mean is that of the step before.
-    scale: the NoiseScale that takes in the steps; the same on all ranks.
+    Raises ValueError for one rank, or a decay out of range.
     """
 
     def __init__(self, communicator: Communicator, parameters: Iterable[torch.Tensor], decay: float = 0.99) -> None:

@@ -8,12 +8,16 @@ from mpcourse.large_batch.stepping import Closure, Params, dense_gradients, run_
 
 
 def sgd_share(step: int, center: float, period: float) -> float:
-    """How much of update `step` (0, 1, ...) is momentum SGD, 0 to 1; the rest is RMSprop. Half of it at `center`.
+    """How much of an update is momentum SGD, 0 to 1; the rest is RMSprop.
 
-    Exponential before, exp(2 (step - center) / period) / 2, then a straight line, 1/2 + (step - center) / period,
-    which is 1 half a period after the center: the exponential-linear unit's shape. period=0 changes over at `center`.
-    (The form was recalled, and compared to public implementations in Chainer. Some of these have twice the slope in
-    the line, which then jumps from 3/2 back to 1; the slope here is the one that meets both ends.)
+    step: its number, from 0.
+    center: the update of which half is SGD.
+    period: of the change, in updates; 0 changes over at `center`.
+
+    Exponential before, exp(2 (step - center) / period) / 2, then a straight line, 1/2 + (step - center) / period, which
+    is 1 half a period after the center: the exponential-linear unit's shape. (The form was recalled, and compared to
+    public implementations in Chainer. Some of these have twice the slope in the line, which then jumps from 3/2 back to
+    1; the slope here is the one that meets both ends.)
     """
     if step >= center + period / 2:
         return 1.0
@@ -26,12 +30,21 @@ class RMSpropWarmup(torch.optim.Optimizer):
     """Momentum SGD that begins as RMSprop (Akiba, Suzuki and Fukuda, "Extremely Large Minibatch SGD", 2017, section 3,
     for ResNet-50 with batches of 32 768).
 
+    params: tensors, or groups of them, as torch's optimizers take them.
+    lr: of SGD, of this step.
+    center: of the change, in updates; Akiba's was 10 epochs.
+    period: of the change, in updates; Akiba's was 5 epochs.
+    lr_rmsprop: of RMSprop, which no scheduler changes.
+    momentum: from 0 to below 1.
+    alpha: of the moving average m, from 0 to below 1.
+    eps: added below the fraction.
+    weight_decay: a part of w that is added to its gradient.
+
     For each parameter w, with s = `sgd_share` of its step:
     m = alpha m + (1 - alpha) g^2
     d = momentum d - (s + (1 - s) lr_rmsprop / lr / (sqrt(m) + eps)) g, w = w + lr d.
-    lr: of SGD, of this step; lr_rmsprop: of RMSprop, which no scheduler changes. center, period: of the change, in
-    updates; Akiba's were 10 and 5 epochs. weight_decay adds weight_decay w to g. Parameters without a gradient are
-    left alone. Raises ValueError in a step whose lr is 0.
+    Parameters without a gradient are left alone.
+    Raises ValueError for numbers out of range, and in a step whose lr is 0 or with a sparse gradient.
     """
 
     def __init__(

@@ -11,7 +11,12 @@ from torch.optim.lr_scheduler import LambdaLR
 def linear_scaling(rate: float, batch: int, base_batch: int) -> float:
     """k times the batch takes k times the rate (Goyal et al. 2017, section 2.1).
 
-    rate: that is right for `base_batch` examples. One step with k times the rate goes about as far as k steps did.
+    rate: that is right for `base_batch` examples.
+    batch: examples of a step.
+    base_batch: examples of a step that the rate is right for.
+
+    One step with k times the rate goes about as far as k steps did.
+    Raises ValueError for a batch below 1.
     """
     return rate * _times(batch, base_batch)
 
@@ -19,13 +24,24 @@ def linear_scaling(rate: float, batch: int, base_batch: int) -> float:
 def sqrt_scaling(rate: float, batch: int, base_batch: int) -> float:
     """k times the batch takes sqrt(k) times the rate (Hoffer et al. 2017, section 4.1).
 
+    rate: that is right for `base_batch` examples.
+    batch: examples of a step.
+    base_batch: examples of a step that the rate is right for.
+
     It keeps the variance of a step: noise in the mean of k times as many examples is sqrt(k) times smaller.
+    Raises ValueError for a batch below 1.
     """
     return rate * math.sqrt(_times(batch, base_batch))
 
 
 def no_scaling(rate: float, batch: int, base_batch: int) -> float:
-    """The rate stays as it is, whatever the batch."""
+    """The rate stays as it is, whatever the batch.
+
+    rate: that is returned.
+    batch: examples of a step.
+    base_batch: examples of a step that the rate is right for.
+    Raises ValueError for a batch below 1.
+    """
     _times(batch, base_batch)
     return rate
 
@@ -41,10 +57,16 @@ def _times(batch: int, base_batch: int) -> float:
 
 
 def warmup(step: int, steps: int, start: float, peak: float) -> float:
-    """The rate of update `step` (0, 1, ...): from `start` in a straight line to `peak`, which update `steps` is the
-    first to use (Goyal et al. 2017, section 2.2, "gradual warmup"). It grows each step, not each epoch.
+    """The rate of an update: from `start` in a straight line to `peak` (Goyal et al. 2017, section 2.2, "gradual
+    warmup").
 
-    start: often the rate of the small batch; 0 leaves the first update without effect. steps=0: no warm-up.
+    step: the update's number, from 0.
+    steps: the first update to use `peak`; 0: no warm-up.
+    start: often the rate of the small batch; 0 leaves the first update without effect.
+    peak: the rate after the warm-up.
+
+    It grows each step, not each epoch.
+    Raises ValueError for a step or steps below 0.
     """
     if step < 0 or steps < 0:
         raise ValueError(f"steps are counted from 0: got step={step}, steps={steps}")
@@ -52,13 +74,23 @@ def warmup(step: int, steps: int, start: float, peak: float) -> float:
 
 
 def step_decay(step: int, milestones: tuple[int, ...], factor: float = 0.1) -> float:
-    """What part of the rate is left in update `step`: `factor` for each milestone that is not after it."""
+    """What part of the rate is left in an update: `factor` for each milestone that is not after it.
+
+    step: the update's number, from 0.
+    milestones: numbers of updates.
+    factor: what the rate is multiplied by.
+    """
     return factor ** sum(step >= milestone for milestone in milestones)
 
 
 def cosine_decay(step: int, steps: int) -> float:
-    """What part of the rate is left in update `step`: half a cosine, from 1 in update 0 to 0 in update `steps` and
-    after it (Loshchilov and Hutter 2017, without restarts)."""
+    """What part of the rate is left in an update: half a cosine, from 1 to 0 (Loshchilov and Hutter 2017, without
+    restarts).
+
+    step: the update's number; before 0 it is 1.
+    steps: from this update on it is 0.
+    Raises ValueError for steps below 1.
+    """
     if steps < 1:
         raise ValueError(f"cosine decay takes 1 step or more: got steps={steps}")
     return 0.5 * (1 + math.cos(math.pi * min(max(step, 0), steps) / steps))
@@ -68,9 +100,14 @@ def cosine_decay(step: int, steps: int) -> float:
 class Schedule:
     """The rate of each update: `schedule(step)`, with steps counted from 0.
 
-    peak: the rate after warm-up. start: the rate of update 0, where warm-up takes `warmup_steps`. decay: "none";
-    "cosine", which begins after the warm-up and ends with 0 after `steps` updates; or "step", by `factor` at each
-    of `milestones`, which are counted from update 0, as Goyal's epochs 30, 60 and 80 are.
+    peak: the rate after warm-up.
+    warmup_steps: the first update to use `peak`; 0: no warm-up.
+    start: the rate of update 0, where there is a warm-up.
+    decay: "none"; "cosine", which begins after the warm-up and ends with 0 after `steps` updates; or "step", by
+    `factor` at each of `milestones`.
+    steps: of the training, for "cosine".
+    milestones: numbers of updates, counted from update 0, as Goyal's epochs 30, 60 and 80 are.
+    factor: what the rate is multiplied by at each milestone.
     Raises ValueError for numbers that make no sense.
     """
 
@@ -101,8 +138,9 @@ class Schedule:
 
 
 def scheduler(optimizer: torch.optim.Optimizer, schedule: Schedule) -> LambdaLR:
-    """A torch scheduler for an optimizer that was made with lr=schedule.peak; call its `step` after the optimizer's.
+    """A torch scheduler; call its `step` after the optimizer's.
 
-    Groups with other rates keep their ratio to it.
+    optimizer: made with lr=schedule.peak; groups with other rates keep their ratio to it.
+    schedule: the rate of each update.
     """
     return LambdaLR(optimizer, lambda step: schedule(step) / schedule.peak)

@@ -10,7 +10,10 @@ Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str,
 
 
 def run_closure(closure: Closure | None) -> Any:
-    """The loss that `closure` computes, with gradients; None without one."""
+    """The loss that a closure computes, with gradients; None without one.
+
+    closure: what torch's optimizers take; or None.
+    """
     if closure is None:
         return None
     with torch.enable_grad():
@@ -18,7 +21,11 @@ def run_closure(closure: Closure | None) -> Any:
 
 
 def dense_gradients(group: dict[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(parameter, gradient) for each parameter of the group that has one. Raises ValueError for a sparse gradient."""
+    """(parameter, gradient) for each parameter of a group that has one.
+
+    group: one of an optimizer's param_groups.
+    Raises ValueError for a sparse gradient.
+    """
     for p in group["params"]:
         if p.grad is None:
             continue
@@ -28,5 +35,8 @@ def dense_gradients(group: dict[str, Any]) -> Iterator[tuple[torch.Tensor, torch
 
 
 def norm(x: torch.Tensor) -> torch.Tensor:
-    """||x||, in float32 at least: the squares of half-precision numbers overflow."""
+    """||x||, a tensor of no dimensions, in float32 at least: the squares of half-precision numbers overflow.
+
+    x: of any shape, floating point.
+    """
     return torch.linalg.vector_norm(x, dtype=torch.promote_types(x.dtype, torch.float32))

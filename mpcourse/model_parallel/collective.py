@@ -77,13 +77,20 @@ class _AllToAll(torch.autograd.Function):
 
 
 def allreduce(comm: Comm, x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, on each. x: of one shape and dtype on all ranks. Backward: the sum of gradients."""
+    """The sum of x over all ranks, on each; a new tensor on x's device. Backward: the sum of all ranks' gradients.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
+    x: of one shape and dtype on all ranks.
+    """
     return _AllReduce.apply(comm, x)
 
 
 def bcast(comm: Comm, x: torch.Tensor | None, root: int = 0) -> torch.Tensor:
-    """x of rank `root`, on all ranks; what others give is not looked at. Backward: the sum of gradients, to the root.
+    """x of one rank, on all ranks, on the CPU where a rank has none. Backward: the sum of gradients, to the root.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
+    x: on the root, of any shape and dtype; what others give is not looked at.
+    root: a rank, the same on all ranks.
     Raises ValueError, on all ranks, for a root that there is not, or one without x.
     """
     if not 0 <= root < comm.size:
@@ -103,14 +110,20 @@ def bcast(comm: Comm, x: torch.Tensor | None, root: int = 0) -> torch.Tensor:
 
 
 def allgather(comm: Comm, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """x of each rank, on all ranks, by rank; shapes may differ. Backward: each rank's gradient of this x, summed."""
+    """x of each rank, on all ranks, in a tuple by rank. Backward: the sum of all ranks' gradients of this rank's x.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
+    x: its shape may differ between ranks.
+    """
     return _AllGather.apply(comm, x)
 
 
 def all_to_all(comm: Comm, xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Rank r gets xs[r] of each rank, in the order of ranks. Backward: gradients go back the same way.
+    """Rank r gets xs[r] of each rank, in a tuple by rank. Backward: gradients go back the same way.
 
-    xs: one tensor a rank; shapes may differ. Raises ValueError for another number of them.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
+    xs: one tensor for each rank; shapes may differ.
+    Raises ValueError for another number of them.
     """
     if len(xs) != comm.size:
         raise ValueError(f"all_to_all takes a tensor for each of the {comm.size} ranks, not {len(xs)}")
@@ -118,7 +131,11 @@ def all_to_all(comm: Comm, xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ..
 
 
 def summed(comm: Comm, x: torch.Tensor) -> torch.Tensor:
-    """A new tensor, the sum of x over all ranks, on x's device. All ranks call it; autograd does not see it."""
+    """A new tensor, the sum of x over all ranks, on x's device; autograd does not see it.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    x: of one shape and dtype on all ranks.
+    """
     total = _copied(x)
     sum_over_ranks(comm, total)
     return total.to(x.device)

@@ -14,8 +14,12 @@ Description = tuple[tuple[int, ...], torch.dtype, bool] | None
 def send_tensors(
     comm: Comm, tensors: Sequence[torch.Tensor | None], rank: int, tag: int, wanted: Sequence[bool] = ()
 ) -> None:
-    """Send tensors of any shape, dtype and device to `rank`, which calls `receive_tensors`.
+    """Send tensors to a rank that calls `receive_tensors`.
 
+    comm: mpi4py's communicator, or a virtual rank's.
+    tensors: of any shape, dtype and device; None: no tensor, as of a missing gradient.
+    rank: who receives them.
+    tag: the same there.
     wanted: for each tensor, whether its sender waits for a gradient afterwards; (): of none.
     """
     comm.send(_described(tensors, wanted), rank, tag)
@@ -25,7 +29,12 @@ def send_tensors(
 
 
 def receive_tensors(comm: Comm, rank: int, tag: int) -> tuple[list[torch.Tensor | None], list[bool]]:
-    """What `rank` sent by `send_tensors`, in the host's memory, and for each whether a gradient is wanted back."""
+    """What a rank sent by `send_tensors`, in the host's memory, and for each tensor whether a gradient is wanted back.
+
+    comm: mpi4py's communicator, or a virtual rank's.
+    rank: who sends.
+    tag: the same there.
+    """
     described = comm.recv(None, rank, tag)
     received = [_room_for(each) for each in described]
     for tensor in received:
@@ -37,8 +46,11 @@ def receive_tensors(comm: Comm, rank: int, tag: int) -> tuple[list[torch.Tensor 
 def exchange(comm: Comm, outgoing: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """All-to-all: rank r gets this rank's outgoing[r]; the result's element r is what rank r had for this one.
 
-    All ranks call it, each with one tensor a rank; shapes and dtypes may differ. Pairwise exchange (Thakur et al.
-    2005): in step k a rank sends k further, and receives from k before, so that no two send to the same one.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    outgoing: one tensor for each rank; shapes and dtypes may differ.
+
+    Pairwise exchange (Thakur et al. 2005): in step k a rank sends k further, and receives from k before, so that no two
+    send to the same one.
     """
     p, own = comm.size, comm.rank
     incoming: list[torch.Tensor] = [outgoing[own]] * p

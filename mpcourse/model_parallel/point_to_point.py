@@ -68,12 +68,17 @@ class _PseudoConnect(torch.autograd.Function):
 
 
 def send(x: Tensors, comm: Comm, rank: int, tag: int = 0, *, delegate: torch.Tensor | None = None) -> torch.Tensor:
-    """Send a tensor, or several, to `rank`, which calls `recv`. In backward their gradients come back from there.
+    """Send a tensor, or several, to a rank that calls `recv`. In backward their gradients come back from there.
 
-    x: of any shapes, dtypes and devices. The result, the **delegate**, is the number 0 with a graph: it stands for what
-    this rank's part has become elsewhere. `delegate.backward()` waits for the gradients; so does the backward pass of
-    whatever it was given to, by `pseudo_connect` or as another call's `delegate`. delegate: of an earlier call, whose
-    backward has to come after this one's. No gradient travels for a tensor that requires none.
+    x: of any shapes, dtypes and devices. No gradient travels for a tensor that requires none.
+    comm: mpi4py's communicator, or a virtual rank's.
+    rank: who receives; not this one.
+    tag: the same there.
+    delegate: of an earlier call, whose backward has to come after this one's; None: of none.
+
+    The result, the **delegate**, is the number 0 with a graph: it stands for what this rank's part has become
+    elsewhere. `delegate.backward()` waits for the gradients; so does the backward pass of whatever it was given to, by
+    `pseudo_connect` or as another call's `delegate`.
     Raises ValueError for this rank itself, or a rank that there is not.
     """
     _check_rank(comm, rank)
@@ -83,11 +88,16 @@ def send(x: Tensors, comm: Comm, rank: int, tag: int = 0, *, delegate: torch.Ten
 
 
 def recv(comm: Comm, rank: int, delegate: torch.Tensor | None = None, tag: int = 0) -> Any:
-    """What `rank` sends by `send`: a tensor, or a tuple of several, in the host's memory. Backward returns gradients.
+    """What a rank sends by `send`: a tensor, or a tuple of several, in the host's memory. Backward returns gradients.
 
+    comm: mpi4py's communicator, or a virtual rank's.
+    rank: who sends; not this one.
     delegate: of an earlier `send` of this rank, whose backward has to come after this one's; without it the graph of
-    what was sent is not part of that of what is received. A tensor that required no gradient at its sender requires
-    none here. Raises ValueError for this rank itself, or a rank that there is not.
+    what was sent is not part of that of what is received.
+    tag: the same there.
+
+    A tensor that required no gradient at its sender requires none here.
+    Raises ValueError for this rank itself, or a rank that there is not.
     """
     xs, _ = received(comm, rank, _begin(delegate), tag)
     return xs[0] if len(xs) == 1 else xs
@@ -96,7 +106,14 @@ def recv(comm: Comm, rank: int, delegate: torch.Tensor | None = None, tag: int =
 def received(
     comm: Comm, rank: int, delegate: torch.Tensor, tag: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """What `recv` returns, always as a tuple, and a delegate: what is given that comes before this call in backward."""
+    """What a rank sends by `send`, as a tuple of tensors in the host's memory, and a delegate.
+
+    comm: mpi4py's communicator, or a virtual rank's.
+    rank: who sends; not this one.
+    delegate: of an earlier call, whose backward has to come after this one's.
+    tag: the same there.
+    Raises ValueError for this rank itself, or a rank that there is not.
+    """
     _check_rank(comm, rank)
     tensors, wanted = receive_tensors(comm, rank, tag)
     after, *xs = _Recv.apply(comm, rank, tag, wanted, delegate, *tensors)
@@ -104,10 +121,13 @@ def received(
 
 
 def pseudo_connect(delegate: torch.Tensor, *xs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """xs themselves, and in backward the delegate's graph runs, too.
+    """xs themselves, and in backward the delegate's graph runs, too. No message is sent.
+
+    delegate: what `send` returned.
+    xs: tensors of any shapes.
 
     For a rank whose part of a model has several pieces that are joined by other ranks only: autograd does not see that
-    they belong together. delegate: what `send` returned.
+    they belong together.
     """
     return _PseudoConnect.apply(delegate, *xs)
 

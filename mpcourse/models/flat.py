@@ -26,7 +26,10 @@ class Flat(nn.Sequential):
 
 
 class Plain(nn.Module):
-    """`layer`, of one tensor, applied to the current one; what is remembered passes by."""
+    """A layer of one tensor, applied to the current one; what is remembered passes by.
+
+    layer: takes and returns one tensor.
+    """
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -46,7 +49,10 @@ class Keep(nn.Module):
 
 
 class Add(nn.Module):
-    """Takes the tensor remembered last and adds it to the current one; first projected by `downsample`, if there is."""
+    """Takes the tensor remembered last and adds it to the current one.
+
+    downsample: what the remembered tensor goes through first; None: nothing.
+    """
 
     def __init__(self, downsample: nn.Module | None = None) -> None:
         super().__init__()
@@ -68,6 +74,8 @@ class Join(nn.Module):
 def flat_resnet101(classes: int = 1000) -> Flat:
     """ResNet-101 (He et al. 2016) in 370 layers; 44 549 160 parameters at 1000 classes.
 
+    classes: outputs.
+
     (batch, 3, h, w) -> (batch, classes), for h and w from 32 on. 4 layers, then 33 blocks of 11 (a `Keep`, the 9 of the
     block, an `Add` before the last of them), then 3. The stride is in the 3x3 convolution, as in `ResNet50`; parameters
     and buffers are in the order of torchvision's state dict, under other names.
@@ -79,9 +87,15 @@ def flat_unet(depth: int = 5, convs: int = 5, channels: int = 64, inputs: int = 
     """A U-Net (Ronneberger et al. 2015) in 2 depth (4 convs + 2) + 4 convs + 1 layers; the default's are 241.
 
     (batch, inputs, h, w) -> (batch, outputs, h, w); h and w are multiples of 2 ** depth, one of them a larger one, as
-    instance norm needs more than one pixel. 232 687 328 parameters by default. depth: how often the image is halved.
-    convs: convolutions at each depth on either side, each with dropout, instance norm and leaky ReLU. channels: of the
-    uppermost level, doubled at each halving. Raises ValueError where depth or convs is below 1, or channels below 2.
+    instance norm needs more than one pixel.
+    depth: how often the image is halved.
+    convs: convolutions at each depth on either side, each with dropout, instance norm and leaky ReLU.
+    channels: of the uppermost level, doubled at each halving.
+    inputs: channels of images.
+    outputs: channels of the result.
+
+    232 687 328 parameters by default.
+    Raises ValueError where depth or convs is below 1, or channels below 2.
     """
     if depth < 1 or convs < 1 or channels < 2:
         raise ValueError(

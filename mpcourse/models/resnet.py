@@ -8,6 +8,9 @@ class Bottleneck(nn.Module):
     """1x1 down to `width` channels, 3x3, 1x1 up to four times as many; plus the input, projected where shapes differ.
 
     (batch, channels, h, w) -> (batch, 4 width, h / stride, w / stride).
+    channels: of the input.
+    width: channels of the 3x3 convolution.
+    stride: of the 3x3 convolution, 1 or 2.
     """
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -38,6 +41,7 @@ class ResNet50(nn.Module):
     """25 557 032 parameters at 1000 classes; the names of its state dict are torchvision's.
 
     (batch, 3, h, w) -> (batch, classes), for h and w from 32 on.
+    classes: outputs.
     """
 
     def __init__(self, classes: int = 1000) -> None:
@@ -60,11 +64,17 @@ class ResNet50(nn.Module):
         return self.head(self.layer4(self.layer3(self.layer2(self.layer1(self.stem(x))))))
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
-        """What comes before layer1. (batch, 3, h, w) -> (batch, 64, h / 4, w / 4)."""
+        """What comes before layer1. (batch, 3, h, w) -> (batch, 64, h / 4, w / 4).
+
+        x: images, floating point.
+        """
         return self.maxpool(self.relu(self.bn1(self.conv1(x))))
 
     def head(self, x: torch.Tensor) -> torch.Tensor:
-        """What comes after layer4. (batch, 2048, h / 32, w / 32) -> (batch, classes)."""
+        """What comes after layer4. (batch, 2048, h / 32, w / 32) -> (batch, classes).
+
+        x: what layer4 returned.
+        """
         return self.fc(torch.flatten(self.avgpool(x), 1))
 
 

@@ -9,7 +9,10 @@ import torch.nn as nn
 def mlp(widths: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:
     """Linear layers with a ReLU between each two. (batch, widths[0]) or (batch, 1, h, w) -> (batch, widths[-1]).
 
+    widths: of the input, of each hidden layer, and of the output.
+
     The default is the network of Chainer's MNIST example (2015), 1 796 010 parameters.
+    Raises ValueError for fewer than two widths, or one below 1.
     """
     if len(widths) < 2 or min(widths) < 1:
         raise ValueError(f"widths must name at least an input and an output, each 1 or more: got {list(widths)}")
@@ -20,9 +23,11 @@ def mlp(widths: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:
 
 
 def conv_net(side: int = 28, classes: int = 10) -> nn.Sequential:
-    """Two 3x3 convolutions, each followed by 2x2 pooling, then one hidden layer. (batch, 1, side, side) -> classes.
+    """Two 3x3 convolutions, each with 2x2 pooling, then one hidden layer. (batch, 1, side, side) -> (batch, classes).
 
     side: height and width of the images, at least 4.
+    classes: outputs.
+    Raises ValueError for smaller images.
     """
     if side < 4:
         raise ValueError(f"two poolings need images of at least 4x4 pixels: got side={side}")
@@ -41,9 +46,11 @@ def conv_net(side: int = 28, classes: int = 10) -> nn.Sequential:
 
 
 def mnist_cnn(width: int = 1) -> nn.Sequential:
-    """The network of TensorFlow's MNIST tutorial of 2018, 3 274 634 parameters; or one with `width` times the channels.
+    """The network of TensorFlow's MNIST tutorial of 2018, 3 274 634 parameters. (batch, 1, 28, 28) -> (batch, 10).
 
-    Two 5x5 convolutions of 32 and 64 channels, each with 2x2 pooling, then 1024 units. (batch, 1, 28, 28) -> classes.
+    width: what the numbers of channels are multiplied by.
+
+    Two 5x5 convolutions of 32 and 64 channels, each with 2x2 pooling, then 1024 units.
     """
     return nn.Sequential(
         nn.Conv2d(1, 32 * width, 5, padding=2),
@@ -61,10 +68,16 @@ def mnist_cnn(width: int = 1) -> nn.Sequential:
 
 
 def transformer(side: int = 28, width: int = 64, layers: int = 2, classes: int = 10) -> nn.Sequential:
-    """A small transformer that reads an image row by row. (batch, 1, side, side) -> classes.
+    """A small transformer that reads an image row by row. (batch, 1, side, side) -> (batch, classes).
 
-    width: numbers that stand for a row, a multiple of its four heads. Without dropout, and without a code for a row's
-    place: it is there to be timed, with many short parameters, and not to be the best reader of digits.
+    side: height and width of the images.
+    width: numbers that stand for a row, a multiple of its four heads.
+    layers: 1 or more.
+    classes: outputs.
+
+    Without dropout, and without a code for a row's place: it is there to be timed, with many short parameters, and not
+    to be the best reader of digits.
+    Raises ValueError for another width, or no layer.
     """
     if width < 4 or width % 4 or layers < 1:
         raise ValueError(f"a width that four heads can share, and a layer or more: got width={width}, layers={layers}")

@@ -15,7 +15,11 @@ def _double(channels: int, width: int) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """(batch, channels, d, h, w) -> one tensor a level, the widest volume first, the deepest last."""
+    """(batch, channels, d, h, w) -> one tensor a level, the widest volume first, the deepest last.
+
+    channels: of the input.
+    widths: channels of each level.
+    """
 
     def __init__(self, channels: int, widths: Sequence[int]) -> None:
         super().__init__()
@@ -31,7 +35,11 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What the encoder found at all levels -> (batch, classes, d, h, w)."""
+    """What the encoder returned, a tensor a level -> (batch, classes, d, h, w).
+
+    widths: channels of each level.
+    classes: channels of the result.
+    """
 
     def __init__(self, widths: Sequence[int], classes: int) -> None:
         super().__init__()
@@ -50,8 +58,12 @@ class Decoder(nn.Module):
 class UNet3D(nn.Module):
     """(batch, channels, d, h, w) -> (batch, classes, d, h, w); d, h and w are multiples of 2 ** (levels - 1).
 
-    widths: channels of each level. With two devices the encoder is on the first and the decoder on the second; the
-    skips, and the deepest level, cross.
+    channels: of the input.
+    classes: channels of the result.
+    widths: channels of each level, two levels or more.
+    devices: two of them: the encoder is on the first and the decoder on the second; the skips, and the deepest level,
+    cross. None: both are where torch puts them.
+    Raises ValueError for fewer levels, or another number of devices.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ class VGG16(nn.Sequential):
     """13 convolutions of 3x3, with 2x2 pooling after each group, and 3 linear layers.
 
     (batch, 3, 224, 224) -> (batch, classes).
+    classes: outputs.
     """
 
     def __init__(self, classes: int = 1000) -> None:

@@ -6,8 +6,9 @@ Schedules and their replay import numpy alone; the first name of what computes i
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mpcourse.pipeline.costs import Costs, measured_costs
 from mpcourse.pipeline.execution import Execution, Timed
-from mpcourse.pipeline.replay import Costs, IllegalAction, measured_costs, replay
+from mpcourse.pipeline.replay import IllegalAction, replay
 from mpcourse.pipeline.schedule import (
     SCHEDULES,
     Action,

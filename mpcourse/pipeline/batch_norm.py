@@ -9,6 +9,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class DeferredBatchNorm(_BatchNorm):
     """Batch norm that gathers statistics over micro-batches, and updates the running ones once, by `commit`.
 
+    num_features: channels of what it is called with, (batch, channels, ...).
+    eps: added to variances.
+    momentum: how much of a batch goes into the running statistics; None: they are means over all batches.
+    affine: it has a weight and a bias.
+    track_running_stats: it has running statistics.
+
     In training each micro-batch is normalised by its own mean and variance: a pipeline cannot know the batch's before
     its last micro-batch. The gathered ones are those of the whole batch, to rounding (merged as by Chan et al., 1979).
     So evaluation works as if the batch had not been cut; training does not. torchgpipe's layer of this name does the
@@ -73,7 +79,9 @@ class DeferredBatchNorm(_BatchNorm):
 def defer_batch_norm(model: nn.Module) -> nn.Module:
     """`model` with a `DeferredBatchNorm` for each BatchNorm1d, 2d and 3d, with its parameters and statistics.
 
-    Changed in place; a model that is itself a batch norm is returned anew. A pipeline's step commits them at its end.
+    model: changed in place; one that is itself a batch norm is returned anew.
+
+    A pipeline's step commits them at its end.
     """
     if isinstance(model, _BatchNorm) and type(model) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         made = DeferredBatchNorm(model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats)

@@ -78,6 +78,9 @@ class _StreamClock(_HostClock):
 
 
 def clock_of(devices: Sequence[torch.device]) -> _HostClock:
-    """The clock that all of `devices` have."""
+    """The clock that all of some devices have: of virtual GPUs their box's, of real ones events in their streams.
+
+    devices: of one kind, one or more.
+    """
     kinds = {"cpu": _HostClock, "vgpu": _BoxClock}
     return kinds.get(devices[0].type, _StreamClock)(devices)

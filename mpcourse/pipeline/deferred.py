@@ -42,10 +42,11 @@ class _Deferred(torch.autograd.Function):
 
 @contextlib.contextmanager
 def deferring(module: nn.Module, later: Later) -> Iterator[None]:
-    """Within, what `module` computes has a backward that leaves the parameters' gradients to the calls in `later`.
+    """Within, a module's backward leaves the parameters' gradients to the calls in a list.
 
-    For each layer that holds parameters, called with tensors and returning one. Any other layer computes its whole
-    backward in the first part: the gradients are the same, only less is put off.
+    module: each of its layers that hold parameters is called with tensors and returns one. Any other layer computes its
+    whole backward in the first part: the gradients are the same, only less is put off.
+    later: a list, to which each layer's backward appends a call that adds the gradients of its parameters.
     """
     layers = list(_owners(module))
     for layer in layers:

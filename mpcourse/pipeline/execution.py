@@ -11,7 +11,11 @@ PHASES = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
 
 
 class Timed(NamedTuple):
-    """An action from `start` to `end`, in seconds (or in units of the costs that were given to `replay`)."""
+    """An action, and when it ran.
+
+    action: of which stage is said by where it stands in `Execution.stages`.
+    start, end: in seconds (or in units of the costs that were given to `replay`).
+    """
 
     action: Action
     start: float
@@ -20,13 +24,18 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Execution:
-    """stages: for each stage its actions in the order in which they ran. transfers: what went over links, if known."""
+    """When each action of a schedule began and ended.
+
+    stages: for each stage its actions in the order in which they ran.
+    transfers: what went over links, if known.
+    """
 
     stages: list[list[Timed]]
     transfers: Sequence[Event] = ()
 
     @property
     def start(self) -> float:
+        """When the first action began."""
         return min(t.start for row in self.stages for t in row)
 
     @property
@@ -57,6 +66,7 @@ class Execution:
 
     @property
     def microbatches(self) -> int:
+        """Micro-batches that the batch was cut into."""
         return 1 + max(t.action.microbatch for row in self.stages for t in row)
 
     @property
@@ -86,7 +96,10 @@ class Execution:
 
     @classmethod
     def from_dict(cls, told: dict) -> "Execution":
-        """What `as_dict` told, without the transfers."""
+        """An execution, without its transfers, from plain lists and numbers.
+
+        told: what `as_dict` returned.
+        """
         return cls(
             [
                 [Timed(Action(t["kind"], t["microbatch"], t["chunk"]), t["start"], t["end"]) for t in row]

@@ -17,7 +17,11 @@ from mpcourse.split import Split
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """loss: of the whole batch, a scalar on the last part's device. execution: when each action ran on its device."""
+    """What `pipeline_step` returns.
+
+    loss: of the whole batch, a scalar on the last part's device.
+    execution: when each action ran on its device.
+    """
 
     loss: torch.Tensor
     execution: Execution
@@ -37,9 +41,11 @@ def pipeline_step(
 
     model: made by `split`, its part i on devices[i]. For a schedule of p stages with v chunks each it has v p parts,
     and part c p + s is chunk c of stage s. Parts take and return a tensor, or several.
-    x: (batch, ...), target: (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule
-    has; their sizes differ by 1 at most.
-    loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it has.
+    schedule: a list of actions for each stage.
+    x: (batch, ...), on any device.
+    target: (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule has; their sizes
+    differ by 1 at most.
+    loss: of (output, target), the mean over the examples that it is given; each micro-batch counts by how many it has.
     checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
     2016).
     seed: of what parts draw, as dropout does: it depends on seed, micro-batch and part, not on the schedule. None:
@@ -110,19 +116,32 @@ def _sent(tensors: Given, device: torch.device, forward: bool) -> Given:
 
 @torch.no_grad()
 def weighed(losses: dict[int, torch.Tensor], share: Callable[[int], float]) -> torch.Tensor:
-    """The batch's loss, from those of its micro-batches and their shares of the examples."""
+    """The batch's loss, from those of its micro-batches and their shares of the examples.
+
+    losses: scalars, by micro-batch.
+    share: of a micro-batch's number, its part of the batch's examples, 0 to 1.
+    """
     return torch.stack([losses[k] * share(k) for k in sorted(losses)]).sum()
 
 
 def cut(batch: torch.Tensor, microbatches: int) -> list[torch.Tensor]:
-    """A batch as micro-batches whose sizes differ by 1 at most. Raises ValueError where there are too few examples."""
+    """A batch as micro-batches whose sizes differ by 1 at most.
+
+    batch: (batch, ...).
+    microbatches: how many to make.
+    Raises ValueError where there are too few examples.
+    """
     if len(batch) < microbatches:
         raise ValueError(f"a batch of {len(batch)} examples cannot make {microbatches} micro-batches: take fewer")
     return list(batch.tensor_split(microbatches))
 
 
 def check_devices(model: Split, schedule: Schedule) -> None:
-    """Raise ValueError unless each stage of `schedule` has its parts of `model` on a device of its own."""
+    """Raise ValueError unless each stage of a schedule has its parts of the model on a device of its own.
+
+    model: made by `split`.
+    schedule: a list of actions for each stage.
+    """
     p, chunks, devices = len(schedule), chunks_of(schedule), model.devices
     if len(model) != p * chunks:
         of = f"{p} stages" + (f" of {chunks} chunks" if chunks > 1 else "")

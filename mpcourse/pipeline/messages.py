@@ -19,7 +19,9 @@ FAILED = -1  # instead of the number of tensors: none will come, for the reason 
 
 
 class Mailbox:
-    """What one rank sends and receives over `comm`, in mpi4py's words.
+    """What one rank sends and receives, tensors without pickling, in mpi4py's words.
+
+    comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
 
     A header tells its receiver how many tensors follow, and of each the dtype, whether it requires a gradient, and the
     shape. Tensors on a GPU travel through the host's memory.
@@ -31,8 +33,11 @@ class Mailbox:
         self._header = bytearray(HEADER_BYTES)
 
     def send(self, tensors: Sequence[torch.Tensor | None], to: int, tag: int) -> None:
-        """Begin to send; every rank that does must `finish` sometime. Tensors must not be changed before that.
+        """Begin to send; every rank that does must `finish` sometime.
 
+        tensors: of any shape, of a dtype of DTYPES; not to be changed before `finish`. None: no gradient.
+        to: the rank that receives them.
+        tag: the same there.
         Raises ValueError for what no message can hold.
         """
         # One list and one call of struct: what Python does here delays whoever waits for the tensor.
@@ -54,13 +59,24 @@ class Mailbox:
                 self._start(memory_of(there), to, tag, there)
 
     def send_failure(self, reason: str, to: int, tag: int) -> None:
-        """Instead of tensors: whoever receives this raises RankFailed."""
+        """Instead of tensors: whoever receives this raises RankFailed.
+
+        reason: what its message says.
+        to: the rank that receives it.
+        tag: the same there.
+        """
         text = reason.encode()[: HEADER_BYTES - 16]
         message = struct.pack("2q", FAILED, len(text)) + text
         self._start(message, to, tag, message)
 
     def receive(self, source: int, tag: int, device: torch.device) -> list[torch.Tensor | None]:
-        """Wait for what rank `source` has sent with `tag`; on `device`, with requires_grad as it was sent."""
+        """Wait for what a rank has sent; its tensors, with requires_grad as they were sent.
+
+        source: the rank that sends.
+        tag: the same there.
+        device: where the tensors are put.
+        Raises RankFailed where that rank sent a failure.
+        """
         header = self._header
         self.comm.Recv(header, source, tag)
         count, length = struct.unpack_from("2q", header)
@@ -93,7 +109,10 @@ class Mailbox:
 
 
 def memory_of(t: torch.Tensor) -> Any:
-    """The bytes of a contiguous CPU tensor, whatever its dtype: numpy lacks bfloat16, and MPI float16 too."""
+    """The bytes of a tensor, as mpi4py takes them: numpy lacks bfloat16, and MPI float16 too.
+
+    t: a contiguous CPU tensor of any shape and dtype.
+    """
     from mpi4py import MPI  # who sends has started it; who only imports this, as for a plan, need not be a rank
 
     return MPI.buffer.fromaddress(t.data_ptr(), t.nbytes)

@@ -2,16 +2,21 @@
 
 from collections.abc import Sequence
 
+from mpcourse.pipeline.costs import Costs
 from mpcourse.pipeline.execution import Execution
-from mpcourse.pipeline.replay import Costs, IllegalAction, replay
+from mpcourse.pipeline.replay import IllegalAction, replay
 from mpcourse.pipeline.schedule import BACKWARD, FORWARD, Action, Schedule
 
 
 class Placing:
-    """Lists of F and B for `stages` stages and `microbatches` micro-batches, made action by action.
+    """Lists of F and B for the stages of a pipeline, made action by action.
 
-    cap: the most micro-batches whose activations a stage may hold; None: no limit. begin: actions that are there from
-    the start, one or more, as (stage, kind). Raises ValueError where these cannot be.
+    stages: 1 or more.
+    microbatches: 1 or more.
+    cap: the most micro-batches whose activations a stage may hold; None: no limit.
+    begin: actions that are there from the start, one or more, as (stage, kind).
+    costs: of the actions; None: forward 1, backward 2, transfers 0.
+    Raises ValueError where these cannot be.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class Placing:
 
     @property
     def complete(self) -> bool:
+        """Whether every forward and backward is placed."""
         return self.count == 2 * self.stages * self.microbatches
 
     @property
@@ -47,13 +53,21 @@ class Placing:
         return replay(self.rows, self.costs, self.cap, whole=False)
 
     def next(self, stage: int, kind: str) -> Action | None:
-        """What `kind` would place: the lowest micro-batch that can run, else the lowest one left, if one is."""
+        """What `kind` would place: the lowest micro-batch that can run, else the lowest one left, if one is.
+
+        stage: its number, from 0.
+        kind: "F" or "B".
+        """
         there = {a.microbatch for a in self.rows[stage] if a.kind == kind}
         left = [Action(kind, k) for k in range(self.microbatches) if k not in there]
         return next((a for a in left if not self.reason(stage, a)), left[0] if left else None)
 
     def place(self, stage: int, kind: str) -> str:
-        """Place the next F or B of a stage; or change nothing, and return why it cannot run now."""
+        """Place the next F or B of a stage; or change nothing, and return why it cannot run now.
+
+        stage: its number, from 0.
+        kind: "F" or "B".
+        """
         action = self.next(stage, kind)
         if action is None:
             return f"stage {stage} has every {kind} already"
@@ -69,6 +83,7 @@ class Placing:
             self.rows[self._placed.pop()].pop()
 
     def reset(self) -> None:
+        """Take all actions back but those from the start."""
         while self.count > self._given:
             self.undo()
 
@@ -81,7 +96,11 @@ class Placing:
         )
 
     def reason(self, stage: int, action: Action) -> str:
-        """Why an action cannot be the next one of its stage, in the replay's words; empty where it can."""
+        """Why an action cannot be the next one of its stage, in the replay's words; empty where it can.
+
+        stage: its number, from 0.
+        action: a forward or backward of one micro-batch.
+        """
         rows = [[*row, action] if s == stage else row for s, row in enumerate(self.rows)]
         try:
             replay(rows, self.costs, self.cap, whole=False)

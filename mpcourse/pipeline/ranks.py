@@ -28,7 +28,8 @@ class PipelineRank:
     comm: mpi4py's communicator, or a virtual rank's.
     chunks: this rank's parts of the model, all on one device: one, or as many as the schedule's chunks; rank s of p has
     the parts s, p + s, 2 p + s ... Parts take and return a tensor, or several.
-    loss(output, target): the mean over the examples that it is given; each micro-batch counts by how many it has.
+    schedule: a list of actions for each stage, the same on all ranks.
+    loss: of (output, target), the mean over the examples that it is given; each micro-batch counts by how many it has.
     checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
     2016).
     seed: of what parts draw, as dropout does; it moves on by one each step, alike on all ranks.
@@ -72,9 +73,11 @@ class PipelineRank:
         self._norms = [m for c in self.chunks for m in c.modules() if isinstance(m, DeferredBatchNorm)]
 
     def step(self, x: torch.Tensor | None = None, target: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Forward and backward of one batch; all ranks call it. The batch's loss on the last rank, None elsewhere.
+        """Forward and backward of one batch; all ranks call it. The batch's loss, a scalar, on the last rank, None
+        elsewhere.
 
-        x: (batch, ...), on the first rank. target: (batch, ...), on the last one. Others may have them or not.
+        x: (batch, ...), on the first rank; others may have it or not.
+        target: (batch, ...), on the last rank; others may have it or not.
         Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, so do all ranks:
         that one its error, the others RankFailed.
         """
@@ -85,9 +88,11 @@ class PipelineRank:
     ) -> tuple[torch.Tensor | None, list[Timed]]:
         """Forward and backward of one batch: its loss (None but on the last rank), and when this rank's actions ran.
 
-        x: (batch, ...), on the first rank. target: (batch, ...), on the last one. Others may have them or not. All
-        ranks call it. Times are seconds on `time.perf_counter`'s clock. An action begins when its input is there: the
-        time before is bubble.
+        x: (batch, ...), on the first rank; others may have it or not.
+        target: (batch, ...), on the last rank; others may have it or not.
+
+        All ranks call it. Times are seconds on `time.perf_counter`'s clock. An action begins when its input is there:
+        the time before is bubble.
         Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, so do all ranks:
         that one its error, the others RankFailed.
         """
@@ -132,7 +137,10 @@ class PipelineRank:
         return weighed(losses, self._share), ran
 
     def gather(self, ran: list[Timed]) -> Execution | None:
-        """What `timed_step` told each rank, on rank 0; all ranks call it. One clock: that of one machine's ranks."""
+        """What `timed_step` told each rank, on rank 0, None elsewhere; all ranks call it.
+
+        ran: this rank's actions. Ranks are on one machine, whose clock they share.
+        """
         rows = self.comm.gather([(tuple(t.action), t.start, t.end) for t in ran], root=0)
         if rows is None:
             return None

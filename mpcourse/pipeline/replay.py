@@ -1,87 +1,23 @@
 """Replaying a schedule without a model: whether it can run, and how long it takes if it does."""
 
 import heapq
-import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from mpcourse.pipeline.costs import Costs
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.schedule import Action, Schedule
 from mpcourse.virtual.timeline import Event
 
-Cost = float | Sequence[float]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What the actions take, in any unit of time.
-
-    forward, backward: of one micro-batch on one stage; where a stage has several chunks, on all of them together. Or a
-    sequence: of one micro-batch on each part of the model, in the model's order. weight: the part of `backward` for the
-    weights' gradients; None: half of it. transfer: of an activation, or its gradient, from one stage to another, or a
-    sequence, of each cut between two parts. Stages go on meanwhile; a link carries one at a time in each direction.
-    again: with checkpoints, the forward that a backward runs once more, unless it follows its own forward at once.
-    """
-
-    forward: Cost = 1.0
-    backward: Cost = 2.0
-    weight: Cost | None = None
-    transfer: Cost = 0.0
-    again: Cost = 0.0
-
-    def table(self, parts: int, chunks: int) -> dict[str, list[float]]:
-        """Of each kind of action, on each part of the model. Raises ValueError for costs that make no sense."""
-        forward = _spread("forward", self.forward, parts, chunks)
-        backward = _spread("backward", self.backward, parts, chunks)
-        weight = [b / 2 for b in backward] if self.weight is None else _spread("weight", self.weight, parts, chunks)
-        if any(w > b for w, b in zip(weight, backward, strict=True)):
-            raise ValueError(f"weight is a part of backward: {self.weight} is more than {self.backward}")
-        inputs = [b - w for b, w in zip(backward, weight, strict=True)]
-        return {
-            "F": forward,
-            "B": backward,
-            "I": inputs,
-            "W": weight,
-            "again": _spread("again", self.again, parts, chunks),
-        }
-
-    def cuts(self, parts: int) -> list[float]:
-        """Of a transfer over each cut between two parts."""
-        return _spread("transfer", self.transfer, parts - 1, 1, "cuts between parts")
-
-
-def _spread(name: str, cost: Cost, parts: int, chunks: int, of: str = "parts of the model") -> list[float]:
-    if isinstance(cost, int | float):
-        costs = [cost / chunks] * max(parts, 1)
-    else:
-        costs = list(cost)
-        if len(costs) != parts:
-            raise ValueError(f"{name} has {len(costs)} costs, but the schedule has {parts} {of}")
-    if bad := [c for c in costs if not (c >= 0 and math.isfinite(c))]:
-        raise ValueError(f"{name} must be 0 or more and finite: got {bad[0]}")
-    return costs
-
-
-def measured_costs(runs: Sequence[Execution]) -> Costs:
-    """What each part's forward, backward and weight part took, on average over `runs` of one schedule."""
-    p, chunks = len(runs[0].stages), runs[0].chunks
-    took: dict[tuple[str, int], list[float]] = {}
-    for run in runs:
-        for s, row in enumerate(run.stages):
-            for t in row:
-                took.setdefault((t.action.kind, t.action.chunk * p + s), []).append(t.end - t.start)
-
-    def mean(kind: str) -> list[float]:
-        return [statistics.fmean(took.get((kind, part), [0.0])) for part in range(p * chunks)]
-
-    weight = mean("W")
-    backward = [b + i + w for b, i, w in zip(mean("B"), mean("I"), weight, strict=True)]
-    return Costs(mean("F"), backward, weight if any(weight) else None)
-
 
 class IllegalAction(ValueError):
-    """An action that cannot run: of which stage, at which place of its list, and why."""
+    """An action that cannot run.
+
+    stage: its stage's number.
+    index: its place in that stage's list.
+    action: None, where one is missing at the end of the list.
+    reason: why it cannot run.
+    """
 
     def __init__(self, stage: int, index: int, action: Action | None, reason: str) -> None:
         at = f"stage {stage}, action {index}, {action}" if action else f"stage {stage}, at its end"
@@ -106,12 +42,15 @@ class _Stage:
 
 
 def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = None, whole: bool = True) -> Execution:
-    """Run `schedule` by its rules alone; when each action begins and ends.
+    """Run a schedule by its rules alone; when each action begins and ends.
+
+    schedule: a list of actions for each stage.
+    costs: None: forward 1, backward 2, its weight part 1, transfers 0.
+    cap: the most micro-batches whose activations a stage may hold, counted as in `Execution.peak`; None: no limit.
+    whole: False for a schedule that is still being made, in which actions may be missing at the end.
 
     A forward needs the activation of the part of the model before, a backward (or its input part) its own forward and
-    the gradient of the part after, a weight part its input part. costs: None: forward 1, backward 2, its weight part 1,
-    transfers 0. cap: the most micro-batches whose activations a stage may hold, counted as in `Execution.peak`. whole:
-    False for a schedule that is still being made, in which actions may be missing at the end.
+    the gradient of the part after, a weight part its input part.
     Raises IllegalAction for the first action, in time, that cannot run, and where an action is missing; ValueError for
     what is no schedule.
     """
@@ -249,7 +188,11 @@ def _missing(k: int, c: int, done: set[Action]) -> str | None:
 
 
 def checked(schedule: Iterable[Iterable[Sequence]]) -> Schedule:
-    """The schedule as lists of Actions; plain tuples ("F", 0) become Actions. Raises ValueError where it is none."""
+    """A schedule as lists of Actions.
+
+    schedule: a list for each stage, of Actions or plain tuples ("F", 0).
+    Raises ValueError where it is none.
+    """
     made: Schedule = []
     for s, row in enumerate(schedule):
         actions = []
@@ -266,10 +209,16 @@ def checked(schedule: Iterable[Iterable[Sequence]]) -> Schedule:
 
 
 def chunks_of(schedule: Schedule) -> int:
-    """Parts of the model that each stage of a schedule has."""
+    """Parts of the model that each stage has.
+
+    schedule: a list of actions for each stage.
+    """
     return 1 + max(a.chunk for row in schedule for a in row)
 
 
 def microbatches_of(schedule: Schedule) -> int:
-    """Micro-batches that a schedule cuts a batch into."""
+    """Micro-batches that a batch is cut into.
+
+    schedule: a list of actions for each stage.
+    """
     return 1 + max(a.microbatch for row in schedule for a in row)

@@ -19,6 +19,7 @@ class Action(NamedTuple):
 
     kind: "F", forward; "B", backward; or backward in two parts: "I", the gradient of the stage's input, which the stage
     before waits for, and later "W", the gradients of its weights, which nobody waits for before the batch ends.
+    microbatch: its number, from 0.
     chunk: which of the stage's parts of the model, where it has several. Of p stages, stage s holds as its chunk c part
     c p + s of the model.
     """
@@ -28,7 +29,10 @@ class Action(NamedTuple):
     chunk: int = 0
 
     def of(self, kind: str) -> "Action":
-        """The action of another kind on the same micro-batch and chunk."""
+        """The action of another kind on the same micro-batch and chunk.
+
+        kind: "F", "B", "I" or "W".
+        """
         return self._replace(kind=kind)
 
     def __str__(self) -> str:
@@ -41,7 +45,11 @@ Schedule = list[list[Action]]
 def naive(stages: int, microbatches: int) -> Schedule:
     """One micro-batch after the other, forward and backward: one stage works, all others wait.
 
+    stages: 1 or more.
+    microbatches: 1 or more.
+
     What splitting by layers alone gives (lesson 03). At most one micro-batch's activations on a stage.
+    Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
     return [[a for k in range(microbatches) for a in (Action("F", k), Action("B", k))] for _ in range(stages)]
@@ -50,7 +58,11 @@ def naive(stages: int, microbatches: int) -> Schedule:
 def gpipe(stages: int, microbatches: int) -> Schedule:
     """All forwards, then all backwards, the last micro-batch first (Huang et al., GPipe, 2019).
 
+    stages: 1 or more; p in the formula.
+    microbatches: 1 or more; m in the formula.
+
     A share (p - 1) / (m + p - 1) of the time is bubble. Each stage holds the activations of all m micro-batches.
+    Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
     forwards = [Action("F", k) for k in range(microbatches)]
@@ -60,7 +72,11 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 def one_f_one_b(stages: int, microbatches: int) -> Schedule:
     """Each stage fills the stages after it, then alternates: one forward, one backward (PipeDream-Flush, 2020).
 
+    stages: 1 or more; p in the formula.
+    microbatches: 1 or more; m in the formula.
+
     GPipe's bubble. But stage s of p holds the activations of min(m, p - s) micro-batches, however many there are.
+    Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
     forwards = [Action("F", k) for k in range(microbatches)]
@@ -69,11 +85,16 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
 
 
 def interleaved_one_f_one_b(stages: int, microbatches: int, chunks: int) -> Schedule:
-    """1F1B with `chunks` smaller parts of the model on each stage (Narayanan et al., Megatron-LM, 2021, section 2.2).
+    """1F1B with several smaller parts of the model on each stage (Narayanan et al., Megatron-LM, 2021, section 2.2).
+
+    stages: 1 or more; p in the formula.
+    microbatches: 1 or more; m in the formula.
+    chunks: parts of the model on each stage; 1 is 1F1B.
 
     A micro-batch goes round the stages `chunks` times. The first part of a round is short, so all stages are busy
     sooner: for m a multiple of p the bubble is (p - 1) / (chunks m) of the time without one. The price: `chunks` times
-    as many transfers, and more activations than 1F1B holds. chunks = 1 is 1F1B.
+    as many transfers, and more activations than 1F1B holds.
+    Raises ValueError for other numbers.
     """
     _check(stages, microbatches, chunks)
     if chunks == 1:
@@ -94,9 +115,13 @@ def interleaved_one_f_one_b(stages: int, microbatches: int, chunks: int) -> Sche
 def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
     """1F1B whose backward is cut in two, so that the next stage waits only for the first part (Qi et al., ZB-H1, 2023).
 
+    stages: 1 or more; p in the formula.
+    microbatches: 1 or more; m in the formula.
+
     Weight parts fill what was bubble: a stage idles (p - 1)(F + B - 2 W), B being the whole backward and W its weight
     part, where 1F1B idles (p - 1)(F + B). That is for m >= p and W no longer than F or B - W. Stage s puts its weight
     parts off by s micro-batches, so each stage holds the activations of min(m, p), as 1F1B's first stage does.
+    Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
     forwards = [Action("F", k) for k in range(microbatches)]
@@ -113,7 +138,12 @@ def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
 
 
 def alternate(forwards: Sequence[Action], backwards: Sequence[Action], warmup: int) -> list[Action]:
-    """`warmup` forwards, then one forward and one backward in turns, then the backwards that are left."""
+    """Some forwards, then one forward and one backward in turns, then the backwards that are left.
+
+    forwards: in their order.
+    backwards: in their order, as many as forwards.
+    warmup: forwards before the first backward.
+    """
     actions = list(forwards[:warmup])
     turns = forwards[warmup:]
     for f, b in zip(turns, backwards, strict=False):

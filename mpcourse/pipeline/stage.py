@@ -31,12 +31,15 @@ class _Kept:
 
 
 class Stage:
-    """Part `part` of a pipeline: it does the actions of `row` that are of `chunk`, one at a time.
+    """Part of a model in a pipeline: it does the actions of one chunk of a stage, one at a time.
 
     module: the part's layers, which live on `device`.
+    device: of the stage.
     row: all actions of this stage, in their order.
-    loss(k, output): on the last part, what follows the module for micro-batch k.
-    share(k): how much the loss of micro-batch k counts in that of the batch; backward begins with it.
+    part: its number in the model.
+    chunk: its number among the stage's parts.
+    loss: on the last part, what follows the module: of (k, output), for micro-batch k; None on others.
+    share: of k, how much the loss of micro-batch k counts in that of the batch; backward begins with it.
     checkpoint: keep of a micro-batch only what the part is given, and compute the rest again in backward (Chen et al.
     2016); not where backward follows forward at once.
     seed: where the part draws random numbers (dropout), it draws them for micro-batch k from a generator that begins at
@@ -68,10 +71,12 @@ class Stage:
     def act(self, a: Action, given: Given) -> Given:
         """Do one action: from activations to activations, or from gradients to gradients.
 
+        a: one of the part's own.
         given: of "F" the tensors that the part takes, each with requires_grad as it is to be; of "B" and "I" gradients
-        of what it returned, None where there is none; of "W" nothing. All on this device. Returns of "F" what it
-        returned, with requires_grad but without a graph (the last part its loss); of "B" and "I" gradients of what it
-        was given. Those of parameters are added to their .grad.
+        of what it returned, None where there is none; of "W" nothing. All on this device.
+        Returns of "F" what it returned, with requires_grad but without a graph (the last part its loss); of "B" and "I"
+        gradients of what it was given. Those of parameters are added to their .grad.
+        Raises RuntimeError for a part that begins with a layer that works in place.
         """
         if a.kind == "F":
             return self._forward(a.microbatch, given)
@@ -132,14 +137,21 @@ class Stage:
 
 
 def draw_from(seed: int, device: torch.device) -> None:
-    """Let random numbers on the CPU and on `device` begin at `seed`."""
+    """Let random numbers on the CPU and on a device begin at a seed.
+
+    seed: any whole number.
+    device: whose generator is seeded, where it has one of its own.
+    """
     for generator in _generators(device):
         generator.manual_seed(seed % 2**63)
 
 
 @contextlib.contextmanager
 def keeping_numbers(devices: Iterable[torch.device]) -> Iterator[None]:
-    """After it, random numbers on the CPU and on `devices` go on as if nothing had been drawn within."""
+    """After it, random numbers go on as if nothing had been drawn within, on the CPU, too.
+
+    devices: whose generators are kept.
+    """
     # Once a step: for each action alone it would take longer than a message between ranks.
     kept = [(g, g.get_state()) for device in dict.fromkeys(devices) for g in _generators(device)]
     try:
@@ -158,6 +170,8 @@ def _generators(device: torch.device) -> list[torch.Generator]:
 @contextlib.contextmanager
 def without_trace(module: nn.Module) -> Iterator[None]:
     """Within, `module` changes copies of its buffers and of its numbers: batch norm must not count a batch twice.
+
+    module: whose buffers are its own again afterwards.
 
     Copies, and not a state to be put back: what autograd has saved of a buffer must not change after that.
     """

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.models import ResNet50
+from mpcourse.pipeline.costs import Costs
 from mpcourse.pipeline.local import pipeline_step
-from mpcourse.pipeline.replay import Costs, replay
+from mpcourse.pipeline.replay import replay
 from mpcourse.pipeline.schedule import gpipe, naive
 from mpcourse.published import PIPELINE_TUTORIAL, Partitions, Pipelined
 from mpcourse.split import ModelParallelResNet50, PipelinedResNet50, split
@@ -19,7 +20,12 @@ BATCH, BATCHES = (120, 3, 128, 128), 3  # of the tutorial
 
 
 def slowed_to_the_tutorial(gpu: GPU, link: str) -> GPU:
-    """`gpu` with both efficiencies times one factor, such that the tutorial's run on one GPU takes what it took."""
+    """A GPU whose run of the tutorial on one GPU takes what it took: all three efficiencies are multiplied by one
+    factor.
+
+    gpu: to begin with.
+    link: a name of `mpcourse.virtual.LINKS`.
+    """
     for _ in range(2):  # operations have a least length, so time is not quite one over the factor
         factor = tutorial_seconds(gpu, link, ["single"])["single"] / PIPELINE_TUTORIAL.single
         gpu = replace(
@@ -32,7 +38,11 @@ def slowed_to_the_tutorial(gpu: GPU, link: str) -> GPU:
 
 
 def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> dict[int | str, float]:
-    """Virtual seconds of the tutorial's run: "single", "model parallel", or the number of examples in a split.
+    """Virtual seconds of each of the tutorial's runs.
+
+    gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
+    link: a name of `mpcourse.virtual.LINKS`.
+    runs: "single", "model parallel", or the number of examples in a split.
 
     One batch is run, without values, and counts three times: all three take the same.
     """
@@ -63,6 +73,11 @@ def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> di
 def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GPU | str, link: str) -> list[float]:
     """Examples/s that a table's pipelines would have on virtual GPUs: first alone, then of each row.
 
+    make: returns the table's model.
+    table: published rates.
+    gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
+    link: a name of `mpcourse.virtual.LINKS`.
+
     Forward and backward of each partition, and the transfers, are those of one micro-batch on virtual GPUs; the rest is
     the replay of GPipe's schedule. The few micro-batches at the end of an epoch that are smaller are left out.
     """
@@ -72,7 +87,14 @@ def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GP
 def partition_costs(
     make: Callable[[], nn.Sequential], table: Partitions, row: Pipelined, gpu: GPU | str, link: str
 ) -> Costs:
-    """Virtual seconds of one micro-batch of a row: each partition's forward and backward, and each cut's transfer."""
+    """Virtual seconds of one micro-batch of a row: each partition's forward and backward, and each cut's transfer.
+
+    make: returns the table's model.
+    table: whose examples' shape is taken.
+    row: of the table: how the model is cut, and how many micro-batches there are.
+    gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
+    link: a name of `mpcourse.virtual.LINKS`.
+    """
     p, size = len(row.balance), _examples(row)
     with virtual_gpus(p, gpu, link, dry=True):
         with torch.device("vgpu:0"):  # where numbers are not even drawn

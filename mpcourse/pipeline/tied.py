@@ -11,11 +11,13 @@ from mpcourse.pipeline.messages import memory_of
 
 
 class Tied:
-    """This rank's tied parameters, by a name that is the same on all ranks that hold a copy.
+    """This rank's tied parameters, and the sum of their gradients. All ranks make one together.
 
-    All ranks of `comm` make one together, those without a tied parameter too. The values become those of the lowest
-    rank that holds the parameter. Raises ValueError, on every rank, where copies differ in shape, dtype, or in whether
-    they are trained.
+    comm: mpi4py's communicator, or a virtual rank's; ranks without a tied parameter make one, too.
+    own: this rank's, by a name that is the same on all ranks that hold a copy.
+
+    The values become those of the lowest rank that holds the parameter.
+    Raises ValueError, on every rank, where copies differ in shape, dtype, or in whether they are trained.
     """
 
     def __init__(self, comm: Comm, own: Mapping[str, nn.Parameter]) -> None:

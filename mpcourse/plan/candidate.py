@@ -11,10 +11,14 @@ PARTS = ("compute", "bubble", "tensor", "pipeline", "data", "update")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to train. data, pipeline, tensor: the grid's sizes. microbatch: examples. chunks: parts a stage has.
+    """A way to train.
 
-    checkpoint: layers keep their inputs alone, and backward runs them again. zero: the stage of ZeRO, of what replicas
-    share instead of each having it: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
+    data, pipeline, tensor: the grid's sizes.
+    microbatch: examples.
+    checkpoint: layers keep their inputs alone, and backward runs them again.
+    zero: the stage of ZeRO, of what replicas share instead of each having it: 0 nothing, 1 the optimizer's state, 2
+    gradients too, 3 parameters too.
+    chunks: parts of the model that a stage has.
     """
 
     data: int
@@ -36,10 +40,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one step, by part; they add up to the step.
+    """Seconds of one step, by part; they add up to the step.
 
-    compute: of the busiest stage, with what checkpoints compute again. bubble: that stage waits for others. tensor,
-    pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's). update: of the optimizer.
+    compute: of the busiest stage, with what checkpoints compute again.
+    bubble: that stage waits for others.
+    tensor, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
+    update: of the optimizer.
     """
 
     compute: float
@@ -51,12 +57,19 @@ class Seconds:
 
     @property
     def total(self) -> float:
+        """Of the whole step."""
         return sum(getattr(self, part) for part in PARTS)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A candidate with its price. memory: bytes by kind on the fullest GPU. microbatches: of a step and replica."""
+    """A candidate with its price.
+
+    candidate: the way to train.
+    microbatches: of a step and replica.
+    memory: bytes by kind on the fullest GPU.
+    seconds: of one step, by part.
+    """
 
     candidate: Candidate
     microbatches: int
@@ -65,6 +78,7 @@ class Plan:
 
     @property
     def nbytes(self) -> float:
+        """Bytes on the fullest GPU, of all kinds."""
         return sum(self.memory.values())
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,6 +87,10 @@ class Plan:
 
 
 def divisors(n: int) -> list[int]:
+    """The whole numbers that divide n, the smallest first.
+
+    n: 1 or more.
+    """
     return [i for i in range(1, n + 1) if n % i == 0]
 
 
@@ -84,7 +102,15 @@ def candidates(
     checkpoints: Sequence[bool],
     zeros: Sequence[int],
 ) -> Iterator[Candidate]:
-    """Those of one grid and micro-batch. One replica has nothing to share: it is tried with ZeRO stage 0 alone."""
+    """The candidates of one grid and micro-batch.
+
+    grid: sizes of data, pipeline and tensor.
+    batch: examples of a step, on all replicas together.
+    microbatch: examples.
+    chunks: numbers of parts of a stage that are tried.
+    checkpoints: whether layers keep their inputs alone: what is tried.
+    zeros: stages of ZeRO that are tried; one replica has nothing to share, and is tried with stage 0 alone.
+    """
     data, pipeline, tensor = grid
     count = batch // data // microbatch
     for v in chunks:

@@ -6,10 +6,14 @@ from mpcourse.errors import UserError
 
 
 class CountingComm:
-    """The tensor axis of `size` ranks, as rank 0 sees it. sums: bytes of each all-reduce since it was emptied.
+    """A tensor axis as its rank 0 sees it, alone and without data: sums over ranks are counted, and nothing is sent.
+
+    size: ranks.
+    sums: bytes of each all-reduce since the list was emptied.
 
     All-reduces by `mpcourse.collectives.allreduce`, and what is built on it (`mpcourse.model_parallel`,
-    `mpcourse.grid`), are counted, and mpi4py's own Allreduce. Any other message raises UserError: it needs data.
+    `mpcourse.grid`), are counted, and mpi4py's own Allreduce.
+    Raises UserError for any other message: it needs data.
     """
 
     rank = 0
@@ -25,7 +29,10 @@ class CountingComm:
         return self  # of a copied layer the sums count, too
 
     def count_sum(self, nbytes: int) -> None:
-        """Note an all-reduce; `mpcourse.collectives.allreduce` calls it in place of sending."""
+        """Note an all-reduce; `mpcourse.collectives.allreduce` calls it in place of sending.
+
+        nbytes: of what is summed.
+        """
         self.sums.append(nbytes)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:

@@ -22,20 +22,34 @@ Make = Callable[..., object]
 
 @dataclass(frozen=True)
 class Input:
-    """Of one example: tokens, that many a sequence, or numbers of a shape."""
+    """One example of a model's input.
+
+    shape: of one example, without the batch.
+    tokens: it holds numbers of tokens, int64; False: floating point.
+    """
 
     shape: tuple[int, ...]
     tokens: bool
 
     def batch(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """A batch without data, on the meta device.
+
+        size: examples.
+        dtype: of its elements, where they are no tokens.
+        """
         return torch.empty(size, *self.shape, dtype=torch.int64 if self.tokens else dtype, device="meta")
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Of one layer and micro-batch on one GPU. forward, backward: seconds of computing, gradients added to those that
-    are there. held: bytes that forward leaves behind for backward, with its output. working: bytes at the fullest
-    moment of forward and backward beside what it is given. given: bytes of its input. output: bytes of its output.
+    """What one layer holds and takes with one micro-batch on one GPU.
+
+    forward: seconds of computing.
+    backward: seconds of computing, gradients added to those that are there.
+    held: bytes that forward leaves behind for backward, with its output.
+    working: bytes at the fullest moment of forward and backward beside what it is given.
+    given: bytes of its input.
+    output: bytes of its output.
     forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
     """
 
@@ -54,11 +68,13 @@ class Indivisible(Exception):
 
 
 class Layers:
-    """The layers of the model that `make` returns, and what they cost on a GPU.
+    """The layers of a model, and what they cost on a GPU.
 
     make: takes the communicator of the tensor axis, or None where there is one rank; or nothing, then tensor is 1. It
-    returns an nn.Sequential, whose children are the layers. runs: how many layers were run so far: layers of equal
-    structure are run once for a micro-batch.
+    returns an nn.Sequential, whose children are the layers.
+    example: of the model's input, one.
+    gpu: on which layers run, virtually.
+    runs: how many layers were run so far: layers of equal structure are run once for a micro-batch.
     """
 
     def __init__(self, make: Make, example: Input, gpu: GPU) -> None:
@@ -71,23 +87,39 @@ class Layers:
         self._costs: dict[tuple[int, int], list[LayerCost]] = {}
 
     def costs(self, tensor: int, microbatch: int) -> list[LayerCost]:
-        """Of each layer. Raises Indivisible for a tensor size that the model cannot have, UserError for a model that
-        fails."""
+        """The cost of each layer, in their order.
+
+        tensor: ranks of the tensor axis.
+        microbatch: examples.
+        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
+        """
         if (tensor, microbatch) not in self._costs:
             with virtual_gpus(1, self.gpu, dry=True) as box:
                 self._costs[tensor, microbatch] = self._measured(box, self._model(tensor), microbatch)
         return self._costs[tensor, microbatch]
 
     def parameters(self, tensor: int) -> list[dict[int, int]]:
-        """Of each layer: how many numbers each parameter has that trains, by its identity."""
+        """Of each layer: how many numbers each parameter has that trains, by its identity (`id`).
+
+        tensor: ranks of the tensor axis.
+        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
+        """
         return self._model(tensor).parameters
 
     def structures(self, tensor: int) -> list[Hashable]:
-        """Of each layer: equal for those that compute alike."""
+        """Of each layer: equal for those that compute alike.
+
+        tensor: ranks of the tensor axis.
+        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
+        """
         return self._model(tensor).structures
 
     def count(self, tensor: int = 1) -> int:
-        """How many parameters one rank of the tensor axis has."""
+        """How many parameters one rank of the tensor axis has.
+
+        tensor: ranks of the tensor axis.
+        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
+        """
         return sum({key: n for layer in self.parameters(tensor) for key, n in layer.items()}.values())
 
     def _model(self, tensor: int) -> "_Model":

@@ -15,10 +15,16 @@ _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200
 
 @dataclass(frozen=True)
 class Machines:
-    """gpus: how many, on nodes of per_node. inside: the link of two GPUs of a node; between: a card that each GPU has.
+    """GPUs in nodes, and the links between them.
 
-    Ranks are numbered as `mpcourse.grid.Grid` numbers them: tensor on neighbours, then data, pipeline slowest. Raises
-    UserError for nodes that the GPUs do not fill, and `named` for unknown names.
+    gpus: how many.
+    gpu: of which kind, all of them.
+    per_node: GPUs of a node.
+    inside: the link of two GPUs of a node.
+    between: the card that each GPU has, to other nodes.
+
+    Ranks are numbered as `mpcourse.grid.Grid` numbers them: tensor on neighbours, then data, pipeline slowest.
+    Raises UserError for nodes that the GPUs do not fill.
     """
 
     gpus: int
@@ -31,7 +37,15 @@ class Machines:
     def named(
         gpus: int, gpu: str, per_node: int = 8, inside: str | None = None, between: str = "InfiniBand HDR"
     ) -> "Machines":
-        """By the names of the hardware tables. inside: None: what joins such GPUs in a node; else PCIe."""
+        """Machines by the names of the hardware tables.
+
+        gpus: how many.
+        gpu: a name of `mpcourse.virtual.GPUS`.
+        per_node: GPUs of a node.
+        inside: a name of `mpcourse.virtual.LINKS`; None: what joins such GPUs in a node, else PCIe.
+        between: a name of `mpcourse.virtual.LINKS`.
+        Raises UserError for unknown names, and for nodes that the GPUs do not fill.
+        """
         found = find_gpu(gpu)
         if inside is None:
             inside = next((link for part, link in _INSIDE.items() if part in found.name), found.host_link)
@@ -46,10 +60,15 @@ class Machines:
             )
 
     def sums(self, axis: str, grid: tuple[int, int, int], nbytes: float, one_ring: bool = False) -> float:
-        """Seconds of an all-reduce of so many bytes along "data" or "tensor"; an all-gather takes half of it.
+        """Seconds of an all-reduce along an axis; an all-gather takes half of it.
+
+        axis: "data" or "tensor".
+        grid: sizes of data, pipeline and tensor.
+        nbytes: of each rank.
+        one_ring: between nodes it is one ring over all, and nothing else.
 
         Inside a node it is a ring. Between nodes it is one ring over all, whose slowest hop is one card's, or inside
-        nodes first and then between them over a card for each GPU: what takes less, unless told to be one ring.
+        nodes first and then between them over a card for each GPU: what takes less.
         """
         data, _, tensor = grid
         size, stride = (data, tensor) if axis == "data" else (tensor, 1)
@@ -65,7 +84,12 @@ class Machines:
         return min(flat, by_node)
 
     def transfer(self, grid: tuple[int, int, int], nbytes: float, split: bool) -> float:
-        """Seconds of an activation of so many bytes from a stage to the next; split: by shares, which are gathered."""
+        """Seconds of an activation from a stage to the next.
+
+        grid: sizes of data, pipeline and tensor.
+        nbytes: of the activation.
+        split: between nodes each rank of the tensor axis sends its share, and the shares are gathered.
+        """
         data, pipeline, tensor = grid
         if pipeline == 1:
             return 0.0

@@ -17,7 +17,18 @@ UPDATE = 28  # bytes that Adam's update reads (gradient, three float32) and writ
 
 @dataclass(frozen=True)
 class Pipelined:
-    """The pipeline of a candidate, whatever its ZeRO stage: the parts of the model, part i on stage i % stages."""
+    """The pipeline of a candidate, whatever its ZeRO stage.
+
+    stages: how many.
+    microbatches: of a step and replica.
+    chunks: parts of the model that a stage has.
+    parts: of the model, part i on stage i % stages.
+    transfers: seconds over each cut between two parts.
+    blocking: a stage waits for its messages to the next one.
+    parameters: of each stage.
+    largest: parameters of each stage's largest layer.
+    tied: parameters that more than one stage holds.
+    """
 
     stages: int
     microbatches: int
@@ -31,10 +42,12 @@ class Pipelined:
 
     @cached_property
     def forward(self) -> list[float]:
+        """Of each part, seconds of one micro-batch's forward, with its all-reduces."""
         return [p.forward + p.forward_sums for p in self.parts]
 
     @cached_property
     def backward(self) -> list[float]:
+        """Of each part, seconds of one micro-batch's backward, with its all-reduces."""
         return [p.backward + p.backward_sums for p in self.parts]
 
     @cached_property
@@ -54,10 +67,12 @@ class Pipelined:
 
     @cached_property
     def least(self) -> float:
+        """Seconds that `seconds` is never below; without a replay."""
         return least(self.stages, self.microbatches, self.chunks, self.forward, self.backward)
 
     @cached_property
     def seconds(self) -> float:
+        """From the first start to the last end of all micro-batches."""
         if not self.blocking:
             return self._makespan(self.forward, self.backward, self.transfers)
         forward = [f + t for f, t in zip(self.forward, [*self.transfers, 0.0], strict=True)]
@@ -66,6 +81,7 @@ class Pipelined:
 
     @cached_property
     def seconds_without_transfers(self) -> float:
+        """From the first start to the last end, if messages between stages took no time."""
         return self._makespan(self.forward, self.backward, [0.0] * len(self.transfers))
 
     def _makespan(self, forward: list[float], backward: list[float], transfers: list[float]) -> float:
@@ -73,7 +89,13 @@ class Pipelined:
 
 
 class Pricing:
-    """What candidates cost. batch: examples of a step, on all replicas together."""
+    """What candidates cost.
+
+    layers: of the model.
+    machines: on which it is trained.
+    batch: examples of a step, on all replicas together.
+    software: what a training system does; None: what is usual today.
+    """
 
     def __init__(self, layers: Layers, machines: Machines, batch: int, software: Software | None = None) -> None:
         self.layers, self.machines, self.batch, self.software = layers, machines, batch, software or Software()
@@ -81,10 +103,17 @@ class Pricing:
         self.cut: Callable[[int, int], list[int] | None] = lru_cache(None)(self.sizes)
 
     def pipeline(self, c: Candidate) -> Pipelined:
+        """The candidate's pipeline, computed once for all its ZeRO stages.
+
+        c: a candidate whose layers can be cut so.
+        """
         return self.pipelined(Candidate(c.data, c.pipeline, c.tensor, c.microbatch, c.checkpoint, 0, c.chunks))
 
     def memory(self, c: Candidate) -> dict[str, float]:
-        """Bytes by kind on the fullest stage's GPUs."""
+        """Bytes by kind on the fullest stage's GPUs.
+
+        c: a candidate whose layers can be cut so.
+        """
         run, d, gpu = self.pipeline(c), c.data, self.machines.gpu
         states = held(1, c.zero, d, gradient=self.software.gradients)
         # Of ZeRO's stage 3, a layer's weights, whole: as much as its tensors that work, and the next on their way.
@@ -96,14 +125,25 @@ class Pricing:
         return found | ({"gathered": gathered[s]} if gathered[s] else {})
 
     def fits(self, c: Candidate) -> bool:
+        """Whether the fullest stage's GPUs have room.
+
+        c: a candidate whose layers can be cut so.
+        """
         return sum(self.memory(c).values()) <= self.machines.gpu.memory
 
     def least(self, c: Candidate) -> float:
-        """Seconds that `price` is never below; without a replay."""
+        """Seconds that `price` is never below; without a replay.
+
+        c: a candidate whose layers can be cut so.
+        """
         run = self.pipeline(c)
         return run.least + self._tied(run) + self._data(c, run) + self._update(c, run)
 
     def price(self, c: Candidate) -> Plan:
+        """The candidate with its memory and its seconds by part.
+
+        c: a candidate whose layers can be cut so.
+        """
         run = self.pipeline(c)
         s = max(range(c.pipeline), key=lambda s: run.busy[s])
         sums = sum(p.forward_sums + p.backward_sums for p in run.parts[s :: c.pipeline])
@@ -120,7 +160,10 @@ class Pricing:
         return Plan(c, m, self.memory(c), seconds)
 
     def total(self, c: Candidate) -> float:
-        """Seconds of a step; `price` tells the parts, which takes one more replay."""
+        """Seconds of a step; `price` tells the parts, which takes one more replay.
+
+        c: a candidate whose layers can be cut so.
+        """
         run = self.pipeline(c)
         return run.seconds + self._tied(run) + self._data(c, run) + self._update(c, run)
 
@@ -159,7 +202,11 @@ class Pricing:
         return UPDATE * own / (gpu.bandwidth * gpu.memory_efficiency)
 
     def sizes(self, tensor: int, parts: int) -> list[int] | None:
-        """How many layers each part of the model has; None where it cannot be cut so."""
+        """How many layers each part of the model has; None where it cannot be cut so.
+
+        tensor: ranks of the tensor axis.
+        parts: of the model.
+        """
         if parts > len(self.layers.parameters(tensor)):
             return None
         if self.software.equal:

@@ -27,7 +27,14 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What may be tried. data, pipeline, tensor: a size that is given. chunks: parts of a stage, 1 for plain 1F1B."""
+    """What may be tried.
+
+    data, pipeline, tensor: a size that is given; None: any.
+    chunks: parts of a stage, 1 for plain 1F1B.
+    checkpoints: whether layers keep their inputs alone.
+    zeros: stages of ZeRO.
+    microbatches: examples of a micro-batch; None: all divisors of a replica's batch, up to MOST.
+    """
 
     data: int | None = None
     pipeline: int | None = None
@@ -40,11 +47,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plans:
-    """best: of each of the fastest grids the fastest plan. smallest: where nothing fits, what needs least memory.
+    """What a search found.
 
-    considered: candidates; fit: how many of them have room; replayed: whose pipeline was replayed, for all others
-    cannot be among the best. layers_run: layers of the model that were run. refused: tensor sizes that the model cannot
-    have, and why. parameters: of the whole model. seconds: that the search took.
+    best: of each of the fastest grids the fastest plan.
+    smallest: where nothing fits, what needs least memory.
+    considered: candidates.
+    fit: how many of them have room.
+    replayed: whose pipeline was replayed, for all others cannot be among the best.
+    layers_run: layers of the model that were run.
+    parameters: of the whole model.
+    seconds: that the search took.
+    refused: tensor sizes that the model cannot have, and why.
     """
 
     best: list[Plan]
@@ -76,16 +89,28 @@ def plan(
     software: Software | None = None,
     best: int = BEST,
 ) -> Plans:
-    """The fastest ways to train the model that `make` returns.
+    """The fastest ways to train a model.
 
-    make: takes the communicator of the tensor axis, or None, and returns an nn.Sequential. batch: examples of a step,
-    of all replicas together. example: of the input, one. Raises UserError for what is impossible, whatever the memory.
+    make: takes the communicator of the tensor axis, or None, and returns an nn.Sequential.
+    machines: on which it is trained.
+    batch: examples of a step, of all replicas together.
+    example: of the input, one.
+    asked: what may be tried; None: everything but several chunks.
+    software: what a training system does; None: what is usual today.
+    best: plans to find, of different grids.
+    Raises UserError for what is impossible, whatever the memory.
     """
     return search(Pricing(Layers(make, example, machines.gpu), machines, batch, software), asked or Asked(), best)
 
 
 def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
-    """`plan`, with the layers' costs that are known already."""
+    """The fastest ways to train a model whose layers' costs may be known already.
+
+    pricing: of the model on its machines, with its batch.
+    asked: what may be tried.
+    best: plans to find, of different grids.
+    Raises UserError for what is impossible, whatever the memory.
+    """
     begin = time.perf_counter()
     if pricing.batch < 1:
         raise UserError(f"--batch {pricing.batch}: a step has one example at least")
@@ -103,7 +128,10 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
 
 
 def why(best: Sequence[Plan]) -> str:
-    """One line: why the runner-up loses. Empty where there is none."""
+    """One line: why the runner-up loses. Empty where there is none.
+
+    best: plans, the fastest first.
+    """
     if len(best) < 2:
         return ""
     first, second = best[0].seconds, best[1].seconds

@@ -25,7 +25,11 @@ COLUMNS = (
 
 
 def show(found: Plans, machines: Machines) -> None:
-    """Print the best plans, or what the smallest one lacks."""
+    """Print the best plans, or what the smallest one lacks.
+
+    found: what the search found.
+    machines: that it was made for.
+    """
     out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
     out.print(f"{found.parameters / 1e9:.4g} billion parameters on {gpus}", soft_wrap=True)
@@ -48,7 +52,11 @@ def show(found: Plans, machines: Machines) -> None:
 
 
 def lacking(found: Plans, machines: Machines) -> str:
-    """What the smallest plan needs, and what a GPU lacks for it."""
+    """What the smallest plan needs, and what a GPU lacks for it.
+
+    found: of a search in which nothing fits.
+    machines: that it was made for.
+    """
     plan = found.smallest
     assert plan is not None
     held = ", ".join(f"{kind} {size(round(n))}" for kind, n in sorted(plan.memory.items(), key=lambda kind: -kind[1]))

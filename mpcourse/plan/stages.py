@@ -10,10 +10,14 @@ from mpcourse.split import balance
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive layers. forward, backward: seconds of computing; backward with what checkpoints compute again.
+    """Consecutive layers, and what they cost with one micro-batch.
 
-    forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them. held: bytes that a micro-batch in
-    flight keeps here. working: bytes beside these at the fullest moment. output: bytes that go to the next part.
+    forward: seconds of computing.
+    backward: seconds of computing, with what checkpoints compute again.
+    forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them.
+    held: bytes that a micro-batch in flight keeps here.
+    working: bytes beside these at the fullest moment.
+    output: bytes that go to the next part.
     """
 
     forward: float
@@ -26,13 +30,23 @@ class Part:
 
 
 def cut(costs: Sequence[LayerCost], parts: int) -> list[int]:
-    """How many layers each part has, such that the dearest one takes least."""
+    """How many layers each part has, such that the dearest one takes least.
+
+    costs: of each layer.
+    parts: 1 to as many as there are layers.
+    """
     return balance([c.forward + c.backward for c in costs], parts)
 
 
 def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
-    """How many layers each part has, such that all have equally many of the kind that most layers are; what stands
-    before these goes to the first part, what follows to the last. None where their number does not allow it."""
+    """How many layers each part has, such that all have equally many of the kind that most layers are.
+
+    structures: of each layer, equal for those of a kind.
+    parts: 1 or more.
+
+    What stands before these goes to the first part, what follows to the last. None where their number does not allow
+    it.
+    """
     (kind, count), *_ = Counter(structures).most_common(1)
     if count % parts:
         return None
@@ -43,9 +57,11 @@ def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
 
 
 def part(costs: Sequence[LayerCost], checkpoint: bool, seconds: Callable[[int], float]) -> Part:
-    """What consecutive layers cost together. seconds: of an all-reduce of so many bytes along the tensor axis.
+    """What consecutive layers cost together.
 
+    costs: of each of them.
     checkpoint: each layer keeps its input alone, and is run once more, all-reduces and all, when backward reaches it.
+    seconds: of an all-reduce of so many bytes along the tensor axis.
     """
     forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
     backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)

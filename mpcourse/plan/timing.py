@@ -13,9 +13,14 @@ def makespan(
 ) -> float:  # fmt: skip
     """Seconds of (interleaved) 1F1B from the first start to the last end, as `mpcourse.pipeline.replay` has them.
 
-    forward, backward: of a micro-batch on each part of the model, in its order, stages * chunks of them. transfer: over
-    each cut between parts. Of many micro-batches fewer are replayed, until the pipeline is steady: then what so many
-    micro-batches more take is known, and the rest is a multiple of it.
+    stages: how many.
+    microbatches: how many.
+    chunks: parts of the model on each stage.
+    forward, backward: seconds of a micro-batch on each part of the model, in its order, stages * chunks of them.
+    transfer: seconds over each cut between parts.
+
+    Of many micro-batches fewer are replayed, until the pipeline is steady: then what so many micro-batches more take is
+    known, and the rest is a multiple of it.
     """
     costs = Costs(forward, backward, transfer=transfer)
 
@@ -62,8 +67,14 @@ def _steady(done: Execution, chunks: int) -> tuple[int, float] | None:
 
 
 def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float], backward: Sequence[float]) -> float:
-    """A time that `makespan` is never below: what each stage does, and what must come before its first and after its
-    last action."""
+    """Seconds that `makespan` is never below: what each stage does, and what must come before its first and after its
+    last action.
+
+    stages: how many.
+    microbatches: how many.
+    chunks: parts of the model on each stage.
+    forward, backward: seconds of a micro-batch on each part of the model, in its order, stages * chunks of them.
+    """
     found = 0.0
     for s in range(stages):
         work = microbatches * (sum(forward[s::stages]) + sum(backward[s::stages]))
@@ -76,7 +87,13 @@ def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float],
 
 
 def in_flight(stages: int, microbatches: int, chunks: int, stage: int) -> float:
-    """The most micro-batches whose activations a stage of (interleaved) 1F1B holds; one of a chunk is 1 / chunks."""
+    """The most micro-batches whose activations a stage of (interleaved) 1F1B holds; one of a chunk is 1 / chunks.
+
+    stages: how many.
+    microbatches: how many.
+    chunks: parts of the model on each stage.
+    stage: its number, from 0.
+    """
     if chunks == 1:
         return min(microbatches, stages - stage)
     rounds = max(1, microbatches // stages)

@@ -6,7 +6,7 @@ from mpcourse.plot.collectives import collectives, marked
 from mpcourse.plot.column_row import column_row
 from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
-from mpcourse.plot.curves import learning_curves
+from mpcourse.plot.curves import each_run, learning_curves
 from mpcourse.plot.groups import groups
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import label_bytes, lines
@@ -21,7 +21,7 @@ from mpcourse.plot.reference import against_reference
 from mpcourse.plot.roofline import roofline
 from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
-from mpcourse.plot.steps import memory_bill, step_cost, throughput
+from mpcourse.plot.steps import memory_breakdown, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
 from mpcourse.plot.tradeoff import tradeoff
@@ -41,13 +41,14 @@ __all__ = [
     "copies",
     "counts",
     "deadlock",
+    "each_run",
     "groups",
     "label_bytes",
     "learning_curves",
     "lines",
     "marked",
     "memory",
-    "memory_bill",
+    "memory_breakdown",
     "message_cost",
     "panels",
     "parts",

@@ -24,9 +24,11 @@ def column_row(devices: int, title: str) -> Figure:
     at = _matrix(axis, _sign(axis, at, "×"), WIDTH, HIDDEN, "A", "cut by columns", columns=devices)
     at = _matrix(axis, _sign(axis, at, "="), BATCH, HIDDEN, "H", "stays where it is", columns=devices)
     at = _matrix(axis, _sign(axis, at, "×"), HIDDEN, WIDTH, "B", "cut by rows", rows=devices)
+    terms = at + GAP
     for device in range(devices):
         at = _sign(axis, at, "=" if device == 0 else "+")
-        at = _matrix(axis, at, BATCH, WIDTH, "", "all-reduce" if device == devices // 2 else "", of=device)
+        at = _matrix(axis, at, BATCH, WIDTH, "", "", of=device)
+    _caption(axis, (terms + at) / 2, BATCH, "all-reduce")
     axis.set_xlim(-0.1, at + 0.1)
     axis.set_ylim(-HIDDEN / 2 - 0.75, HIDDEN / 2 + 0.35)
     axis.set_aspect("equal")
@@ -62,5 +64,10 @@ def _matrix(
         axis.add_patch(Rectangle((x, top - high / rows), wide / columns, high / rows, gid=name, **_style(device)))
     if name:
         axis.text(at + wide / 2, high / 2 + 0.08, name, ha="center", va="bottom", fontsize=9, color=INK)
-    axis.text(at + wide / 2, -high / 2 - 0.1, caption, ha="center", va="top", fontsize=8, color=INK)
+    _caption(axis, at + wide / 2, high, caption)
     return at + wide
+
+
+def _caption(axis: Axes, middle: float, high: float, text: str) -> None:
+    """Below a matrix of this height."""
+    axis.text(middle, -high / 2 - 0.1, text, ha="center", va="top", fontsize=8, color=INK)

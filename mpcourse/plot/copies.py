@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from matplotlib.figure import Figure
 
-from mpcourse.plot.records import ARROW, events_of, lane_order
-from mpcourse.plot.style import GREY, INK, color, figure
+from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
+from mpcourse.plot.style import GREY, INK, figure, shade
+from mpcourse.plot.timeline import STRENGTHS
 from mpcourse.virtual import Box, Event
 from mpcourse.virtual.ledger import size
 
@@ -42,22 +43,23 @@ def copies(source: Box | Iterable[Event], title: str) -> Figure:
         axis.text(-0.75, row, name, fontsize=9, color=INK, ha="right", va="center")
     for i, (e, twin) in enumerate(pairs):
         places = [
-            (i, e, color(0), f"{i + 1}\n{size(e.nbytes)}".replace(" ", "\n")),
-            (2 * n - i, twin, color(1), f"back of {i + 1}"),
+            (i, e, f"{i + 1}\n{size(e.nbytes)}".replace(" ", "\n")),
+            (2 * n - i, twin, f"back of {i + 1}"),
         ]
-        for x, copy, ink, text in places:
+        for x, copy, text in places:
             origin, target = (names.index(name) for name in (copy or e).lane.split(ARROW))
             if copy is None:
                 axis.plot([x, x], [origin, target], ":", color=GREY, linewidth=1.5)
                 text = f"none for {i + 1}"
             else:
+                ink = shade(lane_color(copy.lane), STRENGTHS[copy.phase])  # as in a timeline
                 axis.annotate(
                     "", (x, target), (x, origin), arrowprops={"arrowstyle": "-|>", "color": ink, "linewidth": 2}
                 )
             paper = {"facecolor": axis.get_facecolor(), "edgecolor": "none", "pad": 1.5}
             axis.text(x, (origin + target) / 2, text, fontsize=8, color=INK, ha="center", va="center", bbox=paper)
-    axis.text((n - 1) / 2, -0.45, "forward", fontsize=9, color=color(0), ha="center")
-    axis.text(n + (n + 1) / 2, -0.45, "backward", fontsize=9, color=color(1), ha="center")
+    axis.text((n - 1) / 2, -0.45, "forward", fontsize=9, color=INK, ha="center")
+    axis.text(n + (n + 1) / 2, -0.45, "backward", fontsize=9, color=INK, ha="center")
     axis.set_xlim(-0.7, 2 * n + 1.2)
     axis.set_ylim(len(names) - 0.6, -0.6)
     axis.set_axis_off()

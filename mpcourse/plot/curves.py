@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from mpcourse.plot.style import color, figure, label
+from mpcourse.plot.style import INK, color, figure, label
 from mpcourse.training import LearningCurve
 
 AXES = {"step": "updates", "epoch": "epochs", "seconds": "seconds of training"}
@@ -34,4 +35,28 @@ def learning_curves(
         right.set_ylim(accuracy_from, 100)
     if len(groups) > 1:
         right.legend(fontsize=8, frameon=False, loc="lower right")
+    return made
+
+
+def each_run(groups: Mapping[str, Sequence[LearningCurve]], title: str, by: str = "epoch", line: float = 90) -> Figure:
+    """Test accuracy of every run of a group, a panel for each group: which runs fail is seen, as no band shows it.
+
+    groups: name -> a curve for each seed. by: as for `learning_curves`. line: an accuracy (percent) to compare with; a
+    panel's heading counts the runs that end below it, which are drawn in another colour, dashed.
+    """
+    made, axes = figure(title, columns=len(groups))
+    for axis, (name, curves) in zip(axes, groups.items(), strict=True):
+        below = [curve for curve in curves if 100 * curve.test_accuracy[-1] < line]
+        for curve in curves:
+            failed = curve in below
+            axis.plot(
+                getattr(curve, by), [100 * accuracy for accuracy in curve.test_accuracy], linewidth=0.9, alpha=0.6,
+                color=color(5 if failed else 0), linestyle="--" if failed else "-",
+            )  # fmt: skip
+        axis.axhline(line, color=INK, linewidth=0.8, linestyle=":")
+        heading = f"{name}: {len(below)} of {len(curves)} end below {line:g} %"
+        axis.set_title(heading, fontsize=9, color=INK, loc="left")
+        axis.set_ylim(0, 100)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        label(axis, AXES[by], "test accuracy (%)" if axis is axes[0] else "")
     return made

@@ -35,6 +35,9 @@ def groups(axes: Mapping[str, Sequence[Sequence[int]]], nodes: Sequence[int], ti
             letter = chr(ord("A") + of[rank] % 26)
             panel.text(x + 0.5, y + 0.45, f"{rank} {letter}", ha="center", va="center", fontsize=8, color=ink)
         for node in order:
+            if panel is panels[0]:
+                where = (-0.2, 0.45 - order.index(node))
+                panel.text(*where, f"node {node}", ha="right", va="center", fontsize=8, color=INK)
             y = -order.index(node)
             panel.add_patch(
                 FancyBboxPatch(

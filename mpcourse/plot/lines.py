@@ -24,12 +24,13 @@ def lines(
     formulas: Mapping[str, Sequence[float]] | None = None,
     log_y: bool = False,
     verticals: Mapping[str, float] | None = None,
+    single: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """rows: name -> for each x a value, or several (of one seed each): then their mean, and a band from least to most.
 
     NaN leaves a place out. references: name -> a height to compare with. log: x grows by factors. formulas: name -> a
     value for each x, drawn as a dashed line without marks. log_y: heights grow by factors, too. verticals: name -> an x
-    to mark.
+    to mark. single: name -> (x, y) of a value that stands by itself, such as a published one: an open circle.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
@@ -39,6 +40,8 @@ def lines(
             axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
     for i, (name, formula) in enumerate((formulas or {}).items()):
         axis.plot(x, formula, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
+    for name, at in (single or {}).items():
+        axis.plot(*at, "o", color=INK, markersize=10, markerfacecolor="none", markeredgewidth=1.5, label=name)
     for height in (references or {}).values():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
     if log:
@@ -50,9 +53,10 @@ def lines(
         axis.yaxis.set_minor_locator(NullLocator())
     for i, (name, place) in enumerate((verticals or {}).items()):
         axis.axvline(place, color=INK, linewidth=0.8, linestyle=(":", "-.")[i % 2])
+        left = any(other > place for other in (verticals or {}).values())  # whose line would run through the name
         axis.annotate(
-            name, (place, 0.5 + 0.08 * i), (4, 2), xycoords=axis.get_xaxis_transform(), textcoords="offset points",
-            fontsize=8, color=INK,
+            name, (place, 0.5 + 0.08 * i), (-4 if left else 4, 2), xycoords=axis.get_xaxis_transform(),
+            textcoords="offset points", fontsize=8, color=INK, ha="right" if left else "left",
         )  # fmt: skip
     for name, height in (references or {}).items():
         _name_reference(axis, x, height, name, list(rows.values()))

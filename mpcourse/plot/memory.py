@@ -57,10 +57,10 @@ def memory(
     """
     if over not in ("time", "operations"):
         raise ValueError(f'over is "time" or "operations", not {over!r}')
-    several = isinstance(box, Mapping)
-    panels = [p for name, one in box.items() for p in _panels(one, device, name)] if several else _panels(box, device)
+    boxes = box if isinstance(box, Mapping) else {"": box}
+    panels = [panel for name, one in boxes.items() for panel in _panels(one, device, name)]
     begins = [panel.moments[0][0] for panel in panels]
-    firsts = begins if several else [min(begins)] * len(panels)
+    firsts = begins if isinstance(box, Mapping) else [min(begins)] * len(panels)
     longest = max(panel.moments[-1][0] - first for panel, first in zip(panels, firsts, strict=True))
     scale, unit = _time_unit(longest) if over == "time" else (1.0, "operations issued by the host")
 
@@ -125,7 +125,7 @@ def memory(
     return made
 
 
-def _panels(box: Box, device: int | str | torch.device | None, name: str = "") -> list[_Panel]:
+def _panels(box: Box, device: int | str | torch.device | None, name: str) -> list[_Panel]:
     """What to draw of a box. ValueError where there is nothing."""
     wanted = range(len(box.devices)) if device is None else [_index(box, device)]
     issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")

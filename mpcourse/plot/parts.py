@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from mpcourse.plot.style import INK, color, figure, label
+from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, label
+
+HATCHES = ("", "/////", "....", "xxxx", "----")  # of the first part, mostly computation, none; then of what is sent
 
 
 def parts(
@@ -16,7 +18,8 @@ def parts(
 ) -> Figure:
     """rows: name -> its parts, name -> length, which lie end to end in one bar. marks: of some rows, where a mark goes.
 
-    The first row is the uppermost. Raises ValueError where there is nothing to draw, or a mark for no row.
+    The first row is the uppermost. A part called "bubble" looks as in a schedule. Raises ValueError where there is
+    nothing to draw, or a mark for no row.
     """
     if not rows:
         raise ValueError("no rows to draw")
@@ -27,7 +30,8 @@ def parts(
     for i, name in enumerate(names):
         begins = [sum(list(row.values())[: list(row).index(name)]) if name in row else 0.0 for row in rows.values()]
         lengths = [row.get(name, 0.0) for row in rows.values()]
-        axis.barh(list(rows), lengths, left=begins, height=0.6, color=color(i), label=name)
+        look = {"facecolor": color(i), "edgecolor": "white", "linewidth": 0.0, "hatch": HATCHES[i % len(HATCHES)]}
+        axis.barh(list(rows), lengths, left=begins, height=0.6, label=name, **(BUBBLE_LOOK if name == BUBBLE else look))
     if marks:
         axis.plot(list(marks.values()), list(marks), "|", color=INK, markersize=18, markeredgewidth=2.5, label=mark)
     axis.invert_yaxis()

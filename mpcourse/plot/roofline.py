@@ -82,4 +82,5 @@ def _write_names(axis: Axes, kernels: Iterable[tuple[float, Event]], ridge: floa
         axis.annotate(
             text, (intensity, rate), (9, 0) if memory else (0, -18), textcoords="offset points", fontsize=7, color=INK,
             ha="left" if memory else "center", va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # where the ridge's line runs through it
         )  # fmt: skip

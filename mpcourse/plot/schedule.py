@@ -1,7 +1,6 @@
 """A pipeline's schedule as the field draws it: stages down, time across, micro-batches as numbered blocks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -9,13 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mpcourse.pipeline import Execution, Schedule, replay
-from mpcourse.plot.style import GREY, INK, color, figure, label, shade
+from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, GREY, INK, color, figure, label, shade
 
 # As in a device's timeline: forward is light, backward full, what comes last dark.
 SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}
 NAMES = {"F": "forward", "B": "backward", "I": "backward, for the input", "W": "backward, for the weights"}
-BUBBLE = "bubble"
-BUBBLE_LOOK: dict[str, Any] = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0.0}
 CHUNKS = "abcdefghijklmnopqrstuvwxyz"
 POINTS = 400.0  # width of the axes in print
 FONT, SMALL = 6.5, 4.5  # of the numbers in blocks, and the smallest that can still be read

@@ -20,7 +20,7 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 
-def memory_bill(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
+def memory_breakdown(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
     """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them."""
     named = {name: {STATE.get(kind, kind): nbytes for kind, nbytes in row.items()} for name, row in rows.items()}
     styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in named.values())}
@@ -82,5 +82,5 @@ def throughput(
         axis.annotate(f"knee: batch {knee:.0f}", at, shift, textcoords="offset points", fontsize=8, ha=side)
     label(left, "batch size", "one step (ms)")
     label(right, "batch size", "examples a second")
-    left.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0, 0.92))
+    made.legend(*left.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower center", ncols=2)
     return made

@@ -1,5 +1,7 @@
 """One look for the whole course: a palette that the colour-blind and a grey printer can tell apart."""
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
@@ -31,6 +33,9 @@ KIND_HATCHES = {
     "workspaces": "",
 }
 MARKERS = "osD^vP*X"
+# Of what nobody computes in, wherever parts of a step are drawn.
+BUBBLE = "bubble"
+BUBBLE_LOOK: dict[str, Any] = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0.0}
 
 
 def color(index: int) -> str:

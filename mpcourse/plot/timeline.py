@@ -2,17 +2,20 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
 from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
-from mpcourse.plot.style import GREY, INK, figure, label, shade
+from mpcourse.plot.style import INK, figure, label, shade
 from mpcourse.virtual import Box, Event, busy, span
 from mpcourse.virtual.ledger import size
 
@@ -26,6 +29,7 @@ COLUMNS = 1200  # of a row; what begins within one of them is one bar
 ALONE = 8  # columns from which on a bar is one event's alone
 POINTS = 380.0  # width of a row in print
 FONT = 6.0
+SWATCHES = 4  # colours beside a name in the legend
 
 
 def timeline(
@@ -63,11 +67,14 @@ def timeline(
     made, (axis,) = figure(title, height=0.3 * len(rows) + 1.35)
     scale, unit = _unit(end - start)
     plain = not any(e.phase for e in shown)  # no training step: nothing is to be told apart
+    fills: dict[str, dict[str, None]] = defaultdict(dict)  # for the legend: what is drawn in which colours, in order
     for (lane, kind, phase), group in _groups(shown).items():
         y = rows.index(lane)
         bars = _packed(group, (end - start) / COLUMNS)
         full = plain or (kind == "copy" and not phase)  # a message between ranks, which belongs to no phase
         fill = WAITS if kind == "wait" else shade(lane_color(lane), 1.0 if full else STRENGTHS[phase])
+        if kind != "wait" or max(width for _, width, _ in bars) > (end - start) / COLUMNS:
+            fills[kind if kind in ("wait", "copy") else phase][fill] = None
         height = HEIGHTS[kind]
         low, high = y - height / 2, y + height / 2
         axis.broken_barh(
@@ -103,7 +110,12 @@ def timeline(
     axis.grid(axis="y", visible=False)
     axis.tick_params(axis="y", length=0)
     label(axis, unit, "")
-    made.legend(handles=_legend(shown), fontsize=8, frameon=False, loc="outside lower center", ncols=7)
+    told = _legend(fills, shown)
+    handles: list[Any] = [*told.values()]  # matplotlib's stubs know of no tuples here
+    made.legend(
+        handles, list(told), fontsize=8, frameon=False, loc="outside lower center", ncols=7,
+        handlelength=2.6, handler_map={tuple: HandlerTuple(None, pad=0.1)},
+    )  # fmt: skip
     return made
 
 
@@ -173,20 +185,24 @@ def _unit(seconds: float) -> tuple[float, str]:
     return (1e3, "milliseconds") if seconds < 2 else (1.0, "seconds")
 
 
-def _legend(events: list[Event]) -> list[Patch | Line2D]:
-    """Phases in the host's grey, which every lane's colour follows."""
-    phases = {e.phase for e in events if e.kind not in ("wait", "copy")}
-    handles: list[Patch | Line2D] = [
-        Patch(facecolor=shade(GREY, strength), edgecolor="white", hatch=HATCHES.get(phase), label=phase or OTHER)
-        for phase, strength in STRENGTHS.items()
-        if phase in phases and phases != {""}
-    ]
-    kinds = {e.kind for e in events}
-    if "copy" in kinds:
-        handles.append(Patch(facecolor=GREY, edgecolor="white", hatch=HATCHES["copy"], label=_moved(events)))
-    if "wait" in kinds:
-        handles.append(Line2D([], [], color=WAITS, linewidth=2.5, label="waits"))
-    return handles
+def _legend(fills: Mapping[str, Iterable[str]], events: list[Event]) -> dict[str, tuple[Artist, ...]]:
+    """Names, and what is drawn under them: a patch in each colour that occurs, of many lanes the first few.
+
+    fills: phase, "copy" or "wait" -> colours.
+    """
+
+    def patches(what: str, hatch: str | None) -> tuple[Artist, ...]:
+        return tuple(Patch(facecolor=fill, edgecolor="white", hatch=hatch) for fill in [*fills[what]][:SWATCHES])
+
+    phases = [phase for phase in STRENGTHS if phase in fills]
+    told: dict[str, tuple[Artist, ...]] = {}
+    if phases != [""]:
+        told = {phase or OTHER: patches(phase, HATCHES.get(phase)) for phase in phases}
+    if "copy" in fills:
+        told[_moved(events)] = patches("copy", HATCHES["copy"])
+    if "wait" in fills:
+        told["waits"] = (Line2D([], [], color=WAITS, linewidth=2.5),)
+    return told
 
 
 def _moved(events: list[Event]) -> str:

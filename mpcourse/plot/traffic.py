@@ -50,7 +50,7 @@ def traffic(
     axis.grid(False)
     axis.spines[:].set_visible(False)
     for edge in np.arange(n + 1) - 0.5:
-        axis.axhline(edge, color="#CCCCCC", linewidth=0.6)
-        axis.axvline(edge, color="#CCCCCC", linewidth=0.6)
+        axis.axhline(edge, color="#CCCCCC", linewidth=0.6, clip_on=False)
+        axis.axvline(edge, color="#CCCCCC", linewidth=0.6, clip_on=False)
     label(axis, "to", "from")
     return made

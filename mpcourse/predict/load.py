@@ -21,7 +21,11 @@ _INFRASTRUCTURE = tuple(_OURS + name for name in ("predict", "plan", "virtual", 
 
 
 def find_maker(spec: str) -> Callable[[], object]:
-    """The function that `file.py:function` names; the file is run for it. Raises UserError where there is none."""
+    """The function that a person names; its file is run for it.
+
+    spec: "file.py:function".
+    Raises UserError where there is none.
+    """
     name, colon, function = spec.rpartition(":")
     if not colon or not name or not function:
         raise UserError(f"{spec!r} names no function: write FILE:FUNCTION, as in model.py:make_model")
@@ -41,10 +45,13 @@ def find_maker(spec: str) -> Callable[[], object]:
 
 
 def built(make: Callable[[], object]) -> nn.Module:
-    """What `make()` returns; its tensors hold no data where it can be made so. Raises UserError unless it is a Module.
+    """A person's model; its tensors hold no data where it can be made so.
+
+    make: returns it.
 
     Made on the meta device first, so that this machine's memory does not limit the model. Code that reads values while
     it builds cannot be: then on the CPU.
+    Raises UserError where `make` fails, or returns no Module.
     """
     name = getattr(make, "__name__", "the function")
     with contextlib.redirect_stdout(sys.stderr):
@@ -64,7 +71,10 @@ def built(make: Callable[[], object]) -> nn.Module:
 
 
 def blame(error: BaseException) -> str:
-    """The error in one line, with the line of the person's own code that it comes from."""
+    """An error in one line, with the line of the person's own code that it comes from.
+
+    error: as it was raised.
+    """
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename:

@@ -12,9 +12,11 @@ from mpcourse.virtual import GPU, virtual_gpus
 
 
 class Backward(NamedTuple):
-    """ready: for each gradient, as backward reaches them, when it is there, and how many numbers it has.
+    """When backward has each gradient. All seconds are from the step's begin, on one GPU.
 
-    backward: when the last one is. seconds: of the whole step, with its update. All from the step's begin, on one GPU.
+    ready: for each gradient, as backward reaches them, when it is there, and how many numbers it has.
+    backward: when the last one is.
+    seconds: of the whole step, with its update.
     """
 
     ready: list[tuple[float, int]]
@@ -23,9 +25,13 @@ class Backward(NamedTuple):
 
 
 def backward_of(model: nn.Module, batch: Sequence[int], gpu: str | GPU) -> Backward:
-    """A step of SGD of `model`, which is not changed but moved, on one virtual GPU (a dry run; no memory is asked for).
+    """A step of SGD on one virtual GPU, in a dry run.
 
-    batch: shape of the input, float32. The loss is the mean of the squares of the output.
+    model: not changed but moved.
+    batch: shape of the input, float32.
+    gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
+
+    The loss is the mean of the squares of the output. No memory is asked for in the step.
     """
     ready: list[tuple[float, int]] = []
     with virtual_gpus(1, gpu, dry=True) as box:
@@ -50,8 +56,12 @@ def backward_of(model: nn.Module, batch: Sequence[int], gpu: str | GPU) -> Backw
 def overlapped(step: Backward, bucket: int, sum_seconds: Callable[[int], float]) -> StepTime:
     """A step whose gradients are summed in buckets while backward goes on, one bucket after the other.
 
-    bucket: numbers at which one is closed. sum_seconds: of so many numbers. The sum of the result is what backward does
-    not hide. That a GPU computes more slowly while it also sends is not in it.
+    step: on one GPU.
+    bucket: numbers at which one is closed.
+    sum_seconds: of so many numbers.
+
+    The sum of the result is what backward does not hide. That a GPU computes more slowly while it also sends is not in
+    it.
     """
     free, held = 0.0, 0
     for i, (at, numbers) in enumerate(step.ready):

@@ -11,7 +11,10 @@ from mpcourse.split import balance, copy
 
 
 def children(model: nn.Module) -> dict[str, nn.Module]:
-    """The parts that a model can be cut between. A ModuleList is never called: its elements stand for it."""
+    """The parts that a model can be cut between, by name. A ModuleList is never called: its elements stand for it.
+
+    model: any.
+    """
     found: dict[str, nn.Module] = {}
     for name, child in model.named_children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
@@ -22,7 +25,13 @@ def children(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def stages(names: Sequence[str], cuts: Sequence[str], gpus: int) -> list[list[str]]:
-    """`names` as one list for each of `gpus` devices, cut after each name in `cuts`. Raises UserError if it cannot."""
+    """A model's children as one list for each device.
+
+    names: of the children, in their order.
+    cuts: names after which it is cut.
+    gpus: devices.
+    Raises UserError if it cannot be cut so.
+    """
     if len(cuts) != gpus - 1:
         raise UserError(
             f"--cut {','.join(cuts)} makes {len(cuts) + 1} parts for --gpus {gpus}: give --gpus {len(cuts) + 1}, or "
@@ -46,7 +55,12 @@ def stages(names: Sequence[str], cuts: Sequence[str], gpus: int) -> list[list[st
 
 
 def balanced(costs: dict[str, int], gpus: int) -> list[str]:
-    """After which children to cut so that the dearest of `gpus` parts costs as little as can be."""
+    """After which children to cut so that the dearest part costs as little as can be.
+
+    costs: of each child, by name, in their order.
+    gpus: parts.
+    Raises UserError for fewer children than parts.
+    """
     names = list(costs)
     _check_enough(names, gpus)
     cuts, end = [], 0
@@ -57,9 +71,12 @@ def balanced(costs: dict[str, int], gpus: int) -> list[str]:
 
 
 def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[torch.device]) -> None:
-    """Move the children in parts[i] to devices[i], and have each child take its arguments there.
+    """Move the children of a model to devices, and have each child take its arguments there.
 
-    Parameters of the model itself go to the first device. Raises UserError where parts share a parameter.
+    model: changed in place; parameters of the model itself go to the first device.
+    parts: names of the children on each device.
+    devices: one for each part.
+    Raises UserError where parts share a parameter.
     """
     found = children(model)
     owner: dict[int, tuple[str, torch.device]] = {}
@@ -79,7 +96,11 @@ def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[to
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """`value` with the tensors in it, and in lists, tuples and dicts in it, on `device`."""
+    """`value` with the tensors in it, and in lists, tuples and dicts in it, on a device.
+
+    value: of any kind.
+    device: where tensors are copied to.
+    """
     if isinstance(value, torch.Tensor):
         return copy(value, device)
     if isinstance(value, dict):

@@ -22,10 +22,15 @@ Summing = str | Callable[[Any, torch.Tensor], None]
 
 @dataclass(frozen=True)
 class Machines:
-    """ranks: of all nodes, one a GPU, as many on each. inside: the link of two ranks of a node. between: a node's own.
+    """Ranks on nodes, and the links between them.
 
-    staging: over which gradients go into the host's memory and back where they leave a node; None: they need not.
-    Links are names of `mpcourse.virtual.LINKS`, or Links. Raises UserError where ranks and nodes do not fit.
+    ranks: of all nodes, one a GPU, as many on each.
+    nodes: how many.
+    inside: the link of two ranks of a node; a name of `mpcourse.virtual.LINKS`, or a Link.
+    between: a node's own link to the others; a name or a Link.
+    staging: over which gradients go into the host's memory and back where they leave a node; a name or a Link. None:
+    they need not.
+    Raises UserError where ranks and nodes do not fit, and for an unknown name.
     """
 
     ranks: int
@@ -41,7 +46,10 @@ class Machines:
             find_link(link)
 
     def topology(self, shrink: int = 1) -> Topology:
-        """For virtual ranks. shrink: of all bandwidths, for messages that are shorter by as much."""
+        """The machines, for virtual ranks.
+
+        shrink: what all bandwidths are divided by, for messages that are shorter by as much.
+        """
         inside, between = (
             replace(link, bandwidth=link.bandwidth / shrink) for link in map(find_link, (self.inside, self.between))
         )
@@ -51,7 +59,12 @@ class Machines:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one step: what every rank computes, copies to and from the host's memory, and the sum over ranks."""
+    """Seconds of one step.
+
+    compute: what every rank computes.
+    staging: copies to and from the host's memory.
+    sum: the sum of gradients over ranks.
+    """
 
     compute: float
     staging: float
@@ -59,6 +72,7 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
+        """Of the whole step."""
         return self.compute + self.staging + self.sum
 
     @property
@@ -67,7 +81,12 @@ class StepTime:
         return self.compute / self.seconds
 
     def epoch(self, examples: int, batch: int, ranks: int) -> float:
-        """Seconds in which all ranks together see so many examples once. batch: of each rank."""
+        """Seconds in which all ranks together see all examples once.
+
+        examples: of the training set.
+        batch: examples of each rank in a step.
+        ranks: how many.
+        """
         return steps_of_epoch(examples, batch, ranks) * self.seconds
 
 
@@ -76,8 +95,11 @@ def step(
 ) -> StepTime:
     """A step of data parallelism, in which gradients are summed after backward, float32.
 
-    compute: seconds of forward, backward and update on one rank. parameters: how many elements each has. communicator:
-    as of `create_communicator`, or an all-reduce of one flat buffer.
+    compute: seconds of forward, backward and update on one rank.
+    parameters: how many elements each has.
+    machines: on which ranks are.
+    communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
+    Raises UserError for seconds below 0 or infinite, and for a model without parameters.
     """
     if not 0 <= compute < math.inf:
         raise UserError(f"a step computes for 0 seconds or more, not {compute}")
@@ -88,19 +110,30 @@ def step(
 
 
 def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
-    """How many steps all examples take. batch: of each rank; the last one may be shorter."""
+    """How many steps all examples take; the last one may be shorter.
+
+    examples: of the training set.
+    batch: examples of each rank in a step.
+    ranks: how many.
+    Raises UserError for a number below 1.
+    """
     if min(examples, batch, ranks) < 1:
         raise UserError(f"{examples} examples, batches of {batch}, {ranks} ranks: each is 1 or more")
     return math.ceil(examples / (batch * ranks))
 
 
 def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Machines) -> float:
-    """Virtual seconds in which ranks sum gradients of so many float32 numbers each, by the communicator's own code.
+    """Virtual seconds in which ranks sum float32 gradients, by the communicator's own code.
+
+    communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
+    parameters: how many elements each has.
+    machines: on which ranks are.
 
     "naive" sums them parameter by parameter, all others in one flat buffer. What else ranks say to each other is not in
-    it.
-    Where the gradients of all ranks would not fit here, ranks hold fewer numbers and links have as much less bandwidth:
-    alpha + n beta stays what it is. Only what depends on n in another way differs, as the choice of an algorithm.
+    it. Where the gradients of all ranks would not fit here, ranks hold fewer numbers and links have as much less
+    bandwidth: alpha + n beta stays what it is. Only what depends on n in another way differs, as the choice of an
+    algorithm.
+    Raises UserError for a model without parameters.
     """
     if not parameters or min(parameters) < 1:
         raise UserError("a model to train has parameters, of 1 number or more each")

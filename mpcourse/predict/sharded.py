@@ -13,7 +13,13 @@ from mpcourse.zero import AloneComm, ShardedGradients, ShardedOptimizer, Sharded
 
 
 def check_sharding(stage: int, ranks: int, gpus: int) -> None:
-    """Raise UserError for a stage, and a number of ranks, that there cannot be."""
+    """Refuse what there cannot be.
+
+    stage: of ZeRO, 0 to 3.
+    ranks: that share.
+    gpus: over which the model is cut.
+    Raises UserError.
+    """
     if stage not in STAGES:
         raise UserError(f"--zero {stage}: ZeRO has the stages 1, 2 and 3, and 0 is none")
     if ranks < 1 or (ranks > 1 and stage == 0):
@@ -25,7 +31,12 @@ def check_sharding(stage: int, ranks: int, gpus: int) -> None:
 def sharded(
     make_optimizer: Callable[..., torch.optim.Optimizer], model: nn.Module, stage: int, ranks: int
 ) -> ShardedOptimizer:
-    """The optimizer of rank 0 of `ranks`, in a stage of ZeRO from 1 to 3; model: on a virtual GPU, without data.
+    """The optimizer of rank 0 of many.
+
+    make_optimizer: makes a torch optimizer of groups of parameters.
+    model: on a virtual GPU, without data.
+    stage: of ZeRO, 1 to 3.
+    ranks: how many share.
 
     A model in halves has float32 masters. In stage 3 the model's children are the layers that are gathered.
     Raises UserError for parameters of the model itself in stage 3.

@@ -15,7 +15,10 @@ NOTE = (
 
 
 def show(p: Prediction) -> None:
-    """Print what each device holds, whether it fits, and how long a step takes."""
+    """Print what each device holds, whether it fits, and how long a step takes.
+
+    p: what was predicted.
+    """
     out = Console(file=sys.stdout, highlight=False)
     table = Table("at its fullest", *(d.device for d in p.devices))
     for column in table.columns[1:]:

@@ -28,11 +28,22 @@ _ROOMY = 2**60  # bytes: a card on which everything fits
 
 @dataclass(frozen=True)
 class Device:
-    """What one device held, in bytes; `peak` by kind at its fullest, `kept` by kind after the step.
+    """What one device held and did in a step. All sizes are in bytes.
 
-    allocated: the sum of `peak`. reserved: by the caching allocator. total: with the CUDA context, as nvidia-smi shows
-    it. busy: the part of the step during which it computed (None: the step does not fit). flops, traffic, operations:
-    of one step; traffic in bytes that operations read and write.
+    device: its name.
+    children: of the model, those on it.
+    peak: by kind, at its fullest.
+    kept: by kind, after the step.
+    allocated: the sum of `peak`.
+    reserved: by the caching allocator.
+    context: CUDA's.
+    total: with the CUDA context, as nvidia-smi shows it.
+    capacity: what the GPU has.
+    fits: whether that is enough.
+    busy: the part of the step during which it computed, 0 to 1; None: the step does not fit.
+    flops: of one step.
+    traffic: that operations of one step read and write.
+    operations: of one step, how many.
     """
 
     device: str
@@ -53,11 +64,23 @@ class Device:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step of training. copies: bytes over each link and direction between devices. chosen: the cut was not given.
+    """A step of training.
 
-    seconds: of the step, None where it does not fit; then out_of_memory says why, and the bytes of the devices are
-    those that it would need. zero, ranks: the stage of ZeRO, and how many ranks share; 0 and 1 without it. sent: bytes
-    that each of them sends in a step, by collective call; their time is not in `seconds`.
+    batch: shape of the input.
+    gpu: its name.
+    link: between two devices, its name.
+    optimizer: its name.
+    fits: whether it does on all devices.
+    cut: the children after which the model was cut.
+    chosen: the cut was not given.
+    devices: what each held and did.
+    seconds: of the step; None where it does not fit.
+    copies: bytes over each link and direction between devices.
+    across_cut: bytes over all of them.
+    out_of_memory: why it does not fit; then the bytes of the devices are those that it would need. None where it fits.
+    zero: the stage of ZeRO, 0 without it.
+    ranks: how many ranks share what is sharded; 1 without ZeRO.
+    sent: bytes that each of them sends in a step, by collective call; their time is not in `seconds`.
     """
 
     batch: list[int]
@@ -77,6 +100,7 @@ class Prediction:
     sent: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for JSON."""
         return asdict(self)
 
 
@@ -93,13 +117,22 @@ def predict(
     zero: int = 0,
     ranks: int = 1,
 ) -> Prediction:
-    """What a training step of the model that `make()` returns holds, moves and takes on `gpus` virtual GPUs.
+    """What a training step of a model holds, moves and takes on virtual GPUs.
 
-    batch: shape of the input, float32, or with `tokens` (the size of the vocabulary) int64. The loss is the mean of the
-    squares of the output. cut: the children after which the model is cut, one less than devices; none: such that the
-    device which holds most (weights, their gradients and optimizer state, activations) holds as little as can be.
-    zero, ranks: the stage of ZeRO by which so many ranks share, of which this is one; on one GPU (`mpcourse.zero`).
-    A model that does not fit is an answer. Raises UserError for arguments that are impossible and a model that fails.
+    make: returns the model.
+    batch: shape of the input, float32, or with `tokens` int64.
+    gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
+    gpus: how many, 1 or more.
+    link: a name of `mpcourse.virtual.LINKS`, of any two of them.
+    cut: the children after which the model is cut, one less than devices; none: such that the device which holds most
+    (weights, their gradients and optimizer state, activations) holds as little as can be.
+    optimizer: one of OPTIMIZERS.
+    tokens: the size of the vocabulary; None: the input is no tokens.
+    zero: the stage of ZeRO (`mpcourse.zero`), on one GPU; 0: nothing is sharded.
+    ranks: how many ranks share what is sharded, of which this is one.
+
+    The loss is the mean of the squares of the output. A model that does not fit is an answer.
+    Raises UserError for arguments that are impossible and a model that fails.
     """
     spec = find_gpu(gpu)
     find_link(link)
@@ -190,7 +223,14 @@ def _train(
 
 
 def train_step(model: nn.Module, x: torch.Tensor, optimizer: Any, device: torch.device) -> None:
-    """Copy the batch to `device`, forward, the mean of the squares of the output, backward, update."""
+    """One step: copy the batch to a device, forward, the mean of the squares of the output, backward, update.
+
+    model: its output is a tensor, or a tuple or dict with one.
+    x: a batch, on any device.
+    optimizer: of the model's parameters, one of torch's or of ZeRO's.
+    device: where the model takes its input.
+    Raises UserError for an output without a tensor, or one that depends on no parameter.
+    """
     optimizer.zero_grad()
     out = _first_tensor(model(x.to(device)))
     if out is None:

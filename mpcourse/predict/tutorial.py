@@ -18,7 +18,12 @@ LATENCY = 10e-6  # seconds of a copy between two GPUs of a node: the table's sin
 
 
 class Row(NamedTuple):
-    """A published row beside the predicted one. step: its parts; seconds: of the whole training."""
+    """A published row beside the predicted one.
+
+    published: processes, nodes and seconds.
+    step: the predicted step, by part.
+    seconds: predicted, of the whole training.
+    """
 
     published: Processes
     step: StepTime
@@ -31,12 +36,20 @@ class Row(NamedTuple):
 
 
 def step_of(row: Processes, table: Scaling = CHAINERMN_TUTORIAL) -> float:
-    """Seconds of one of a row's steps."""
+    """Seconds of one of a row's steps.
+
+    row: of the table.
+    table: published, whose epochs, examples and batch are taken.
+    """
     return row.seconds / (table.epochs * steps_of_epoch(table.examples, table.batch, row.processes))
 
 
 def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical") -> tuple[float, Link]:
-    """Seconds that a GPU computes in a step, and the link inside a node: what explains the two single-node GPU rows."""
+    """Seconds that a GPU computes in a step, and the link inside a node: what explains the two single-node GPU rows.
+
+    table: published.
+    communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
+    """
     one, two = (step_of(row, table) for row in table.gpu if row.nodes == 1)
     # Virtual time is a straight line in a link's seconds per byte: two points tell it.
     at = [
@@ -51,6 +64,10 @@ def gpu_rows(
     table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical", between: str | Link = "1 GbE"
 ) -> list[Row]:
     """All GPU rows. Two numbers are fitted, to the rows of one node; those of two nodes follow from them.
+
+    table: published.
+    communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
+    between: a node's link to the others; a name of `mpcourse.virtual.LINKS`, or a Link.
 
     Gradients go through the host's memory where they leave a node, over what links a node's GPUs.
     """
@@ -67,6 +84,10 @@ def cpu_rows(
     table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical", between: str | Link = "1 GbE"
 ) -> list[Row]:
     """All CPU rows. What a process computes is taken from single-node rows with as many processes on a node.
+
+    table: published.
+    communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
+    between: a node's link to the others; a name of `mpcourse.virtual.LINKS`, or a Link.
 
     With 1 and with 2 of them: from the row itself. With more: from a straight line through the rows with 4, 6 and 10,
     seconds = a + b times processes on the node. A sum inside a node costs nothing beside that.

@@ -8,9 +8,11 @@ from itertools import combinations
 def balance(costs: Sequence[float], stages: int) -> list[int]:
     """How many consecutive layers each stage gets, so that the largest sum of costs of a stage is as small as possible.
 
-    costs: of each layer, 0 or more, in any unit (seconds, bytes). stages: from 1 to the number of layers; each gets a
-    layer at least. Of several best answers the one that fills earlier stages first. By dynamic programming over
-    (layers, stages) in O(layers^2 stages), as for the linear partition problem (Skiena, The Algorithm Design Manual).
+    costs: of each layer, 0 or more, in any unit (seconds, bytes).
+    stages: from 1 to the number of layers; each gets a layer at least.
+
+    Of several best answers the one that fills earlier stages first. By dynamic programming over (layers, stages) in
+    O(layers^2 stages), as for the linear partition problem (Skiena, The Algorithm Design Manual).
     Raises ValueError for an impossible number of stages, or a cost that is negative or not finite.
     """
     n = len(costs)
@@ -42,9 +44,11 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
 
 
 def all_cuts(layers: int, stages: int) -> Iterator[list[int]]:
-    """Every way to make `stages` stages of `layers` consecutive layers, one or more each: a sweep for a few stages.
+    """Every way to make stages of consecutive layers, one or more each: a sweep for a few stages.
 
-    There are (layers - 1) over (stages - 1). Raises ValueError for an impossible number of stages.
+    layers: how many there are.
+    stages: how many to make; there are (layers - 1) over (stages - 1) ways.
+    Raises ValueError for an impossible number of stages.
     """
     _check_stages(layers, stages)
     for places in combinations(range(1, layers), stages - 1):

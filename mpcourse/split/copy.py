@@ -6,6 +6,8 @@ import torch
 
 
 class Copy(torch.autograd.Function):
+    """The copy's two directions, for autograd; call `copy` instead."""
+
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, device: torch.device) -> torch.Tensor:
         ctx.source = x.device
@@ -19,7 +21,10 @@ class Copy(torch.autograd.Function):
 def copy(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """`x` on `device`; its gradient comes back to where `x` is. `x` itself, and no copy, where it already is there.
 
-    x: any shape and dtype. Real, virtual and CPU devices. What `x.to(device)` does; here the way back is written out.
+    x: any shape and dtype.
+    device: a real or virtual one, or the CPU.
+
+    It does what `x.to(device)` does; here the way back is written out.
     """
     device = torch.device(device)
     return x if x.device == device else Copy.apply(x, device)

@@ -12,8 +12,11 @@ from mpcourse.virtual import active_box
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Of one layer. seconds: of forward and of backward. activations: bytes that forward leaves for backward.
+    """What one layer of a chain costs.
 
+    forward: seconds.
+    backward: seconds.
+    activations: bytes that forward leaves for backward.
     parameters: their bytes; gradients have as many, and an optimizer's state none, as many, or twice as many.
     """
 
@@ -24,15 +27,20 @@ class LayerCost:
 
     @property
     def seconds(self) -> float:
+        """Of forward and backward together."""
         return self.forward + self.backward
 
 
 def layer_costs(model: nn.Sequential, x: torch.Tensor, runs: int = 3) -> list[LayerCost]:
-    """The cost of each layer of `model` on the batch `x`, on the device where both are; for `balance`.
+    """The cost of each layer of a chain, on the device where it is; for `balance`.
 
-    x: what the first layer takes. On a virtual GPU seconds are the box's and memory is the ledger's; on a real one, and
-    on the CPU, seconds are measured (the median of `runs`) and memory is what autograd saves. Parameters' gradients are
-    cleared; batch norm's statistics are changed, as in training.
+    model: layers, one after the other. Their gradients are cleared; batch norm's statistics are changed, as in
+    training.
+    x: a batch, on the model's device, of what the first layer takes.
+    runs: of which the median is taken, where seconds are measured.
+
+    On a virtual GPU seconds are the box's and memory is the ledger's; on a real one, and on the CPU, seconds are
+    measured and memory is what autograd saves.
     """
     costs = []
     for layer in model:

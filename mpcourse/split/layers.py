@@ -10,10 +10,14 @@ from mpcourse.split.copy import copy
 
 
 class ModelParallelResNet50(ResNet50):
-    """ResNet-50 on two devices: up to layer2 on device0, from layer3 on device1.
+    """ResNet-50 on two devices: up to layer2 on the first, from layer3 on the second.
 
-    (batch, 3, h, w) on any device -> (batch, classes) on device1. The cut of an article of 2020-03-29 on two P100s.
-    Its state dict is ResNet50's.
+    (batch, 3, h, w) on any device -> (batch, classes) on device1.
+    device0: holds the layers up to layer2.
+    device1: those from layer3 on.
+    classes: outputs.
+
+    The cut of an article of 2020-03-29 on two P100s. Its state dict is ResNet50's.
     """
 
     def __init__(self, device0: torch.device | str, device1: torch.device | str, classes: int = 1000) -> None:
@@ -26,20 +30,29 @@ class ModelParallelResNet50(ResNet50):
         return self.second(copy(self.first(copy(x, self.device0)), self.device1))
 
     def first(self, x: torch.Tensor) -> torch.Tensor:
-        """What device0 does. (batch, 3, h, w) -> (batch, 512, h / 8, w / 8)."""
+        """What device0 does. (batch, 3, h, w) -> (batch, 512, h / 8, w / 8).
+
+        x: images, float32, on device0.
+        """
         return self.layer2(self.layer1(self.stem(x)))
 
     def second(self, x: torch.Tensor) -> torch.Tensor:
-        """What device1 does. (batch, 512, h / 8, w / 8) -> (batch, classes)."""
+        """What device1 does. (batch, 512, h / 8, w / 8) -> (batch, classes).
+
+        x: what `first` returned, on device1.
+        """
         return self.head(self.layer4(self.layer3(x)))
 
 
 class PipelinedResNet50(ModelParallelResNet50):
     """ResNet-50 on two devices that work at the same time: a batch goes through in splits.
 
-    (batch, 3, h, w) on any device -> (batch, classes) on device1.
-    device0: holds the layers up to layer2. device1: those from layer3 on.
+    device0: holds the layers up to layer2.
+    device1: those from layer3 on.
     split_size: examples of a split; the last one may have fewer.
+    classes: outputs.
+
+    (batch, 3, h, w) on any device -> (batch, classes) on device1.
 
     While device1 works on one split, device0 begins the next. Python asks device1 first, then device0, and the copy
     between them stands in both queues: so the two go in step. Autograd runs the backwards in reverse, with no schedule
@@ -64,14 +77,21 @@ class PipelinedResNet50(ModelParallelResNet50):
 
 
 class Split(nn.Sequential):
-    """Stages on devices of their own; made by `split`. What enters a stage is copied to its device first."""
+    """Stages on devices of their own; made by `split`. What enters a stage is copied to its device first.
+
+    stages: modules, one after the other, which take and return one tensor or several; moved to their devices.
+    devices: one for each stage.
+    """
 
     def __init__(self, stages: Sequence[nn.Module], devices: Sequence[torch.device]) -> None:
         super().__init__(*(stage.to(device) for stage, device in zip(stages, devices, strict=True)))
         self.devices = list(devices)
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Stages may take and return several tensors."""
+        """The stages, one after the other; what the last one returns, on its device.
+
+        given: one tensor or several, on any device, as the first stage takes them.
+        """
         output: torch.Tensor | tuple[torch.Tensor, ...] = given
         for stage, device in zip(self, self.devices, strict=True):
             output = stage(*(copy(x, device) for x in ([output] if isinstance(output, torch.Tensor) else output)))
@@ -79,11 +99,13 @@ class Split(nn.Sequential):
 
 
 def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:
-    """`model` as len(sizes) stages of consecutive layers, stage i with sizes[i] layers on devices[i].
+    """A chain of layers as stages of consecutive ones, each on a device. The layers are the model's own, moved.
 
-    The layers are the model's own, moved. Input on any device, output on the last. Raises ValueError unless sizes are 1
-    or more, sum to the number of layers, and are as many as the devices; also where two stages share a parameter, which
-    cannot be on two devices.
+    model: layers, one after the other.
+    sizes: how many layers each stage has, 1 or more.
+    devices: one for each stage. Input may be on any, output is on the last.
+    Raises ValueError unless sizes are 1 or more, sum to the number of layers, and are as many as the devices; also
+    where two stages share a parameter, which cannot be on two devices.
     """
     if len(sizes) != len(devices):
         raise ValueError(f"{len(sizes)} stages need as many devices, not {len(devices)}")

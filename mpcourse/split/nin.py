@@ -18,8 +18,9 @@ def _mlpconv(channels: int, widths: Sequence[int], kernel: int, stride: int, pad
 
 
 class NIN(nn.Module):
-    """(batch, 3, h, w) -> (batch, classes), h and w from 99 on; Chainer's ImageNet example has 227.
+    """Network in Network. (batch, 3, h, w) -> (batch, classes), h and w from 99 on; Chainer's ImageNet example has 227.
 
+    classes: outputs.
     widths: channels of the four stages; the defaults are Chainer's.
     """
 
@@ -46,9 +47,15 @@ class NIN(nn.Module):
 class ParallelNIN(nn.Module):
     """Two whole networks, one on each device, that see the same batch; their losses are added.
 
-    forward: images (batch, 3, h, w) and labels (batch,) on device0 -> loss and accuracy on device0, the accuracy of the
-    first network alone. As the post of 2015-11-29 built it. No gradient passes from one network to the other: each
-    trains as it would alone. Twice the work is done, both devices are busy, and neither is done sooner.
+    forward: images (batch, 3, h, w) and labels (batch,), int64, on device0 -> loss and accuracy, scalars on device0,
+    the accuracy of the first network alone.
+    device0: holds the first network.
+    device1: holds the second one.
+    classes: outputs.
+    widths: channels of the four stages; the defaults are Chainer's.
+
+    As the post of 2015-11-29 built it. No gradient passes from one network to the other: each trains as it would alone.
+    Twice the work is done, both devices are busy, and neither is done sooner.
     """
 
     def __init__(
@@ -64,7 +71,10 @@ class ParallelNIN(nn.Module):
         self.second = NIN(classes, widths).to(self.device1)
 
     def logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the two networks say, both on device0."""
+        """What the two networks return, (batch, classes) each, both on device0.
+
+        x: images (batch, 3, h, w) on device0.
+        """
         x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
         return self.first(x), copy(self.second(x1), self.device0)
 
@@ -75,7 +85,11 @@ class ParallelNIN(nn.Module):
         return loss, (first.argmax(1) == labels).float().mean()
 
     def ensemble_accuracy(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """What two networks are good for: the accuracy of their mean probabilities, on device0."""
+        """What two networks are good for: the accuracy of their mean probabilities, 0 to 1, a scalar on device0.
+
+        x: images (batch, 3, h, w) on device0.
+        labels: (batch,), int64, on device0.
+        """
         first, second = self.logits(x)
         return ((first.softmax(1) + second.softmax(1)).argmax(1) == labels).float().mean()
 
@@ -83,9 +97,16 @@ class ParallelNIN(nn.Module):
 class HalvedNIN(nn.Module):
     """The fair version: one network, of which each device holds a replica and sees half of the batch.
 
-    forward as ParallelNIN's, with the accuracy of all examples. The loss is the mean over the whole batch, and its
-    gradient arrives in `network`, on device0: the replica's parameters are copies that autograd sees. The batch must be
-    even. Half the work on each device, one network's result: so a second GPU can save time. Lesson 06 does it over MPI.
+    forward: images (batch, 3, h, w) and labels (batch,), int64, on device0 -> loss and accuracy of all examples,
+    scalars on device0. The batch must be even, or it raises ValueError.
+    device0: holds the network, and its gradients.
+    device1: holds the replica.
+    classes: outputs.
+    widths: channels of the four stages; the defaults are Chainer's.
+
+    The loss is the mean over the whole batch, and its gradient arrives in `network`: the replica's parameters are
+    copies that autograd sees. Half the work on each device, one network's result: so a second GPU can save time. Lesson
+    06 does it over MPI.
     """
 
     def __init__(

@@ -14,11 +14,18 @@ def _block(n_in: int, n_hidden: int, n_out: int) -> nn.Sequential:
 
 
 class ParallelMLP(nn.Module):
-    """(batch, n_in) on device0 -> (batch, n_out) on device0. 3 800 020 parameters at its defaults.
+    """An MLP in four blocks on two devices. (batch, n_in) on device0 -> (batch, n_out) on device0.
 
-    first0 and second0 live on device0, first1 and second1 on device1. The two halves meet twice: after the first blocks
-    each device needs the sum of both results, after the second blocks device0 needs it. Four copies a forward pass.
-    With device0 = device1 it is the same network on one device.
+    device0: holds the blocks first0 and second0.
+    device1: holds the blocks first1 and second1.
+    n_in: inputs.
+    n_units: hidden units, an even number: half of them on each device.
+    n_out: outputs.
+
+    The two halves meet twice: after the first blocks each device needs the sum of both results, after the second blocks
+    device0 needs it. Four copies a forward pass. With device0 = device1 it is the same network on one device. 3 800 020
+    parameters at its defaults.
+    Raises ValueError for an odd n_units.
     """
 
     def __init__(

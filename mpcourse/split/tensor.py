@@ -36,10 +36,15 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None, device: torch.devic
 
 
 class ColumnParallelLinear(nn.Module):
-    """`linear` with its outputs spread over devices, in shares that differ by one at most.
+    """A linear layer with its outputs spread over devices. (..., in) on any device -> one tensor a device, (..., share
+    of out).
 
-    (..., in) on any device -> one tensor a device, (..., share of out) each. Every device gets all of the input, so
-    the gradient of the input is the sum of what each device has for it: a copy's backward, which autograd adds up.
+    linear: whose weight (out, in) and bias are copied, in shares that differ by one at most.
+    devices: one for each share.
+
+    Every device gets all of the input, so the gradient of the input is the sum of what each device has for it: a copy's
+    backward, which autograd adds up.
+    Raises ValueError for more devices than outputs.
     """
 
     def __init__(self, linear: nn.Linear, devices: Devices) -> None:
@@ -57,10 +62,14 @@ class ColumnParallelLinear(nn.Module):
 
 
 class RowParallelLinear(nn.Module):
-    """`linear` with its inputs spread over devices, as a ColumnParallelLinear leaves them.
+    """A linear layer with its inputs spread over devices, as a ColumnParallelLinear leaves them.
 
-    One tensor a device, (..., share of in) each -> (..., out) on the first device. Each device has part of every
-    output: their sum is the result. The bias is added once, on the first device.
+    One tensor a device, (..., share of in) each -> (..., out) on the first device.
+    linear: whose weight (out, in) and bias are copied, in shares that differ by one at most.
+    devices: one for each share.
+
+    Each device has part of every output: their sum is the result. The bias is added once, on the first device.
+    Raises ValueError for more devices than inputs.
     """
 
     def __init__(self, linear: nn.Linear, devices: Devices) -> None:
@@ -90,8 +99,13 @@ def _sum_on(device: torch.device, partial: Sequence[torch.Tensor], bias: torch.T
 class TensorParallelMLP(nn.Module):
     """A transformer's feed-forward block, Linear - GELU - Linear: the first by columns, the second by rows.
 
-    (..., d) on the first device -> (..., d) there. Between the two layers nothing is exchanged: GELU works on each
-    unit alone. Equal to `second(gelu(first(x)))`.
+    (..., d) on any device -> (..., d) on the first device. Equal to `second(gelu(first(x)))`.
+    first: the layer before GELU, whose weights are copied.
+    second: the layer after it.
+    devices: one for each share of the hidden units.
+
+    Between the two layers nothing is exchanged: GELU works on each unit alone.
+    Raises ValueError where the two layers do not fit each other, or for more devices than hidden units.
     """
 
     def __init__(self, first: nn.Linear, second: nn.Linear, devices: Devices) -> None:
@@ -107,9 +121,12 @@ class TensorParallelMLP(nn.Module):
 class TensorParallelAttention(nn.Module):
     """Self-attention with its heads spread over devices: queries, keys and values by columns, the output by rows.
 
-    (batch, length, d) on the first device -> the same shape there. attention: an nn.MultiheadAttention with
-    batch_first=True and without dropout, whose weights are copied. Heads never exchange anything. Each device needs a
-    head at least.
+    (batch, length, d) on any device -> the same shape on the first device.
+    attention: an nn.MultiheadAttention with batch_first=True and without dropout, whose weights are copied.
+    devices: one for each share of the heads; each needs a head at least.
+
+    Heads never exchange anything.
+    Raises ValueError for another kind of attention, or for more devices than heads.
     """
 
     def __init__(self, attention: nn.MultiheadAttention, devices: Devices) -> None:

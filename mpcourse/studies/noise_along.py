@@ -1,6 +1,7 @@
 """`python -m mpcourse.studies.noise_along STUDY.toml FOLDER`: the noise scale along a study's training runs.
 
 FOLDER gets noise.csv, a row for each record of each run, and manifest.json. It is made in one go, on one core.
+No seconds are in it, so that a busy machine changes nothing, and its noise is not measured.
 """
 
 import argparse

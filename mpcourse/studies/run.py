@@ -8,9 +8,12 @@ STUDY.toml holds the fields of `mpcourse.studies.grid.Study`, for instance
     seed = 3
     epochs = 20
 
-FOLDER gets runs.csv (one row a run), curves.csv (one row a record) and manifest.json (versions, hardware, date, command
-of each session). The same command goes on where a killed one stopped, with as many ranks as one likes: runs that ended
-are kept, and those in hand go on from a snapshot, taken at a record where the last one is a second old.
+FOLDER gets runs.csv (one row a run), curves.csv (one row a record) and manifest.json (versions, hardware, noise, date,
+command of each session). The same command goes on where a killed one stopped, with as many ranks as one likes: runs
+that ended are kept, and those in hand go on from a snapshot, taken at a record where the last one is a second old.
+
+Before it begins, rank 0's machine is watched for a second, and a busy one is refused: the seconds in the tables would
+be too long. With MPCOURSE_BUSY=1 in the environment it is not refused, and the manifest tells the noise.
 """
 
 import argparse
@@ -29,12 +32,14 @@ from mpcourse.comm import Comm
 from mpcourse.data import Dataset
 from mpcourse.errors import UserError
 from mpcourse.launch import launched_rank
+from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
 from mpcourse.studies.grid import Study, read_study
 from mpcourse.studies.many_training import ManyRuns
 from mpcourse.studies.results import Folder, summary
-from mpcourse.studies.task_pool import farm
+from mpcourse.studies.task_pool import run_tasks
 
 SNAPSHOT_SECONDS = 1.0
+DOZE = 0.05  # seconds
 
 
 def main() -> None:
@@ -46,7 +51,9 @@ def main() -> None:
     torch.set_num_threads(1)  # products of small networks gain nothing by a second one
     try:
         study = read_study(options.study)
-        run_study(comm, study, Folder(options.folder), MPI.Get_library_version().splitlines()[0].strip())
+        measured = noise_beside(comm)
+        refuse_if_busy(measured, f"set {BUSY}=1, which changes the seconds in the tables and nothing else")
+        run_study(comm, study, Folder(options.folder), MPI.Get_library_version().splitlines()[0].strip(), measured)
     except UserError as error:  # which all ranks raise alike
         if comm.rank == 0:
             print(f"mpcourse: {error}", file=sys.stderr, flush=True)
@@ -59,16 +66,30 @@ def main() -> None:
         comm.Abort(1)
 
 
-def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "") -> None:
+def noise_beside(comm: Comm) -> Noise:
+    """The noise of rank 0's machine while no rank computes, on all ranks. All call it."""
+    comm.Barrier()  # all have imported what they need
+    if comm.rank > 0:
+        while not comm.Iprobe(source=0):  # a rank that waits in recv keeps a core busy
+            time.sleep(DOZE)
+        return comm.recv(source=0)
+    measured = noise()
+    for rank in range(1, comm.size):
+        comm.send(measured, dest=rank)
+    return measured
+
+
+def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "", measured: Noise | None = None) -> None:
     """Do what is left of the study. All ranks of `comm` call it, with the same study and a folder that all see.
 
-    mpi: the MPI library's name, for the manifest. Raises UserError, on every rank, for a folder of another study.
+    mpi, measured: the MPI library's name, and the machine's noise, for the manifest. Raises UserError, on every rank,
+    for a folder of another study.
     """
     data = study.load_data()
     said = None
     if comm.rank == 0:
         try:
-            folder.begin(study, comm.size, mpi)
+            folder.begin(study, comm.size, mpi, measured)
         except UserError as error:
             said = str(error)
     if (said := comm.bcast(said)) is not None:
@@ -78,7 +99,7 @@ def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "") -> None:
     quiet = comm.rank != 0 or bool(os.environ.get("TQDM_DISABLE"))
     total = sum(map(len, tasks))
     with tqdm(total=total, initial=total - sum(len(tasks[i]) for i in left), unit="run", disable=quiet) as bar:
-        farm(comm, left, lambda i: work(study, data, folder, i), lambda i: bar.update(len(tasks[i])))
+        run_tasks(comm, left, lambda i: work(study, data, folder, i), lambda i: bar.update(len(tasks[i])))
     if comm.rank == 0:
         folder.write_tables()
 

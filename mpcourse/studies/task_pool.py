@@ -1,4 +1,4 @@
-"""A farm: ranks take tasks from a list until it is empty. Rank 0 hands them out, and works as well."""
+"""A pool of tasks: ranks take them from a list until it is empty. Rank 0 hands them out, and works as well."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ NAP = 0.002  # seconds between two looks of a rank that has nothing else to do
 Work = Callable[[int], Iterator[None]]
 
 
-def farm(comm: Comm, tasks: Sequence[int], work: Work, done: Callable[[int], None] = lambda task: None) -> None:
+def run_tasks(comm: Comm, tasks: Sequence[int], work: Work, done: Callable[[int], None] = lambda task: None) -> None:
     """Do every task once, on one of the ranks. All ranks call it, with the same tasks.
 
     work: does a task, and yields now and then; rank 0 answers the others only there, so that it needs no thread of its

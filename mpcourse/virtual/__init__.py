@@ -11,17 +11,19 @@ from mpcourse.virtual.specs import GPU, GPUS, LINKS, Link
 from mpcourse.virtual.timeline import Event, busy, chrome_trace, span, write_chrome_trace
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.box import Box, active_box, devices, virtual_gpus
+    from mpcourse.virtual.box import Box, active_box
+    from mpcourse.virtual.gpus import devices, virtual_gpus
 
 MPI = mpi  # as in `from mpi4py import MPI`
-_OF_GPUS = ("Box", "active_box", "devices", "virtual_gpus")
+_OF_GPUS = {"Box": "box", "active_box": "box", "devices": "gpus", "virtual_gpus": "gpus"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _OF_GPUS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     importlib.import_module("mpcourse.virtual.vgpu")  # names the backend
-    globals().update({each: getattr(importlib.import_module("mpcourse.virtual.box"), each) for each in _OF_GPUS})
+    modules = {each: importlib.import_module(f"mpcourse.virtual.{module}") for each, module in _OF_GPUS.items()}
+    globals().update({each: getattr(module, each) for each, module in modules.items()})
     return globals()[name]
 
 

@@ -9,7 +9,7 @@ clock (clock.py).
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -48,13 +48,18 @@ def block_index(block: Block | None) -> int:
 
 
 class Box(Clock):
-    """`n` virtual GPUs and the links between them; see `virtual_gpus`. A context manager, which may be entered again.
+    """Virtual GPUs and the links between them, made by `virtual_gpus`. A context manager, which may be entered again.
 
-    now: seconds on the host's clock. events: all that took time, as `Event`s. ledger: all that took memory.
+    entered: what makes a thread see the devices, within; modes, which know this class.
+    n, spec, link, host_link, dry, backing, record, overlap, as_cuda: what `virtual_gpus` was given.
+    now: seconds on the host's clock.
+    events: all that took time, as `Event`s.
+    ledger: all that took memory.
     """
 
     def __init__(
         self,
+        entered: "Callable[[Box], contextlib.AbstractContextManager[None]]",
         n: int,
         spec: str | GPU | Sequence[str | GPU],
         link: str | Link,
@@ -87,11 +92,16 @@ class Box(Clock):
         self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
         self.stands_in = False  # whether it was said that zeros are instead of a dry box's values
         self._stack: contextlib.ExitStack | None = None
+        self._entered = entered
 
     # -- which device --
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
-        """The tag of a tensor's storage; None of a tensor on the host. Raises RuntimeError for another box's tensor."""
+        """The tag of a tensor's storage; None of a tensor on the host.
+
+        tensor: of any kind.
+        Raises RuntimeError for another box's tensor.
+        """
         try:
             block = getattr(tensor.untyped_storage(), TAG, None)
         except NotImplementedError:  # a sparse, a nested or a wrapped one
@@ -107,7 +117,11 @@ class Box(Clock):
         return block
 
     def blocks_of(self, tensors: Sequence[torch.Tensor]) -> list[Block | None]:
-        """The tag of each; as fast as can be, for this is asked before every operation."""
+        """The tag of each tensor's storage; as fast as can be, for this is asked before every operation.
+
+        tensors: of any kind.
+        Raises RuntimeError for another box's tensor.
+        """
         try:
             blocks = [getattr(t.untyped_storage(), TAG, None) for t in tensors]
         except (NotImplementedError, ValueError):  # one without a storage among them
@@ -118,7 +132,11 @@ class Box(Clock):
         return blocks
 
     def index_of(self, device: Any) -> int:
-        """The index of a device of this box; HOST for the CPU. Raises RuntimeError for one that it does not have."""
+        """The index of a device of this box; HOST for the CPU.
+
+        device: as torch names it.
+        Raises RuntimeError for one that the box does not have.
+        """
         device = torch.device(device)
         if device.type == "cpu":
             return HOST
@@ -133,7 +151,11 @@ class Box(Clock):
         return index
 
     def gpu_index(self, device: Any = None) -> int:
-        """The index of a GPU, from a device, a number or None (the current one); else RuntimeError or ValueError."""
+        """The index of a GPU.
+
+        device: as torch names it, a number, or None for the current one.
+        Raises RuntimeError for one that the box does not have, ValueError for the CPU.
+        """
         if device is None:
             return self.current
         index = self.index_of(torch.device("vgpu", device) if isinstance(device, int) else device)
@@ -142,12 +164,25 @@ class Box(Clock):
         return index
 
     def device_at(self, index: int) -> torch.device:
+        """The device of an index.
+
+        index: from 0 on, or HOST.
+        """
         return CPU if index == HOST else self.devices[index]
 
     # -- memory --
 
     def place(self, tensor: torch.Tensor, index: int, kind: str, name: str, line: Line | None, phase: str) -> Block:
-        """Put the tensor's untagged storage on a device. Raises torch.OutOfMemoryError where that is full."""
+        """Put a tensor's untagged storage on a device; its tag.
+
+        tensor: whose storage it is.
+        index: of the device.
+        kind: one of `ledger.KINDS`.
+        name: what the ledger calls it.
+        line: of the user's program, if known.
+        phase: of a training step.
+        Raises torch.OutOfMemoryError where the device is full.
+        """
         storage = tensor.untyped_storage()
         nbytes = storage.nbytes()
         block = self._allocate(Allocation(index, nbytes, kind, name, tuple(tensor.shape), tensor.dtype, line, phase))
@@ -161,7 +196,9 @@ class Box(Clock):
     def workspace(self, index: int, backward: bool) -> None:
         """What cuBLAS takes at a device's first matrix product, and keeps.
 
-        On GPUs backward runs in a thread of its own. So it has a handle of cuBLAS, and a workspace, of its own.
+        index: of the device.
+        backward: it is of the backward pass, which on GPUs runs in a thread of its own: so it has a handle of cuBLAS,
+        and a workspace, of its own.
         """
         nbytes, key = self.gpus[index].workspace, (index, backward)
         if key not in self.workspaces and nbytes:
@@ -169,7 +206,10 @@ class Box(Clock):
             self.workspaces[key] = self._allocate(made)
 
     def synchronize(self, device: Any = None) -> float:
-        """Wait until all devices and links (or one device) have finished; the seconds on the clock then."""
+        """Wait until devices and links have finished; the seconds on the clock then.
+
+        device: as torch names it; None: all devices and links.
+        """
         if device is None:
             self.wait_until(max([*self.free_at, *self.link_free_at.values()]), "synchronize")
         elif (index := self.index_of(device)) != HOST:
@@ -225,11 +265,9 @@ class Box(Clock):
     @contextlib.contextmanager
     def here(self) -> Iterator["Box"]:
         """Make this thread see the devices of a box that another thread has entered."""
-        from mpcourse.virtual.entered import entered
-
         if box_here() is not None:
             raise RuntimeError("this thread has a box already")
-        with entered(self):
+        with self._entered(self):
             _here.box = self
             try:
                 yield self
@@ -253,46 +291,3 @@ def active_box() -> Box:
     if box is None:
         raise RuntimeError(NO_BOX if _active else "there is no box: `with virtual_gpus(2):` makes virtual GPUs")
     return box
-
-
-def virtual_gpus(
-    n: int = 2,
-    spec: str | GPU | Sequence[str | GPU] = "Tesla P100-SXM2",
-    link: str | Link = "NVLink 1",
-    *,
-    host_link: str | Link | None = None,
-    dry: bool = False,
-    backing: str | torch.device | None = None,
-    record: bool = True,
-    overlap: bool = False,
-    as_cuda: bool = False,
-) -> Box:
-    """A box of `n` virtual GPUs, "vgpu:0" and on, to be entered: `with virtual_gpus(2) as box:`.
-
-    spec: a name of specs.GPUS or a GPU, one for all or one for each. link: between each two of them; host_link: between
-    the CPU and each (None: the PCIe that the GPU has). dry: tensors on the GPUs hold no data, so that sizes beyond this
-    machine's memory can be tried. backing: a real device, such as "cuda:0", to hold and compute what is on the virtual
-    ones. record: keep every event and allocation, which grows with each step (`box.reset()` forgets them): about 18 KiB
-    for a small model, 400 KiB for ResNet-50; without, only clocks, current and peak bytes, and nothing grows. overlap:
-    copies between GPUs have their own stream. as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()`
-    are theirs while the box is entered.
-
-    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 instead of its
-    value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
-    on a device when the box is left refuse to be used until it is entered again.
-    Raises UserError for an unknown spec or link, RuntimeError on entering a box inside a box.
-    """
-    return Box(n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
-
-
-def devices(n: int) -> list[torch.device]:
-    """`n` devices to run on: real GPUs where there are as many, else those of the box that is entered.
-
-    Raises RuntimeError where there are neither.
-    """
-    if box_here() is None and torch.cuda.is_available() and torch.cuda.device_count() >= n:
-        return [torch.device("cuda", i) for i in range(n)]
-    box = active_box()
-    if n <= len(box.devices):
-        return box.devices[:n]
-    raise RuntimeError(f"{n} devices asked, but this box has {', '.join(box.names)}: virtual_gpus({n}) makes as many")

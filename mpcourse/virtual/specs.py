@@ -23,15 +23,25 @@ MiB = 2**20
 class GPU:
     """A GPU as the virtual clock and ledger see it.
 
-    flops: peak of float32, in FLOP/s; tf32, float16 (with tensor cores where there are some) and float64 likewise, and
-    int8 in operations/s; 0: it has none. bandwidth: of its memory, bytes/s. memory: bytes. host_link: name of the link
-    to its host. capability: CUDA's compute capability. product_efficiency: part of a peak that matrix products reach;
-    convolution_efficiency: that convolutions reach on tensor cores (without them they are as good as products).
-    launch: seconds of the host for one operation (Python, dispatcher and driver). kernel: least seconds of one
-    operation on the device. context: bytes that the driver and the CUDA libraries take before the first tensor.
+    name: as the table has it.
+    flops: peak of float32, in FLOP/s.
+    bandwidth: of its memory, bytes/s.
+    memory: bytes.
+    float64, float16, tf32: peaks in FLOP/s, with tensor cores where there are some; 0: it has none.
+    int8: peak in operations/s; 0: it has none.
+    host_link: name of the link to its host.
+    capability: CUDA's compute capability.
+    product_efficiency: part of a peak that matrix products reach, 0 to 1.
+    convolution_efficiency: part of a peak that convolutions reach on tensor cores (without them they are as good as
+    products).
+    memory_efficiency: part of the memory's bandwidth that operations reach.
+    launch: seconds of the host for one operation (Python, dispatcher and driver).
+    kernel: least seconds of one operation on the device.
+    context: bytes that the driver and the CUDA libraries take before the first tensor.
     workspace: bytes of cuBLAS's workspace, which the caching allocator holds from a thread's first matrix product on.
-    multiprocessors: how many it has; 0: not in the table. by_shape: small and thin products reach less than large ones
-    (products.py); without, all reach `product_efficiency`, which is what tables and lessons before the planner assume.
+    multiprocessors: how many it has; 0: not in the table.
+    by_shape: small and thin products reach less than large ones (products.py); without, all reach `product_efficiency`,
+    which is what tables and lessons before the planner assume.
     """
 
     name: str
@@ -55,7 +65,10 @@ class GPU:
     by_shape: bool = False
 
     def peak(self, dtype: "torch.dtype", tf32: bool = False) -> tuple[float, bool]:
-        """FLOP/s of products of `dtype`, and whether tensor cores make them. tf32: float32 may be rounded to it.
+        """FLOP/s of matrix products, and whether tensor cores make them.
+
+        dtype: of the factors.
+        tf32: float32 may be rounded to it.
 
         Products of halves add up in float32, in torch; so without tensor cores they are as fast as those of float32.
         """
@@ -74,7 +87,12 @@ class GPU:
         return found, found > self.flops and dtype not in (torch.float64, torch.complex128)
 
     def rate(self, dtype: "torch.dtype", convolution: bool = False, tf32: bool = False) -> float:
-        """FLOP/s that an operation on `dtype` is taken to reach."""
+        """FLOP/s that an operation is taken to reach.
+
+        dtype: of its inputs.
+        convolution: it is one; False: a matrix product.
+        tf32: float32 may be rounded to it.
+        """
         peak, tensor_cores = self.peak(dtype, tf32)
         return peak * (self.convolution_efficiency if convolution and tensor_cores else self.product_efficiency)
 
@@ -103,20 +121,33 @@ class GPU:
 
 @dataclass(frozen=True)
 class Link:
-    """A connection. bandwidth: bytes/s in one direction; both directions work at once. latency: seconds a copy."""
+    """A connection, both of whose directions work at once.
+
+    name: as the table has it.
+    bandwidth: bytes/s in one direction.
+    latency: seconds a copy.
+    """
 
     name: str
     bandwidth: float
     latency: float = 10e-6
 
     def seconds(self, nbytes: float) -> float:
-        """Time of one copy of `nbytes` bytes (Hockney's model: latency + bytes / bandwidth)."""
+        """Time of one copy (Hockney's model: latency + bytes / bandwidth).
+
+        nbytes: of the copy.
+        """
         return self.latency + nbytes / self.bandwidth
 
 
 @dataclass(frozen=True)
 class Host:
-    """The processor that enqueues work and computes what stays on "cpu". flops in FLOP/s, bandwidth in bytes/s."""
+    """The processor that enqueues work and computes what stays on "cpu".
+
+    flops: FLOP/s.
+    bandwidth: bytes/s.
+    call: seconds of one call.
+    """
 
     flops: float = 1e11
     bandwidth: float = 2e10
@@ -212,12 +243,20 @@ LINKS = {
 
 
 def find_gpu(spec: str | GPU) -> GPU:
-    """The GPU called `spec`; a GPU passes through. Raises UserError with the list of names for an unknown one."""
+    """The GPU of a name, or of the beginning of one; a GPU passes through.
+
+    spec: a name of GPUS, or a GPU.
+    Raises UserError with the list of names for an unknown one.
+    """
     return spec if isinstance(spec, GPU) else _find(spec, GPUS, "GPU")
 
 
 def find_link(link: str | Link) -> Link:
-    """The link called `link`; a Link passes through. Raises UserError with the list of names for an unknown one."""
+    """The link of a name, or of the beginning of one; a Link passes through.
+
+    link: a name of LINKS, or a Link.
+    Raises UserError with the list of names for an unknown one.
+    """
     return link if isinstance(link, Link) else _find(link, LINKS, "link")
 
 

@@ -11,12 +11,16 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """Something that occupied one lane from `start` to `end`, in seconds.
+    """Something that occupied one lane for some time. All times are in seconds.
 
     lane: "cpu" (the host), "vgpu:0", "vgpu:0 -> vgpu:1" (one direction of a link), "rank 3", ...
-    name: what it was, e.g. "addmm". kind: "compute", "copy", "enqueue" (the host issues work) or "wait".
+    name: what it was, e.g. "addmm".
+    kind: "compute", "copy", "enqueue" (the host issues work) or "wait".
+    start, end: when the lane was occupied.
     issued: when the host had enqueued it; `start` is later where the lane or an input was not ready.
-    nbytes: bytes read and written, or moved. flops: floating-point operations. asked: "file.py:12", whose line it was.
+    nbytes: bytes read and written, or moved.
+    flops: floating-point operations.
+    asked: "file.py:12", whose line it was.
     phase: "forward", "backward", "optimizer" or "".
     """
 
@@ -33,22 +37,32 @@ class Event(NamedTuple):
 
     @property
     def seconds(self) -> float:
+        """From `start` to `end`."""
         return self.end - self.start
 
 
 def span(events: Iterable[Event]) -> tuple[float, float]:
-    """First start and last end; (0, 0) of no events."""
+    """First start and last end, in seconds; (0, 0) of no events.
+
+    events: in any order.
+    """
     events = list(events)
     return min((e.start for e in events), default=0.0), max((e.end for e in events), default=0.0)
 
 
 def busy(events: Iterable[Event], lane: str) -> float:
-    """Seconds during which `lane` computed: what nvidia-smi calls utilisation, times the time."""
+    """Seconds during which a lane computed: what nvidia-smi calls utilisation, times the time.
+
+    events: in any order, of any lanes.
+    lane: as events name it, e.g. "vgpu:0".
+    """
     return sum(e.seconds for e in events if e.lane == lane and e.kind == "compute")
 
 
 def chrome_trace(events: Iterable[Event]) -> dict:
-    """The events in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+    """Events in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+    events: in any order.
 
     Times are in microseconds, one process with a thread for each lane, in the order in which lanes first appear.
     """
@@ -69,7 +83,11 @@ def chrome_trace(events: Iterable[Event]) -> dict:
 
 
 def write_chrome_trace(events: Iterable[Event], path: str | Path) -> Path:
-    """Write `chrome_trace(events)` to `path` as JSON; the path."""
+    """Write `chrome_trace(events)` as JSON; the path.
+
+    events: in any order.
+    path: of the file.
+    """
     path = Path(path)
     path.write_text(json.dumps(chrome_trace(events)))
     return path

@@ -39,7 +39,7 @@ def time_to_end():
 def course(tmp_path):
     """A copy of the course as it is judged, so that JupyterLab saves no lesson of the clone. Its path.
 
-    No notebook in it holds an output: what a page shows comes from its own run.
+    The first lesson holds no output, for it is run as a whole: what its page shows comes from that run.
     """
     copy = tmp_path / "course"
     for folder in ("exercises", "solutions"):
@@ -47,13 +47,13 @@ def course(tmp_path):
     shutil.copy(ROOT / "jupytext.toml", copy)
     (copy / "lessons" / "src").mkdir(parents=True)
     shutil.copytree(ROOT / "lessons" / "twins", copy / "lessons" / "twins")  # programs that lesson 10 starts
-    for lesson in load_course(ROOT).lessons:
+    for number, lesson in enumerate(load_course(ROOT).lessons):
         text, book = BUILD.judged(lesson.id)
         (copy / "lessons" / "src" / f"{lesson.id}.py").write_text(text)
         book = nbformat.reads(book, as_version=4)
         for cell in book.cells:
             if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
+                cell.outputs, cell.execution_count = [] if number == 0 else cell.outputs, None
         nbformat.write(book, copy / "lessons" / f"{lesson.id}.ipynb")
     return copy
 

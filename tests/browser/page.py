@@ -2,7 +2,7 @@
 
 import time
 
-LEFT, RIGHT = "\ue012", "\ue014"  # the arrow keys, as the WebDriver standard has them
+LEFT, RIGHT, SHIFT, ENTER = "\ue012", "\ue014", "\ue008", "\ue007"  # keys, as the WebDriver standard has them
 WIDTH, HEIGHT, TALLEST = 1400, 1000, 16000  # pixels; a taller picture than that Chromium does not take
 
 # What the page shows now, told by the page.
@@ -54,10 +54,19 @@ class Page:
         self.until(20, "a cell to run", lambda: any(prompt.strip("[]: ") for prompt in self.look()["prompts"]))
         self.until(seconds, "every cell to have run", self._has_run)
 
-    def _has_run(self):
+    def run_cell(self, number, seconds):
+        """Run one code cell as a reader does, Shift+Enter in it, and wait until it has run."""
+        cell = self.browser.find_elements("css selector", ".jp-CodeCell")[number]
+        cell.find_element("css selector", ".jp-InputArea-prompt").click()
+        self.browser.switch_to.active_element.send_keys(SHIFT, ENTER)
+        self.until(seconds, f"code cell {number} to have run", lambda: self._has_run(number))
+
+    def _has_run(self, number=None):
         seen = self.look()
         assert not seen["complaints"], seen["complaints"]  # after an error JupyterLab runs no further cell
-        return seen["status"] == "idle" and all(prompt.strip("[]: ").isdigit() for prompt in seen["prompts"])
+        prompts = [prompt.strip("[]: ") for prompt in seen["prompts"]]
+        asked = prompts if number is None else [prompts[number]]
+        return seen["status"] == "idle" and all(prompt.isdigit() for prompt in asked)
 
     def look(self):
         """What the page shows: `status` of the kernel, `prompts` of code cells, `complaints`: the texts of outputs that

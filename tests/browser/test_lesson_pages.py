@@ -1,4 +1,4 @@
-"""Lessons in a real browser: JupyterLab as `make lab` opens it, run from the menu, seen, its sliders moved by keys.
+"""Lessons in a real browser: JupyterLab as `make lab` opens it, run and seen, sliders moved by keys, buttons pressed.
 
 Selenium and not Playwright: it is a quarter of the size, and drives any Chromium that comes with a driver, as Debian's
 does; Playwright promises to work with the builds that it downloads.
@@ -11,9 +11,11 @@ import pytest
 
 from mpcourse.check.manifest import load_course
 from tests.browser.conftest import BUILD
+from tests.browser.needs import needed
 from tests.conftest import ROOT
 
 LESSONS = [lesson.id for lesson in load_course(ROOT).lessons]
+PLACING = "plot.place_schedule("
 SECONDS = 180  # for all cells of a lesson, on a machine that does other things as well
 
 
@@ -21,11 +23,11 @@ def code_cells(name):
     return [c for c in nbformat.reads(BUILD.judged(name)[1], as_version=4).cells if c.cell_type == "code"]
 
 
-def sliders_asked(name):
-    """How many values the lesson lets a reader choose: the named arguments of its `plot.sliders(...)`."""
+def sliders_asked(cells):
+    """How many values a lesson lets a reader choose: the named arguments of its `plot.sliders(...)`."""
     called = [
         call
-        for cell in code_cells(name)
+        for cell in cells
         if "plot.sliders(" in cell.source
         for call in ast.walk(ast.parse(cell.source))
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "plot.sliders"
@@ -34,25 +36,60 @@ def sliders_asked(name):
 
 
 @pytest.mark.timeout(SECONDS + 180)
-@pytest.mark.parametrize("name", LESSONS)
-def test_a_lesson_runs_shows_its_figures_and_follows_its_sliders(name, page, screenshots):
+def test_a_lesson_runs_from_the_menu(page, screenshots):
+    """One for all: `make test` runs each cell of each lesson, without a browser."""
+    cells = code_cells(LESSONS[0])
+    page.open(LESSONS[0], len(cells))
+    page.run_all(SECONDS)
+    page.browser.save_screenshot(str(screenshots / f"{LESSONS[0]}-window.png"))  # as a learner sees it
+    page.show_all()
+    assert page.look()["prompts"] == [f"[{n + 1}]:" for n in range(len(cells))]
+    looks_well_and_moves(page, cells)
+
+
+@pytest.mark.timeout(SECONDS + 180)
+@pytest.mark.parametrize("name", LESSONS[1:])
+def test_a_lesson_shows_its_figures_and_its_widgets_come_to_life(name, page, screenshots):
+    """The page shows what the notebook holds; then the cells are run that the widgets need."""
     cells = code_cells(name)
     page.open(name, len(cells))
-    page.run_all(SECONDS)
-    page.browser.save_screenshot(str(screenshots / f"{name}-window.png"))  # as a learner sees it; the whole comes last
     page.show_all()
+    assert len(page.sliders()) == 0, "without a kernel a widget is a picture"
+    widgets = [at for at, cell in enumerate(cells) if "plot.sliders(" in cell.source or PLACING in cell.source]
+    for number in needed([cell.source for cell in cells], widgets):
+        page.run_cell(number, SECONDS)
+    page.show_all()
+    looks_well_and_moves(page, cells)
+
+
+def looks_well_and_moves(page, cells):
+    """All figures are there and in their own size, no label is cut off, and figures follow their widgets."""
     seen = page.look()
-    assert seen["prompts"] == [f"[{n + 1}]:" for n in range(len(cells))]
     committed = sum(any(kind.startswith("image/") for kind in o.get("data", {})) for c in cells for o in c.outputs)
     assert len(seen["figures"]) >= committed > 0
     assert all(own == shown > 0 for own, shown in seen["figures"]), "a figure is empty, or was shrunk to fit the page"
 
-    assert len(page.sliders()) == sliders_asked(name)
+    assert len(page.sliders()) == sliders_asked(cells) > 0
     assert seen["cut"] == []
     for slider in page.sliders():
         page.move(slider)
-    if any("plot.place_schedule(" in cell.source for cell in cells):
+    if any(PLACING in cell.source for cell in cells):
         place_by_hand(page)
+
+
+@pytest.mark.parametrize(
+    "sources, wanted",
+    [
+        (["import a", "x = 1", "y = 2", "y"], [0, 2, 3]),
+        (["import a", "x = 1", "x = 2", "x"], [0, 2, 3]),  # the last one that gives it
+        (["import a", "n = 1", "def f():\n    n = 2\n    return m", "m = 3", "f()"], [0, 2, 3, 4]),
+        (["import a", "n = 1", "[n for n in a]", "n"], [0, 1, 3]),  # a comprehension's names are its own
+        (["import a", "x = !ls", "y = x[0]", "x = 5", "y"], [0, 1, 2, 4]),
+        (["import a", "%%writefile scratch/p\nx", "!python scratch/p", "b = 1", "open('scratch/p')"], [0, 1, 2, 4]),
+    ],
+)  # fmt: skip
+def test_what_a_cell_needs_are_the_cells_that_give_its_names_and_files(sources, wanted):
+    assert needed(sources, [len(sources) - 1]) == wanted
 
 
 def place_by_hand(page):

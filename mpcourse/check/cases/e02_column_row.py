@@ -10,7 +10,7 @@ from torch import nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
+from mpcourse.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
@@ -165,7 +165,7 @@ def _pair(
                 "Some of these copies are of results: they are put together and given out again. Nothing is exchanged "
                 "between the two layers, for part i of the second needs just what part i of the first computes."
             )
-        raise Wrong(f"{n - 1} copies, of x to each other device", told(copies), why)
+        raise Wrong(f"{n - 1} copies, of x to each other device", copies_text(copies), why)
     box.reset()
     inner = [t.tanh() for t in xs]
     before = list(inner)
@@ -191,7 +191,7 @@ def _pair(
             why = (
                 f"From devices[0], which collects, something is sent out again: each part has its input already. {why}"
             )
-        raise Wrong(f"{n - 1} copies, of the results of the parts on other devices", told(copies), why)
+        raise Wrong(f"{n - 1} copies, of the results of the parts on other devices", copies_text(copies), why)
     _gradients(answer, column, row, first, second, (out, want), (x, plain))
 
 

@@ -7,7 +7,7 @@ import torch
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_devices import backward, equal, is_on, lanes, told
+from mpcourse.check.cases.on_devices import backward, copies_text, equal, is_on, lanes
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
@@ -60,7 +60,7 @@ def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: 
             why = "Each copy costs the link's time. One is enough, straight from device to device."
             if not copies:
                 why = "Nothing was copied: that is a result of an earlier call. Each call copies the x that it gets."
-            raise Wrong(f"1 copy: {source} -> {target}", told(copies), why)
+            raise Wrong(f"1 copy: {source} -> {target}", copies_text(copies), why)
 
 
 def _stays(answer: Answer, box: Box) -> None:
@@ -71,7 +71,7 @@ def _stays(answer: Answer, box: Box) -> None:
         if y is not x:
             why = "Where x already is there, nothing needs to be done: return x, and no clone. "
             why += "Compare devices with devices, torch.device(device) with x.device: one never equals a name."
-            got = told(lanes(box)) if lanes(box) else f"another tensor: {short(y)}"
+            got = copies_text(lanes(box)) if lanes(box) else f"another tensor: {short(y)}"
             raise Wrong(f"x itself from copy(x on vgpu:1, {device!r})", got, why)
 
 
@@ -113,7 +113,7 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
         equal(got, want, f"the gradient of {what}", "The gradient of a copy is the gradient of its result, unchanged.")
     back = [lane for lane in lanes(box) if lane.startswith(f"{target} -> ")]
     if back != [f"{target} -> {source}"]:
-        raise Wrong(f"1 copy in backward: {target} -> {source}", told(back), WAY_BACK)
+        raise Wrong(f"1 copy in backward: {target} -> {source}", copies_text(back), WAY_BACK)
 
 
 def _moved_by_torch(y: torch.Tensor, h: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
+from mpcourse.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
@@ -58,7 +58,7 @@ def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> 
             raise Wrong("the blocks where __init__ put them", "some have moved", "Tensors cross, blocks stay.")
         if len(copies) > 4:
             crossing = "x once, one result of each first block, and the second block's result"
-            raise Wrong("4 copies in forward", told(copies), f"Four are enough: {crossing}.")
+            raise Wrong("4 copies in forward", copies_text(copies), f"Four are enough: {crossing}.")
         _gradients(answer, model, whole, out, want)
 
 

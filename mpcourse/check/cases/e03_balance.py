@@ -10,7 +10,7 @@ from mpcourse.check.cases.on_cuts import RULES, sums_of
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, holds, probed
 from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.time_limit import patience
+from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.split import balance
 
@@ -57,7 +57,7 @@ def check(answer: Answer, comm: HasLogbook) -> None:
         f"{MANY} layers can be cut into 8 stages in 15 million ways. But how to cut what follows a layer into k stages "
         f"is asked again and again: there are {MANY} * 8 such questions. Remember their answers."
     )
-    with patience(answer, SECONDS, f"an answer for {MANY} layers and 8 stages", why):
+    with within_seconds(answer, SECONDS, f"an answer for {MANY} layers and 8 stages", why):
         _one(answer, [draw.randint(1, 1000) for _ in range(MANY)], 8)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_devices import SECOND, backward, close, equal, is_on, lanes, told
+from mpcourse.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
@@ -52,14 +52,14 @@ def _normed() -> nn.Sequential:
 
 
 def _tuned() -> nn.Sequential:
-    """As for fine-tuning: the first layer is frozen, and batch norm in evaluation mode."""
+    """A model to be fine-tuned: the first layer is frozen, and batch norm in evaluation mode."""
     model = _normed().eval()
     model[0].requires_grad_(False)
     return model
 
 
 def _words() -> nn.Sequential:
-    """Of doubles, for integers: numbers of words."""
+    """A model of doubles, for integers: numbers of words."""
     return nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 6), nn.Linear(6, 3)).double()
 
 
@@ -138,7 +138,7 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
         equal(out, want, when, ROUNDED if _rounded(out, want) else why, 1e-4, 1e-5)
         cuts = [f"{a} -> {b}" for a, b in zip(devices, devices[1:], strict=False) if a != b]
         if copies != cuts:
-            raise Wrong(told(cuts), told(copies), "A tensor crosses each cut once; parameters never do.")
+            raise Wrong(copies_text(cuts), copies_text(copies), "A tensor crosses each cut once; parameters never do.")
         one.zero_grad()
         other.zero_grad()
         probe = torch.randn_like(want)

@@ -5,7 +5,7 @@ from functools import partial
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_schedules import SIZES, fast, legal, told
+from mpcourse.check.cases.on_schedules import SIZES, actions_text, fast, legal
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Schedule, naive, one_f_one_b
@@ -26,7 +26,7 @@ def _one(answer: Answer, stages: int, microbatches: int) -> None:
             why = "A backward stands before a forward. GPipe fills first, and drains when all forwards are done."
             if schedule == one_f_one_b(stages, microbatches):
                 why = "That is 1F1B: as fast, and it holds less. It is the next exercise; GPipe is asked here."
-            raise Wrong(f"all forwards, then all backwards on stage {s}, from {call}", told(row), why)
+            raise Wrong(f"all forwards, then all backwards on stage {s}, from {call}", actions_text(row), why)
 
 
 def _why_slow(schedule: Schedule) -> tuple[int, str]:

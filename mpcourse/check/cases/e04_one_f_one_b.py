@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
-from mpcourse.check.cases.on_schedules import SIZES, fast, holds, legal, told, warmups
+from mpcourse.check.cases.on_schedules import SIZES, actions_text, fast, holds, legal, warmups
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, naive, replay
@@ -28,7 +28,7 @@ def _one(answer: Answer, stages: int, microbatches: int) -> None:
         if held > allowed:
             raise Wrong(
                 f"at most {allowed} micro-batch{'es' * (allowed > 1)} in flight on stage {s}, from {call}",
-                f"{held}: it runs {told(schedule[s])}",
+                f"{held}: it runs {actions_text(schedule[s])}",
                 _why_much(schedule, s),
             )
 

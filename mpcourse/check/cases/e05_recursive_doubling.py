@@ -61,12 +61,12 @@ def _messages(ran: "Ran") -> None:
             raise ran.wrong(int(a), asked, got, why)
     want, sent = power * rounds + 2 * extra, int(messages.sum())
     if sent != want:
-        told = f"{count(rounds, 'round')} of {power} ranks"
-        told += f", and 2 messages for each of {extra} too many" if extra else ""
+        parts = f"{count(rounds, 'round')} of {power} ranks"
+        parts += f", and 2 messages for each of {extra} too many" if extra else ""
         why = "In round k each rank exchanges with one other, whose number differs by 2^k: log2 p rounds, no more."
         if sent < want:
             why = (
                 "Each of q ranks exchanges in each of log2(q) rounds, where q is the largest power of two not above p. "
                 "A tree, up to one rank and down again, sends less in twice as many rounds."
             )
-        raise ran.wrong(None, f"{want} messages in all: {told}", f"{sent}", why)
+        raise ran.wrong(None, f"{want} messages in all: {parts}", f"{sent}", why)

@@ -41,9 +41,9 @@ def _messages(ran: "Ran") -> None:
     for a in range(size):
         to = np.flatnonzero(messages[a])
         if len(to) > 1 or any((b - a) % size not in (1, size - 1) for b in to):
-            told = " and ".join(f"rank {b}" for b in to)
+            ranks = " and ".join(f"rank {b}" for b in to)
             why = "In the ring each rank sends to one neighbour, always the same, and receives from the other."
-            raise ran.wrong(a, f"messages from rank {a} to one neighbour only", f"messages to {told}", why)
+            raise ran.wrong(a, f"messages from rank {a} to one neighbour only", f"messages to {ranks}", why)
         if messages[a].sum() > 2 * (size - 1):
             asked = f"{2 * (size - 1)} messages from rank {a}"
             raise ran.wrong(a, asked, f"{messages[a].sum()}", "One message a step: p - 1 steps to add, p - 1 to copy.")

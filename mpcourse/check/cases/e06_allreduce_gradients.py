@@ -161,9 +161,9 @@ def _gradients(case: ParameterSet, facts: Sequence[CallSeen]) -> Finding | None:
         return Finding(rank, f"{where} to be the mean over all ranks{among}", "None", says)
     i = int(np.flatnonzero(~np.isclose(got, want, *_tolerance(got.dtype)))[0])
     value, wanted = float(got.flat[i]), float(want.flat[i])
-    told = repr(value) + ("" if case.drawn else _of_whom(value, len(facts)))
+    value_text = repr(value) + ("" if case.drawn else _of_whom(value, len(facts)))
     place = f" at {tuple(map(int, np.unravel_index(i, got.shape)))}" if got.ndim and case.drawn else ""
-    return Finding(rank, f"{where}{place} to be the mean over all ranks{among}, {wanted!r}", told, says)
+    return Finding(rank, f"{where}{place} to be the mean over all ranks{among}, {wanted!r}", value_text, says)
 
 
 def _of_whom(value: float, size: int) -> str:

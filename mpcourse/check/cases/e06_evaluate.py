@@ -111,8 +111,8 @@ def _judge_nothing(results: Sequence[Any]) -> Finding | None:
 
 def _asked(pairs: Pairs) -> str:
     right, examples = sum(c for c, _ in pairs), sum(n for _, n in pairs)
-    told = ", ".join(f"{c} of {n}" for c, n in pairs)
-    return f"{right} / {examples} = {right / examples!r}" + (f" ({told})" if len(pairs) > 1 else "")
+    by_rank = ", ".join(f"{c} of {n}" for c, n in pairs)
+    return f"{right} / {examples} = {right / examples!r}" + (f" ({by_rank})" if len(pairs) > 1 else "")
 
 
 def _judge(pairs: Pairs, results: Sequence[Any]) -> Finding | None:

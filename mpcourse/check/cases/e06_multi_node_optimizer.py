@@ -106,7 +106,7 @@ def _unless_refused(answer: Answer, comm: HasLogbook, training: Training, steps:
 def _copied(judge: Judge) -> Judge:
     def judged(facts: Sequence[TrainingSeen]) -> Finding | None:
         finding = judge(facts)
-        return replace(finding, why=_SUMMED_COPY) if finding else None
+        return finding._replace(why=_SUMMED_COPY) if finding else None
 
     return judged
 

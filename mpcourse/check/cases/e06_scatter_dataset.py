@@ -86,8 +86,8 @@ def _states() -> dict[str, Any]:
 def _judge(n: int, shuffle: bool, seed: int) -> Judge:
     def judge(facts: Sequence[Shares]) -> Finding | None:
         asked = f"scatter_indices(comm, {n}, {shuffle}, {seed})"
-        found = _shape(asked, [f.own for f in facts], n) or _cover(asked, [f.own for f in facts], n, shuffle, seed)
-        return found or (_shuffled(asked, facts, n) if shuffle else _in_order(asked, [f.own for f in facts], n))
+        finding = _shape(asked, [f.own for f in facts], n) or _cover(asked, [f.own for f in facts], n, shuffle, seed)
+        return finding or (_shuffled(asked, facts, n) if shuffle else _in_order(asked, [f.own for f in facts], n))
 
     return judge
 
@@ -175,10 +175,10 @@ def _why_lost(shares: Sequence[np.ndarray], missing: np.ndarray, doubled: np.nda
 
 def _in_order(asked: str, shares: Sequence[np.ndarray], n: int) -> Finding | None:
     """Without shuffle: runs, in the order of ranks."""
-    size, found = len(shares), np.concatenate(shares)
-    if np.array_equal(found, np.arange(n)):
+    size, scattered = len(shares), np.concatenate(shares)
+    if np.array_equal(scattered, np.arange(n)):
         return None
-    rank = next(r for r, share in enumerate(shares) if not np.array_equal(share, np.sort(found)[_place(shares, r)]))
+    rank = next(r for r, share in enumerate(shares) if not np.array_equal(share, np.sort(scattered)[_place(shares, r)]))
     begin, end = _place(shares, rank).start, _place(shares, rank).stop
     what = f"examples {begin} to {end - 1} on rank {rank}, by {asked}: runs in the order of ranks"
     why = "Without shuffle rank 0 gets the first examples, rank 1 the next ones, each in their order."

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mpcourse.check.answer import Answer
+from mpcourse.check.cases.on_models import Finding
 from mpcourse.check.cases.on_ranks import pickles
-from mpcourse.check.cases.on_updates import Difference, Gradient, Played, WorkerStep, counted, listed, out_of_turn
+from mpcourse.check.cases.on_updates import Gradient, Played, WorkerStep, counted, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
 from mpcourse.check.status_page import HasLogbook
 from mpcourse.check.verdict import count
@@ -147,10 +148,10 @@ def _virtually(
     taken = {rank: gradient.steps for rank, gradient in gradients.items()}
     played = _played(steps, length, ran.results[0], weights, taken)
     if crossed:
-        if difference := counted(played) or listed(played, float("inf")) or valued(played):
-            raise ran.wrong(*difference[:3], TWO_MESSAGES)
+        if finding := counted(played) or listed(played, float("inf")) or valued(played):
+            raise ran.wrong(*finding._replace(why=TWO_MESSAGES))
         return
-    difference = (
+    finding = (
         counted(played)
         or repeated(played)
         or held_up(ran.run, gradients, seconds)
@@ -159,8 +160,8 @@ def _virtually(
         or out_of_turn(played)
         or _bytes(ran, steps, 8 * length)
     )
-    if difference:
-        raise ran.wrong(*difference)
+    if finding:
+        raise ran.wrong(*finding)
 
 
 def _played(
@@ -172,21 +173,23 @@ def _played(
     return Played(_weights(0, length), RATE, steps, order, weights[0], taken, before, after)
 
 
-def _bytes(ran: "Ran", steps: int, nbytes: int) -> Difference | None:
+def _bytes(ran: "Ran", steps: int, nbytes: int) -> Finding | None:
     """What is sent besides one gradient and one answer a step."""
     traffic = ran.run.traffic
     for rank in range(1, ran.run.size):
         for other in range(1, ran.run.size):
             if traffic[rank, other]:
                 why = "A worker talks to the server only, and need not know which others there are."
-                return rank, f"no message from rank {rank} to rank {other}", f"{traffic[rank, other]} bytes", why
+                return Finding(
+                    rank, f"no message from rank {rank} to rank {other}", f"{traffic[rank, other]} bytes", why
+                )
         for a, b, what in ((rank, 0, "gradient"), (0, rank, "answer")):
             if traffic[a, b] > (steps + 1) * (nbytes + ROOM):  # who asks for the first weights, may ask at length
                 why = f"One {what} for each step, of {nbytes} bytes: what else is sent, or is it sent twice?"
                 if pickles(ran):
                     why += " Lower-case methods pickle all of the object that they are given."
                 asked = f"about {steps * nbytes} bytes from rank {a} to rank {b} in {steps} steps"
-                return a, asked, f"{traffic[a, b]} bytes", why
+                return Finding(a, asked, f"{traffic[a, b]} bytes", why)
     return None
 
 
@@ -210,9 +213,9 @@ def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> boo
     everyone = MPI.Intracomm(comm).allgather((weights, gradient.steps, result))  # our own, and so not watched
     taken = {r: everyone[r][1] for r in range(1, comm.size)}
     played = _played(steps, length, everyone[0][2], [own for own, _, _ in everyone], taken)
-    difference = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
-    if difference and difference[0] == rank:
+    finding = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
+    if finding and finding.rank == rank:
         longest = max(length for _, _, length, _ in CASES)
-        why = f"{difference[3]} It is right on virtual ranks, with arrays of up to {longest} numbers."
-        raise Wrong(*difference[1:3], why)
-    return not difference
+        why = f"{finding.why} It is right on virtual ranks, with arrays of up to {longest} numbers."
+        raise Wrong(finding.asked, finding.got, why)
+    return not finding

@@ -113,20 +113,20 @@ def _judge(sizes: GridSizes, results: Sequence[Any]) -> Finding | None:
 
 def _why(sizes: GridSizes, results: list[list[tuple[list[int], int]]], axis: int, rank: int) -> str:
     """The misconception behind communicators that are not those of the grid."""
-    found = [[group for group, _ in result] for result in results]
-    group, want = found[rank][axis], members(sizes, rank, AXES[axis])
+    groups = [[group for group, _ in result] for result in results]
+    group, want = groups[rank][axis], members(sizes, rank, AXES[axis])
     if sorted(group) == sorted(want):
         return f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {_DIGITS}"
     for order in itertools.permutations(range(3)):
         if order != (0, 1, 2) and all(
-            each[i] == members(sizes, r, AXES[order[i]]) for r, each in enumerate(found) for i in range(3)
+            each[i] == members(sizes, r, AXES[order[i]]) for r, each in enumerate(groups) for i in range(3)
         ):
             names = ", ".join(AXES[i] for i in order)
             return f"Three right communicators in another order, ({names}): (data, pipeline, tensor) was asked."
     for fastest in itertools.permutations(AXES):
         if fastest != ("tensor", "data", "pipeline") and all(
             sorted(each[i]) == sorted(_other_order(sizes, r, AXES[i], fastest))
-            for r, each in enumerate(found)
+            for r, each in enumerate(groups)
             for i in range(3)
         ):
             return (
@@ -153,10 +153,10 @@ def _other_order(sizes: GridSizes, rank: int, axis: str, fastest: tuple[str, ...
     """The ranks along an axis on a grid whose axes are counted up in the order `fastest`."""
 
     def at(r: int) -> dict[str, int]:
-        found = {}
+        coordinates = {}
         for name in fastest:
-            r, found[name] = divmod(r, getattr(sizes, name))
-        return found
+            r, coordinates[name] = divmod(r, getattr(sizes, name))
+        return coordinates
 
     own = at(rank)
     return [r for r in range(sizes.ranks) if all(at(r)[name] == own[name] for name in AXES if name != axis)]

@@ -215,11 +215,11 @@ def _sent(own: ModuleType, comm: Any, x: torch.Tensor, rank: int, tag: int = 0) 
     return got
 
 
-def _gradients(found: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> list[Gradient]:
+def _gradients(results: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> list[Gradient]:
     def numbers(x: torch.Tensor) -> np.ndarray | None:
         return None if x.grad is None else x.grad.numpy().copy()
 
-    return [(what, numbers(x), np.asarray(numbers(want))) for what, x, want in found]
+    return [(what, numbers(x), np.asarray(numbers(want))) for what, x, want in results]
 
 
 def _judged(otherwise: str) -> Judge:

@@ -72,7 +72,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     for case, make in _LAYOUTS.items():
         for size in SIZES:
             layout = make(size)
-            stumbled = None if case in ("plain", "full") else (f"the same with {_told(layout)}", _EMPTY)
+            stumbled = None if case in ("plain", "full") else (f"the same with {_layout_text(layout)}", _EMPTY)
             on_virtual(answer, comm, size, _program(layout), functools.partial(_judge, layout), stumbled)
 
 
@@ -118,7 +118,7 @@ def _program(layout: Layout) -> Program:
 @functools.cache
 def _parts(layout: tuple[tuple[int, ...], ...]) -> list[list[Part]]:
     """What each micro-batch of each rank adds to the two sums."""
-    found = []
+    parts = []
     for rank in range(len(layout)):
         row = []
         for x, target in _batches(layout, rank):
@@ -127,11 +127,11 @@ def _parts(layout: tuple[tuple[int, ...], ...]) -> list[list[Part]]:
             loss.backward()
             gradient = np.concatenate([p.grad.numpy().ravel() for p in model.parameters() if p.grad is not None])
             row.append(Part(int((target != IGNORED).sum()), loss.item(), gradient))
-        found.append(row)
-    return found
+        parts.append(row)
+    return parts
 
 
-def _told(layout: Layout) -> str:
+def _layout_text(layout: Layout) -> str:
     each = [f"{' and '.join(map(str, row)) or 'no micro-batches'} on rank {rank}" for rank, row in enumerate(layout)]
     return f"tokens {', '.join(each)}"
 
@@ -147,7 +147,7 @@ def _judge(layout: Layout, results: Sequence[Facts]) -> Finding | None:
                 if not sum(layout[rank])
                 else "loss.backward() fills in .grad: was it called for each micro-batch?"
             )
-            return Finding(rank, f"a gradient of every parameter, with {_told(layout)}", ".grad is None", why)
+            return Finding(rank, f"a gradient of every parameter, with {_layout_text(layout)}", ".grad is None", why)
         if facts.rows > PADDED:
             asked = f"the model to be given one micro-batch at a time, {PADDED} rows"
             why = "A micro-batch is what fits into memory: run each alone, and its backward before the next one."
@@ -155,10 +155,12 @@ def _judge(layout: Layout, results: Sequence[Facts]) -> Finding | None:
         got = np.concatenate([g.ravel() for g in facts.gradients if g is not None])
         if not np.allclose(got, want[1:], rtol=1e-9, atol=1e-12):
             i = int(np.flatnonzero(~np.isclose(got, want[1:], rtol=1e-9, atol=1e-12))[0])
-            asked = f"element {i} of the gradient to be {want[1 + i].item()!r} on rank {rank}, with {_told(layout)}"
+            asked = (
+                f"element {i} of the gradient to be {want[1 + i].item()!r} on rank {rank}, with {_layout_text(layout)}"
+            )
             return Finding(rank, asked, repr(float(got[i])), _why(parts, rank, slice(1, None), got, "gradient"))
     for rank, facts in enumerate(results):
-        asked = f"a loss of {want[0].item()!r} on rank {rank}, with {_told(layout)}"
+        asked = f"a loss of {want[0].item()!r} on rank {rank}, with {_layout_text(layout)}"
         if not isinstance(facts.loss, float):
             why = (
                 "Nothing came back: is the mean loss returned?" if facts.loss is None else "A float was asked: .item()."

@@ -81,7 +81,7 @@ class Case:
         return int(self.bucket * (self.width + 1) * self.width * self.dtype.itemsize)
 
     def network(self) -> nn.Module:
-        """The same on all ranks."""
+        """The network, its parameters drawn from a fixed seed: so they are the same on all ranks."""
         model = self.make().to(self.dtype)
         draw = np.random.default_rng(11)
         with torch.no_grad():
@@ -90,31 +90,31 @@ class Case:
         return model
 
     def loss(self, model: nn.Module, rank: int, step: int) -> torch.Tensor:
-        """Of this rank's own examples."""
+        """The loss of a rank's own examples of a step."""
         x = np.random.default_rng([rank, step]).standard_normal((EXAMPLES, self.width))
         return model(torch.tensor(x, dtype=self.dtype), rank).square().sum()
 
     def buckets(self) -> list[list[str]]:
         """Names of the parameters of each bucket, by the rule of the exercise."""
-        found: list[list[str]] = []
+        buckets: list[list[str]] = []
         room = 0
         for name, p in reversed(list(self.network().named_parameters())):
             nbytes = p.numel() * p.element_size()
             if not p.requires_grad:
                 continue
-            if not found or nbytes > room:
-                found.append([])
+            if not buckets or nbytes > room:
+                buckets.append([])
                 room = self.bucket_bytes
-            found[-1].append(name)
+            buckets[-1].append(name)
             room -= nbytes
-        return found
+        return buckets
 
 
 Grads = dict[str, np.ndarray | None]
 
 
 def gradients(model: nn.Module) -> Grads:
-    """By name; None where a parameter has none."""
+    """A copy of each parameter's gradient, by name; None where a parameter has none."""
     return {name: None if p.grad is None else p.grad.detach().numpy().copy() for name, p in model.named_parameters()}
 
 
@@ -129,21 +129,21 @@ def descend(model: nn.Module) -> None:
 
 def by_rank(case: Case, size: int) -> list[list[Grads]]:
     """Of each step, what each rank's own backward computes; every step is made with the right mean."""
-    model, found = case.network(), []
+    model, steps = case.network(), []
     for step in range(STEPS):
         each = []
         for rank in range(size):
             model.zero_grad()
             case.loss(model, rank, step).backward()
             each.append(gradients(model))
-        found.append(each)
+        steps.append(each)
         for name, p in model.named_parameters():
             p.grad = None if not p.requires_grad else torch.tensor(mean_of([own[name] for own in each], p))
         descend(model)
-    return found
+    return steps
 
 
 def mean_of(own: Sequence[np.ndarray | None], like: torch.Tensor) -> np.ndarray:
-    """Over ranks, None as zeros."""
+    """The mean over ranks, with None as zeros."""
     rows = [np.zeros(like.shape) if row is None else row.astype(float) for row in own]
     return np.mean(rows, axis=0).astype(str(like.dtype)[6:])

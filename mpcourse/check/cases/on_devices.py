@@ -40,7 +40,7 @@ def lanes(box: Box) -> list[str]:
     return [e.lane for e in box.copies]
 
 
-def told(copies: Sequence[str]) -> str:
+def copies_text(copies: Sequence[str]) -> str:
     """`2 copies: vgpu:0 -> vgpu:1, vgpu:1 -> vgpu:0`."""
     noun = "copy" if len(copies) == 1 else "copies"
     return f"{len(copies)} {noun}" + (f": {', '.join(copies)}" if copies else "")

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,14 @@ Program = Callable[[Answer, Any], Any]  # of the learner's file and a communicat
 _STUMBLES = (RuntimeError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong on `rank`; None: on all of them. asked, got, why: as in Wrong."""
+class Finding(NamedTuple):
+    """What is wrong.
+
+    rank: on which rank; None: on all of them.
+    asked: what was asked.
+    got: what came.
+    why: the misconception behind it, or what to do.
+    """
 
     rank: int | None
     asked: str
@@ -59,7 +63,7 @@ def on_virtual(
         wrong = Wrong(asked, one_line(error.error), why)
         raise OnVirtualRank(wrong, error.answer, error.rank, error.size, error.printed) from error
     if finding := judge(ran.results):
-        raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
+        raise ran.wrong(*finding)
     return ran
 
 

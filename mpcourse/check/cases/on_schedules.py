@@ -45,7 +45,7 @@ def legal(
     for s, row in enumerate(schedule):
         if missing := [Action("F", k) for k in range(microbatches) if Action("F", k) not in row]:
             why = f"Each stage runs all {microbatches} micro-batches, forward and backward."
-            raise Wrong(f"{missing[0]} on each stage, from {call}", f"stage {s} runs {told(row)}", why)
+            raise Wrong(f"{missing[0]} on each stage, from {call}", f"stage {s} runs {actions_text(row)}", why)
     return schedule
 
 
@@ -57,7 +57,7 @@ def fast(call: str, schedule: Schedule, stage: int, why: str) -> None:
             raise Wrong(
                 f"a bubble of {100 * par:.1f} % of the time from {call}",
                 f"{100 * got:.1f} %: the schedule can run, but stages wait too long (forwards that take {forward:g}, "
-                f"backwards {backward:g}); stage {stage} runs {told(schedule[stage])}",
+                f"backwards {backward:g}); stage {stage} runs {actions_text(schedule[stage])}",
                 why,
             )
 
@@ -67,7 +67,7 @@ def bubble(stages: int, microbatches: int) -> float:
     return (stages - 1) / (microbatches + stages - 1)
 
 
-def told(row: Sequence[Action], limit: int = 12) -> str:
+def actions_text(row: Sequence[Action], limit: int = 12) -> str:
     """`F0 F1 B1 B0`."""
     return " ".join(str(a) for a in row[:limit]) + (" ..." if len(row) > limit else "") if row else "nothing"
 
@@ -128,7 +128,7 @@ def _is_action(item: Any) -> bool:
 
 def _at(schedule: Schedule, error: IllegalAction) -> str:
     where = f"stage {error.stage} at {error.action}" if error.action else f"stage {error.stage} at its end"
-    return f"{where}; its list is {told(schedule[error.stage])}"
+    return f"{where}; its list is {actions_text(schedule[error.stage])}"
 
 
 def _sentence(reason: str) -> str:

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_schedules import told
-from mpcourse.check.time_limit import patience
+from mpcourse.check.cases.on_schedules import actions_text
+from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
 
@@ -48,7 +48,7 @@ class PipelinedStep:
         plain = [[(a.kind, a.microbatch) for a in row] for row in self.schedule]
         arguments = (self.stages, list(self.devices), plain, *self.given, loss)
         why = "Is there a stage whose next input never arrives, or a loop that ends only when all do at once?"
-        with patience(answer, SECONDS, "pipeline_step to return", why):
+        with within_seconds(answer, SECONDS, "pipeline_step to return", why):
             return answer.call("pipeline_step", *arguments, changes=(self.stages, *self.given))
 
     def unchanged(self) -> None:
@@ -85,7 +85,7 @@ class PipelinedStep:
 
     @property
     def asked(self) -> str:
-        rows = "; ".join(f"stage {s}: {told(row)}" for s, row in enumerate(self.schedule[:3]))
+        rows = "; ".join(f"stage {s}: {actions_text(row)}" for s, row in enumerate(self.schedule[:3]))
         return f"{self.m} micro-batch{'es' * (self.m > 1)} of a batch of {len(self.x)}, {rows}"
 
     @cached_property

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.check.cases.on_devices import close
-from mpcourse.check.cases.on_schedules import told
+from mpcourse.check.cases.on_schedules import actions_text
 from mpcourse.check.cases.on_steps import PipelinedStep
 from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.explain import explanation_of
@@ -70,7 +70,7 @@ def wrong_order(seen: StepSeen, so_far: bool = False, then: str = "") -> Wrong |
     for s, (row, want) in enumerate(zip(seen.rows, seen.case.schedule, strict=True)):
         if row != (want[: len(row)] if so_far else want):
             why = CROSSES if seen.uncut else _why_order(row, want)
-            return Wrong(f"stage {s} to run {told(want)}", told(row) + then, why)
+            return Wrong(f"stage {s} to run {actions_text(want)}", actions_text(row) + then, why)
     return None
 
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpcourse.check.cases.on_models import Finding
 from mpcourse.check.wrong import Wrong, short
-
-Difference = tuple[int, str, str, str]  # on which rank, what was asked, what came, why
-
 
 OLD = (
     "Those are older weights. Either the next gradient is computed before the answer is received, or what is received "
@@ -87,7 +85,7 @@ class Played:
         return len(self.taken)
 
 
-def counted(played: Played) -> Difference | None:
+def counted(played: Played) -> Finding | None:
     """Who computed another number of gradients than `steps`."""
     for rank, steps in played.taken.items():
         if len(steps) != played.steps:
@@ -98,42 +96,46 @@ def counted(played: Played) -> Difference | None:
                 why = f"`steps` rounds: for _ in range(steps), here {played.steps} of them."
             elif len(steps) == played.steps + 1:
                 why = "One round too many, or one more gradient before the loop or after it."
-            return rank, f"{played.steps} calls of gradient on rank {rank}", f"{len(steps)}", why
+            return Finding(rank, f"{played.steps} calls of gradient on rank {rank}", f"{len(steps)}", why)
     return None
 
 
-def listed(played: Played, late: float) -> Difference | None:
+def listed(played: Played, late: float) -> Finding | None:
     """What is wrong with the list that `serve` returned. late: seconds by which a gradient may be taken too late."""
     order, steps = played.order, played.steps
     total, workers = played.workers * steps, sorted(played.taken)
     asked = f"a list of {total} ranks from serve, one for each gradient"
     if order is None:
-        return 0, asked, "None", "Is the list returned? `order.append(...)` returns None, too."
+        return Finding(0, asked, "None", "Is the list returned? `order.append(...)` returns None, too.")
     if not isinstance(order, list | tuple):
-        return 0, asked, short(order), "Return a list of ints: who sent the first gradient, who sent the second, ..."
+        return Finding(
+            0, asked, short(order), "Return a list of ints: who sent the first gradient, who sent the second, ..."
+        )
     if any(isinstance(rank, bool) or not hasattr(rank, "__index__") for rank in order):
-        return 0, asked, short(order), "The ranks are asked as ints: status.Get_source() is one."
+        return Finding(0, asked, short(order), "The ranks are asked as ints: status.Get_source() is one.")
     if any(rank < 0 for rank in order):
         why = "A negative number is MPI.ANY_SOURCE, or a Status that no receive was given. Recv(..., status=status)."
-        return 0, asked, short(order), why
+        return Finding(0, asked, short(order), why)
     if len(order) != total:
         why = "One rank for each gradient: append where a gradient is applied, and nowhere else."
         if sorted(order) == workers:
             why = "Each worker is in it once. Who sends several gradients is in it several times."
         elif len(order) < total:
             why += " None is dropped, however old it is."
-        return 0, asked, f"{short(order)}: {len(order)} of them", why
+        return Finding(0, asked, f"{short(order)}: {len(order)} of them", why)
     if total and set(order) == set(range(played.workers)):
-        return 0, asked, short(order), "Are workers counted from 0? Rank 0 is the server; ranks 1 and above are asked."
+        return Finding(
+            0, asked, short(order), "Are workers counted from 0? Rank 0 is the server; ranks 1 and above are asked."
+        )
     for rank in workers:
         if order.count(rank) != steps:
             why = "A Status tells of the receive that it was given last. Ask it before anything else is received."
             if any(each not in workers for each in order):
                 why = "Who sent each gradient is asked, as a rank: rank 0 is the server, and sends none."
-            return 0, f"rank {rank} {steps} times in the list from serve", f"{short(order)}", why
+            return Finding(0, f"rank {rank} {steps} times in the list from serve", f"{short(order)}", why)
     if (wrong := _not_by_time(played, order, late)) is not None:
         why = "Is the list sorted, or made from range(1, comm.size)? Append who sent the gradient that was applied."
-        return 0, "a list from serve in the order in which gradients were applied", wrong, why
+        return Finding(0, "a list from serve in the order in which gradients were applied", wrong, why)
     return None
 
 
@@ -145,7 +147,7 @@ def in_order(played: Played, order: list[int] | tuple[int, ...]) -> Iterator[tup
         before[rank] += 1
 
 
-def out_of_turn(played: Played) -> Difference | None:
+def out_of_turn(played: Played) -> Finding | None:
     """Who was passed over: while its gradient was there, another worker's were applied twice that came later.
 
     Once is in order: a server that asks each rank in turn cannot know who came first, and nobody starves by it. Only
@@ -160,7 +162,7 @@ def out_of_turn(played: Played) -> Difference | None:
                 first, last = later[0] + 1, later[-1] + 1
                 asked = f"rank {rank}'s gradient number {k + 1} first, for it came before rank {other}'s number {first}"
                 got = f"rank {other}'s numbers {first} to {last} were applied before it"
-                return 0, asked, got, STARVES
+                return Finding(0, asked, got, STARVES)
     return None
 
 

@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from mpcourse.check.cases.on_updates import OLD, Difference, Played, WorkerStep, in_order, listed, near
+from mpcourse.check.cases.on_models import Finding
+from mpcourse.check.cases.on_updates import OLD, Played, WorkerStep, in_order, listed, near
 from mpcourse.check.explain import explanation, holds
 
 FIRST = "The answer is sent before the gradient is applied: apply it, and then send the new weights."
@@ -17,7 +18,7 @@ LATER = (
 )
 
 
-def repeated(played: Played) -> Difference | None:
+def repeated(played: Played) -> Finding | None:
     """Who computed a gradient at the same weights twice, though the server has changed them."""
     if near(played.final, played.start):
         return None
@@ -26,11 +27,11 @@ def repeated(played: Played) -> Difference | None:
             if near(a.weights, b.weights):
                 asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}"
                 known = listed(played, float("inf")) is None
-                if known and (difference := _by_rule(played, _versions(played, _right))):
-                    return difference
+                if known and (finding := _by_rule(played, _versions(played, _right))):
+                    return finding
                 if known and _answered_first(played):
-                    return 0, asked, f"weights in which number {k} is not applied yet", FIRST
-                return rank, asked, f"it was called with the same weights as number {k}", OLD
+                    return Finding(0, asked, f"weights in which number {k} is not applied yet", FIRST)
+                return Finding(rank, asked, f"it was called with the same weights as number {k}", OLD)
     return None
 
 
@@ -44,7 +45,7 @@ def _answered_first(played: Played) -> bool:
     )
 
 
-def valued(played: Played) -> Difference | None:
+def valued(played: Played) -> Finding | None:
     """What is wrong with weights: those at which gradients were computed, the server's, and the workers' in the end."""
     for rank, steps in played.taken.items():
         if steps and near(steps[0].weights, played.before[rank]):
@@ -52,21 +53,21 @@ def valued(played: Played) -> Difference | None:
                 "Nothing was received into it: comm.Recv(weights, 0) fills it, and so does weights[:] = comm.recv(...)."
             )
             asked = f"rank {rank}'s first gradient at the weights that the server sent"
-            return rank, asked, "gradient was called with what was in the array before", why
+            return Finding(rank, asked, "gradient was called with what was in the array before", why)
     versions = _versions(played, _right)
-    if difference := unseen(played, versions):
-        return _by_rule(played, versions) or difference
+    if finding := unseen(played, versions):
+        return _by_rule(played, versions) or finding
     if not near(played.final, versions[-1]):
-        return 0, *_end(played, versions)
-    if difference := _answered_later(played, versions):
-        return difference
+        return Finding(0, *_end(played, versions))
+    if finding := _answered_later(played, versions):
+        return finding
     for rank, weights in played.left.items():
         if not near(weights, versions[-1]) and _version(weights, versions, _own(played, rank)[-1], None) is None:
-            return rank, *_kept(played, rank, versions)
+            return Finding(rank, *_kept(played, rank, versions))
     return None
 
 
-def _answered_later(played: Played, versions: list[np.ndarray]) -> Difference | None:
+def _answered_later(played: Played, versions: list[np.ndarray]) -> Finding | None:
     """The first answer in which there are gradients that were applied after the one that it answers."""
     order: list[int] = played.order  # type: ignore[assignment]
     for at, (rank, k) in enumerate(in_order(played, order), 1):
@@ -75,14 +76,14 @@ def _answered_later(played: Played, versions: list[np.ndarray]) -> Difference | 
         if (version := _version(answer, versions, at, None)) is not None and version > at:
             others = " and ".join(f"rank {r}'s" for r in order[at:version])
             asked = f"the answer to rank {rank}'s gradient number {k + 1} before another gradient is applied"
-            return 0, asked, f"{others} applied before the answer", LATER
+            return Finding(0, asked, f"{others} applied before the answer", LATER)
     return None
 
 
-def _by_rule(played: Played, versions: list[np.ndarray]) -> Difference | None:
+def _by_rule(played: Played, versions: list[np.ndarray]) -> Finding | None:
     """The first update that went wrong, where a wrong rule explains all weights that workers were sent."""
     if why := _wrong_rule(played):
-        return 0, *_first_update(played, versions, _versions(played, RULES[why])), why
+        return Finding(0, *_first_update(played, versions, _versions(played, RULES[why])), why)
     return None
 
 
@@ -108,7 +109,7 @@ def _version(weights: np.ndarray, versions: list[np.ndarray], first: int, last: 
     return next((v for v in candidates if near(weights, versions[v])), None)
 
 
-def unseen(played: Played, versions: list[np.ndarray]) -> Difference | None:
+def unseen(played: Played, versions: list[np.ndarray]) -> Finding | None:
     """The first gradient that was computed at other weights than the server's after the worker's gradient before."""
     turns = list(in_order(played, played.order))  # type: ignore[arg-type]
     for at, (rank, k) in enumerate(turns):
@@ -117,7 +118,7 @@ def unseen(played: Played, versions: list[np.ndarray]) -> Difference | None:
             asked = f"rank {rank}'s gradient number {k + 1} at the weights that answered number {k}" if k else (
                 f"rank {rank}'s first gradient at the weights that the server began with"
             )  # fmt: skip
-            return rank, asked, *_why_unseen(played, versions, rank, k)
+            return Finding(rank, asked, *_why_unseen(played, versions, rank, k))
     return None
 
 

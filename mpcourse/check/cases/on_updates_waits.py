@@ -2,7 +2,8 @@
 
 import re
 
-from mpcourse.check.cases.on_updates import Difference, Gradient
+from mpcourse.check.cases.on_models import Finding
+from mpcourse.check.cases.on_updates import Gradient
 from mpcourse.virtual import ClusterError, Event, VirtualRun
 
 # A server that asks one worker after the other by Iprobe, asks less and less often while nothing comes.
@@ -34,7 +35,7 @@ END = "It had its last answer and did not return: after that a worker waits for 
 BEGIN = "The first weights go to all workers before any gradient is taken, so that all compute at the same time."
 
 
-def held_up(run: VirtualRun, gradients: dict[int, Gradient], seconds: dict[int, float]) -> Difference | None:
+def held_up(run: VirtualRun, gradients: dict[int, Gradient], seconds: dict[int, float]) -> Finding | None:
     """The first worker that waits for another one. seconds: what a gradient takes each of them."""
     waits = []
     for rank, gradient in gradients.items():
@@ -57,7 +58,7 @@ def held_up(run: VirtualRun, gradients: dict[int, Gradient], seconds: dict[int, 
     if k == 0:
         asked = f"rank {rank} to get its first weights at once"
     got = f"it waited {ended - begun:.1f} s; its own gradients take {seconds[rank]:g} s"
-    return rank, asked, got, BEGIN if k == 0 else _why(run.events, gradients, rank, begun, ended)
+    return Finding(rank, asked, got, BEGIN if k == 0 else _why(run.events, gradients, rank, begun, ended))
 
 
 def _why(events: list[Event], gradients: dict[int, Gradient], rank: int, begun: float, ended: float) -> str:

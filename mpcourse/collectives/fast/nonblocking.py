@@ -25,6 +25,7 @@ _in_flight: set["NonblockingRing"] = set()  # MPI writes into their memory, even
 class NonblockingRing:
     """A sum of x over all p ranks, in place, that has begun. All ranks make one together, with the same tag.
 
+    comm: mpi4py's communicator, or a virtual rank's.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It must not be
     touched before `wait` returns, or `test` returns True.
     tag: all-reduces that are in flight at once need different ones.

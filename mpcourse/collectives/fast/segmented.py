@@ -20,6 +20,7 @@ SEGMENT = 1 << 19  # bytes
 def segmented_ring_allreduce(comm: Comm, x: Array, op: Op | None = None, *, segment: int = SEGMENT) -> None:
     """Sum x over all p ranks, in place, along a ring, in short messages. All ranks call it, and get the same bits.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
     segment: bytes of a message of the reduce-scatter.
@@ -42,6 +43,7 @@ def segmented_rabenseifner_allreduce(
 ) -> None:
     """Sum x over all p ranks, in place, by recursive halving and doubling, in short messages. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
     segment: bytes of a message of the recursive halving.
@@ -66,9 +68,11 @@ def segmented_rabenseifner_allreduce(
 
 
 class SegmentedExchange:
-    """Send a chunk, receive another one and add it, in segments.
+    """Send a chunk, receive another one and add it, in segments. A call of it is for the two ranks that exchange.
 
     longest: a chunk that is as long as the longest on any rank: so both sides cut theirs into equally many segments.
+    segment: bytes of a message.
+    Raises ValueError where a segment is shorter than an element.
     """
 
     def __init__(self, longest: Array, segment: int) -> None:

@@ -8,7 +8,10 @@ TURNS = 2  # rows of each rank: a rank that is one round ahead writes where nobo
 
 
 class SharedFlags:
-    """Rows of `length` bytes, one of each rank of `comm` a round. All of its ranks, real ones of one machine, make one.
+    """Rows of bytes, one of each rank a round, in memory that all ranks share. All ranks make one together.
+
+    comm: mpi4py's communicator, whose ranks are on one machine.
+    length: bytes of a row.
 
     A round is: `write`, wait until `complete`, `read`. MPI has nothing to do, which matters where its code has left the
     core's cache since the last round.
@@ -23,7 +26,10 @@ class SharedFlags:
         comm.Barrier()
 
     def write(self, row: bytes) -> None:
-        """Begin the next round with this rank's row."""
+        """Begin the next round with this rank's row. Every rank calls it, and waits for none.
+
+        row: as many bytes as `length` says.
+        """
         self.round += 1
         self._memories[self._rank][self._places[self.round % TURNS]] = row
         self._window.Sync()  # the row before the count

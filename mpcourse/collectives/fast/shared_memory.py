@@ -23,7 +23,12 @@ READY, DONE, UNSCALED, BAD = 0, 1, 2, 3
 
 
 class Piece(NamedTuple):
-    """The elements from `begin` to `end` of tensor number `which`, and their place in this rank's buffer."""
+    """A run of elements of one tensor, and its place in this rank's buffer.
+
+    which: the tensor's number.
+    begin, end: its elements from `begin` to `end`.
+    place: their part of the buffer, a flat tensor.
+    """
 
     which: int
     begin: int
@@ -32,11 +37,15 @@ class Piece(NamedTuple):
 
 
 class SharedBuffer:
-    """A flat buffer of each rank of `comm`, two or more real ranks of one machine, which all make one together.
+    """A flat buffer of each rank in memory that all of them share, and its all-reduce. All ranks make one together.
 
-    lengths: elements of the tensors that lie in it side by side. buffer: this rank's own, a CPU tensor. `start` says
-    what the tensors are; `test` and `wait` go on with the all-reduce, after which all buffers hold the sum, in the same
-    bits. Only `wait` waits.
+    comm: mpi4py's communicator, of two or more ranks of one machine.
+    lengths: elements of the tensors that lie in the buffer side by side.
+    dtype: of all of them, floating point.
+    buffer: this rank's own, a CPU tensor of one dimension.
+
+    `start` says what the tensors are; `test` and `wait` go on with the all-reduce, after which all buffers hold the
+    sum, in the same bits. Only `wait` waits.
     """
 
     def __init__(self, comm: Comm, lengths: Sequence[int], dtype: torch.dtype) -> None:
@@ -64,10 +73,13 @@ class SharedBuffer:
         comm.Barrier()
 
     def start(self, tensors: Sequence[torch.Tensor], scale: float = 1.0) -> None:
-        """Sum these tensors of this rank, of any shapes, times `scale`; not to be touched before `wait` has returned.
+        """Begin to sum this rank's tensors over all ranks. Every rank calls it, and waits for none.
 
-        They may lie in their places in `buffer`. What other ranks add up is copied there; the rest is read where it
-        lies.
+        tensors: of any shapes, with as many elements as `lengths` says; not to be touched before `wait` has returned.
+        They may lie in their places in `buffer`.
+        scale: each element counts times this.
+
+        What other ranks add up is copied into the buffer; the rest is read where it lies.
         """
         self._values, self._scale = [tensor.reshape(-1) for tensor in tensors], scale
         away = [value.data_ptr() != place for value, place in zip(self._values, self._places, strict=True)]
@@ -161,7 +173,10 @@ class SharedBuffer:
 
 
 def on_one_machine(comm: Comm) -> bool:
-    """Whether all ranks of `comm`, real ones, are on one machine. All of them call it."""
+    """Whether all ranks are on one machine.
+
+    comm: mpi4py's communicator, not a virtual rank's; all its ranks call this.
+    """
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -172,7 +187,12 @@ def on_one_machine(comm: Comm) -> bool:
 
 
 def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
-    """A window of nbytes for each rank, and every rank's memory in it. All ranks of `comm`, of one machine, call it."""
+    """Memory that all ranks of one machine share.
+
+    comm: mpi4py's communicator, whose ranks are on one machine and all call this.
+    nbytes: of each rank's part.
+    Returns MPI's window, in which the memory lies, and each rank's part of it, by rank.
+    """
     from mpi4py import MPI
 
     whole = max(LINE, nbytes + -nbytes % LINE)  # the next rank's begins where this one's ends

@@ -18,8 +18,9 @@ MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of some gradient of a rank
 class Report(NamedTuple):
     """What a rank tells of its gradients before their mean, by names of parameters.
 
-    missing: those without a gradient. not_finite: one whose gradient is not finite. changed: one whose gradient was
-    changed after its all-reduce had begun.
+    missing: those without a gradient.
+    not_finite: one whose gradient is not finite; None where all are.
+    changed: one whose gradient was changed after its all-reduce had begun; None where none was.
     """
 
     missing: set[str]
@@ -28,6 +29,7 @@ class Report(NamedTuple):
 
     @property
     def flags(self) -> int:
+        """MISSING, NOT_FINITE and CHANGED added up, as far as they apply: what other ranks are told in one number."""
         return (
             MISSING * bool(self.missing)
             | NOT_FINITE * (self.not_finite is not None)
@@ -36,10 +38,13 @@ class Report(NamedTuple):
 
 
 class CheckedCommunicator(Communicator):
-    """`inner`, any communicator; what ranks disagree about is an error, on all of them, before anything is summed.
+    """A communicator that compares what ranks are about to do, before `inner` sums anything. All ranks make one
+    together.
 
-    All ranks make one together. Every method that all ranks call raises RankFailed, and names who does what, where they
-    are about to do different things, or where one has ended.
+    inner: any communicator.
+
+    What ranks disagree about is an error, on all of them. Every method that all ranks call raises RankFailed, and names
+    who does what, where they are about to do different things, or where one has ended.
     """
 
     def __init__(self, inner: Communicator) -> None:
@@ -54,6 +59,8 @@ class CheckedCommunicator(Communicator):
     def broadcast_parameters(self, model: Model, root: int = 0) -> None:
         """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
 
+        model: a module, or its tensors, by name or in a list.
+        root: a rank, the same on all ranks.
         Raises ValueError, on every rank, where ranks hold different models, what cannot be written to, or for a root
         that there is not.
         """
@@ -84,6 +91,7 @@ class CheckedCommunicator(Communicator):
     def mean_parameters(self, model: Model) -> None:
         """Every trained parameter becomes its mean over all ranks. All ranks call it.
 
+        model: a module, or its parameters, by name or in a list.
         Raises, on every rank: ValueError for different models; FloatingPointError, which names rank and parameter, for
         one that is not finite.
         """
@@ -95,8 +103,10 @@ class CheckedCommunicator(Communicator):
     def share(self, examples: int) -> float:
         """How much this rank's mean counts where batches differ in length: its examples over the mean of all ranks'.
 
-        Multiply the loss by it, and the mean of all ranks' gradients is that of all examples. All ranks call it. Raises
-        ValueError for a negative number, and, on every rank, where all of them are 0.
+        examples: of this rank's batch, 0 or more.
+
+        Multiply the loss by it, and the mean of all ranks' gradients is that of all examples. All ranks call it.
+        Raises ValueError for a negative number, and, on every rank, where all of them are 0.
         """
         if examples < 0:
             raise ValueError(f"a batch has no {examples} examples")
@@ -106,19 +116,28 @@ class CheckedCommunicator(Communicator):
         return examples * self.size / sum(counts)
 
     def mean(self, value: Any) -> Any:
-        """The mean over all ranks of a number, or of a tensor with one element; of the same type. All ranks call it."""
+        """The mean over all ranks of a number; of the same type. All ranks call it.
+
+        value: a number, or a tensor with one element, of any shape.
+        """
         self.exchange("averages a number")
         return self.inner.mean(value)
 
     def check_equal(self, model: Model) -> None:
-        """Raise ValueError, on every rank, where ranks' tensors differ in value. All ranks call it."""
+        """Raise ValueError, on every rank, where ranks' tensors differ in value. All ranks call it.
+
+        model: a module, or its parameters, by name or in a list.
+        """
         self.exchange("averages gradients")
         check_equal(self.comm, all_tensors(model))
 
     def agree_on_gradients(self, parameters: Mapping[str, torch.Tensor], examples: int | None = None) -> set[str]:
         """The names of parameters whose gradient no rank has, after comparing what ranks are about to average.
 
-        parameters: this rank's, by name. examples: of this rank's batch; None: not compared. All ranks call it.
+        parameters: this rank's, by name.
+        examples: of this rank's batch; None: not compared.
+
+        All ranks call it.
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
         rank and parameter, for a gradient that is not finite.
         """
@@ -211,7 +230,10 @@ class CheckedCommunicator(Communicator):
 
 
 def is_expanded(t: torch.Tensor) -> bool:
-    """Whether several elements of t lie in one place, so that none can be written alone."""
+    """Whether several elements of t lie in one place, so that none can be written alone.
+
+    t: a tensor of any shape, dtype and device.
+    """
     return any(stride == 0 and n > 1 for n, stride in zip(t.shape, t.stride(), strict=True))
 
 

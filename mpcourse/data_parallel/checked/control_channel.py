@@ -25,7 +25,9 @@ MOST = 4  # numbers
 
 
 class ControlChannel:
-    """Compares what the ranks of `comm` are about to do. All of them make one, and make the same calls in one order.
+    """Compares what ranks are about to do. All ranks make one together, and make the same calls in one order.
+
+    comm: mpi4py's communicator, or a virtual rank's.
 
     Real ranks of one machine write into memory that they share, others send messages. A real rank that ends, or whose
     channel is freed, tells the others so.
@@ -66,8 +68,11 @@ class ControlChannel:
         return [row[1 : 1 + len(numbers)] for row in messages]
 
     def wait(self, request: Any, doing: str, status: Any = None) -> None:
-        """Wait for a request of mpi4py's, of any communicator with these ranks. doing: what errors call it.
+        """Wait for a message, but not for a rank that has ended. Any rank may call it.
 
+        request: of mpi4py, of any communicator with these ranks.
+        doing: what this rank does, for messages of errors, 32 bytes at most.
+        status: MPI's, which is filled in; None: not asked for.
         Raises RankFailed where a rank has ended.
         """
         if self._virtual:

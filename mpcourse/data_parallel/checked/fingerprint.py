@@ -14,7 +14,9 @@ Named = Mapping[str, torch.Tensor]
 def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
     """Raise ValueError, on every rank, where names, shapes, dtypes or which are trained differ between ranks.
 
-    All ranks call it. Values are not looked at.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    named: this rank's tensors, by name. Their values are not looked at.
+    what: how errors call one of them.
     """
     told = comm.allgather(_described(named))
     for rank, theirs in enumerate(told):
@@ -32,7 +34,12 @@ def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
 
 
 def check_equal(comm: Comm, named: Named, what: str = "parameter") -> None:
-    """Raise ValueError, on every rank, where values differ, and name the first that does. All ranks call it."""
+    """Raise ValueError, on every rank, where values differ, and name the first that does.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    named: this rank's tensors, by name; names, shapes and dtypes are the same on all ranks.
+    what: how errors call one of them.
+    """
     own = [hashlib.blake2b(bytes_of(t), digest_size=8).digest() for t in named.values()]
     told = comm.allgather(own)
     for at, name in enumerate(named):
@@ -45,7 +52,10 @@ def check_equal(comm: Comm, named: Named, what: str = "parameter") -> None:
 
 
 def fingerprint(named: Named) -> int:
-    """A number that is the same for tensors alike in names, shapes, dtypes and in which are trained: 63 bits."""
+    """A number that is the same for tensors alike in names, shapes, dtypes and in which are trained: 63 bits.
+
+    named: tensors, by name. Any rank may call this.
+    """
     told = repr(_described(named)).encode()
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1
 

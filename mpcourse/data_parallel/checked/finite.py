@@ -7,17 +7,29 @@ import torch
 
 
 def looks_finite(t: torch.Tensor) -> bool:
-    """Whether no element is NaN or infinite: one pass over t where its sum is finite, else two."""
+    """Whether no element is NaN or infinite: one pass over t where its sum is finite, else two.
+
+    t: a tensor of any shape, dtype and device.
+    """
     return cmath.isfinite(t.sum().item()) or bool(t.isfinite().all())
 
 
 def first_not_finite(values: Mapping[str, torch.Tensor | None]) -> str | None:
-    """The name of the first tensor that is not finite; None where all are. None among the values counts as finite."""
+    """The name of the first tensor that is not finite; None where all are.
+
+    values: tensors, by name; None counts as finite.
+    """
     return next((name for name, value in values.items() if value is not None and not looks_finite(value)), None)
 
 
 def not_finite(rank: int, name: str, more: int = 0, what: str = "the gradient of") -> FloatingPointError:
-    """The error that all ranks raise. more: on how many more ranks something is not finite."""
+    """The error that all ranks raise where something is not finite on one of them.
+
+    rank: whose it is.
+    name: of the parameter.
+    more: on how many more ranks something is not finite.
+    what: how the error calls it, before its name.
+    """
     also = f" (and one on {more} more ranks)" if more else ""
     return FloatingPointError(
         f"rank {rank}: {what} {name!r} is not finite{also}. Its mean would spoil the model on all ranks: look "

@@ -13,11 +13,15 @@ from mpcourse.virtual import mpi_of
 
 
 class Bucket:
-    """Some parameters, and the flat buffers in which their gradients are summed over all ranks.
+    """Some parameters, and the flat buffers in which their gradients are summed over all ranks. All ranks make one
+    together.
 
-    shared: a communicator of real ranks of one machine, in whose shared memory the buffers lie; None: in each rank's
-    own. arrived: whose gradients of this step are there. views: each parameter's place. span: when the last all-reduce
-    began, and when this rank saw its end, on MPI's clock (Wtime).
+    parameters: of any shapes, floating point.
+    shared: mpi4py's communicator, of ranks of one machine, in whose shared memory the buffers lie; None: in each rank's
+    own.
+    arrived: whose gradients of this step are there.
+    views: each parameter's place.
+    span: when the last all-reduce began, and when this rank saw its end, in seconds of MPI's clock (Wtime).
     """
 
     def __init__(self, parameters: list[torch.Tensor], shared: Comm | None = None) -> None:
@@ -48,8 +52,10 @@ class Bucket:
     def place(self, p: torch.Tensor) -> torch.Tensor | None:
         """Where p's gradient may be computed: its view here, once a step; None where what is there is still needed.
 
-        That may be p.grad, or this step's sum; or, where p is used twice, the other use's gradient, which autograd will
-        add to this one.
+        p: one of the bucket's parameters.
+
+        What is needed may be p.grad, or this step's sum; or, where p is used twice, the other use's gradient, which
+        autograd will add to this one.
         """
         if p.grad is not None or self.requests or p in self._fused:
             return None
@@ -57,7 +63,13 @@ class Bucket:
         return self.views[p].data  # with a version of its own: see `start`
 
     def start(self, comm: Comm, tag: int, scale: float) -> None:
-        """Write all gradients, times `scale`, into their places, zeros for None, and begin to sum over all ranks."""
+        """Write all gradients into their places, zeros for None, and begin to sum them. All ranks call it, in one order
+        of buckets.
+
+        comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
+        tag: all-reduces take as many tags as the bucket has buffers, from this one on.
+        scale: each element counts times this.
+        """
         self._clock, self._over = mpi_of(comm).Wtime, False
         self.span = (self._clock(),) * 2
         for buffer, inside in self.shared_buffers:

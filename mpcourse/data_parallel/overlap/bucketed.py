@@ -23,10 +23,16 @@ BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, of Li et al., "PyTorch Distri
 class BucketedCommunicator(Communicator):
     """Begins the all-reduce of a bucket of gradients as soon as it is full, the last layers' first, during backward.
 
-    A bucket is closed as soon as it holds `bucket_bytes`, the first one `first_bucket_bytes`: many short all-reduces
-    cost latency, one long one begins too late. Gradients are views of their bucket, and not to be changed between
-    backward and their mean; those of layers of `fuse_weight_gradients` are computed there. Without `attach`, or for
-    gradients that no backward pass announced, nothing overlaps, and the result is the same.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks make one together.
+    nodes: where this rank stands, from `nodes_of(comm)`.
+    bucket_bytes: a bucket is closed as soon as it holds so many: many short all-reduces cost latency, one long one
+    begins too late.
+    first_bucket_bytes: of the first bucket, which backward reaches first.
+
+    Gradients are views of their bucket, and not to be changed between backward and their mean; those of layers of
+    `fuse_weight_gradients` are computed there. Without `attach`, or for gradients that no backward pass announced,
+    nothing overlaps, and the result is the same.
+    Raises ValueError for fewer than 1 byte.
     """
 
     name = "bucketed"
@@ -51,6 +57,7 @@ class BucketedCommunicator(Communicator):
     def attach(self, model: Model) -> None:
         """Average these parameters' gradients during each backward pass from now on. All ranks call it.
 
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
         Raises RuntimeError between a backward pass whose gradients are being averaged and their mean.
         """
         self.check_idle()
@@ -74,7 +81,10 @@ class BucketedCommunicator(Communicator):
             withdraw(p, self.place)
 
     def place(self, p: torch.Tensor) -> torch.Tensor | None:
-        """Where the gradient of p, which was attached, may be computed now; None: in memory of its own."""
+        """Where a parameter's gradient may be computed now; None: in memory of its own. Any rank may call it.
+
+        p: a parameter that was attached.
+        """
         return self._bucket_of[p].place(p)
 
     def check_idle(self) -> None:
@@ -86,6 +96,8 @@ class BucketedCommunicator(Communicator):
 
     def mean_gradients(self, model: Model) -> None:
         """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
 
         What backward has announced is in flight already. Some parameters may have been frozen since they were attached,
         or be trained only now: nothing overlaps then where a bucket holds a frozen one, nor of new ones.
@@ -100,15 +112,24 @@ class BucketedCommunicator(Communicator):
             super().mean_gradients(new)
 
     def holds(self, parameters: Mapping[str, torch.Tensor]) -> bool:
-        """Whether some of these were attached."""
+        """Whether some of these were attached. Any rank may call it.
+
+        parameters: by name.
+        """
         return same_tensors(parameters.values(), self._names) or not set(parameters.values()).isdisjoint(self._names)
 
     def unknown(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Those that were not attached, by name."""
+        """Those that were not attached, by name. Any rank may call it.
+
+        parameters: by name.
+        """
         return {name: p for name, p in parameters.items() if p not in self._bucket_of}
 
     def others(self, parameters: Mapping[str, torch.Tensor]) -> dict[torch.Tensor, torch.Tensor | None]:
-        """Attached parameters that are not among these, with the gradients that they keep."""
+        """Attached parameters that are not among these, with the gradients that they keep. Any rank may call it.
+
+        parameters: by name.
+        """
         asked = set(parameters.values())
         return {p: p.grad for p in self._names if p not in asked}
 
@@ -136,17 +157,26 @@ class BucketedCommunicator(Communicator):
         return None
 
     def drop(self, model: Model) -> None:
-        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards."""
+        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
+        """
         if self.has_arrived(model):
             self.discard(max(begun for (begun,) in self.exchange("drops gradients", self.begun)))
 
     def has_arrived(self, model: Model) -> bool:
-        """Whether a backward pass has announced gradients of these parameters."""
+        """Whether a backward pass has announced gradients of these parameters.
+
+        model: a module, or its parameters, by name or in a list.
+        """
         arrived = any(bucket.arrived for bucket in self.buckets)
         return arrived and not set(trained_parameters(model).values()).isdisjoint(self._names)
 
     def discard(self, most: int) -> None:
-        """Wait for what is in flight; most: so many buckets have been begun on some rank, and are, then, on all."""
+        """Wait for what is in flight, and forget this step's gradients. All ranks call it.
+
+        most: so many buckets have been begun on some rank, and are, then, on all.
+        """
         for bucket in self.buckets[:most]:
             bucket.arrived.update(bucket.parameters)
         for bucket in self.buckets[most:]:
@@ -169,7 +199,10 @@ class BucketedCommunicator(Communicator):
             bucket.test()
 
     def finish(self, keep: Mapping[torch.Tensor, torch.Tensor | None]) -> None:
-        """Begin what is full, wait for all, and be ready for the next step. keep: who gets another gradient."""
+        """Begin what is full, wait for all, and be ready for the next step. All ranks call it.
+
+        keep: attached parameters that get another gradient than the mean, with it.
+        """
         self._begin_full()
         for bucket in self.buckets:
             bucket.finish()

@@ -12,7 +12,7 @@ from mpcourse.data_parallel.parameters import Model, trained_parameters
 
 
 class CheckedBuckets(CheckedCommunicator):
-    """`inner`, whose buckets are in flight when ranks compare what they average. All ranks make one together.
+    """A CheckedCommunicator of a bucketed one, whose buckets are in flight when ranks compare what they average.
 
     A bucket's gradients are compared before their mean is used, and not before it is begun: that would cost a round of
     messages for each bucket.
@@ -22,20 +22,30 @@ class CheckedBuckets(CheckedCommunicator):
 
     @property
     def bucket_bytes(self) -> int:
+        """Bytes at which a bucket is closed."""
         return self.inner.bucket_bytes
 
     @property
     def first_bucket_bytes(self) -> int:
+        """Bytes at which the first bucket is closed."""
         return self.inner.first_bucket_bytes
 
     @property
     def buckets(self) -> list[Bucket]:
+        """The buckets of the parameters that are attached, in the order in which their all-reduces begin."""
         return self.inner.buckets
 
     def mean_gradients(self, model: Model, examples: int | None = None) -> None:
         """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
 
-        What backward has announced is in flight already. examples, and what it raises: as of CheckedCommunicator.
+        model: a module, or its parameters, by name or in a list. A gradient that only some ranks have counts as zeros
+        on the others; one that no rank has stays None.
+        examples: of this rank's batch, which must be the same on all ranks; None: not compared.
+
+        What backward has announced is in flight already.
+        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
+        rank and parameter, for a gradient that is not finite; RuntimeError for one that was changed after its
+        all-reduce began.
         """
         parameters = trained_parameters(model)
         if not self.inner.holds(parameters):
@@ -54,7 +64,10 @@ class CheckedBuckets(CheckedCommunicator):
             parameters[name].grad = None
 
     def drop(self, model: Model) -> None:
-        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards."""
+        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
+        """
         if self.inner.has_arrived(model):
             begun = self.exchange("drops gradients", self.inner.begun, meanwhile=self.progress)
             self.inner.discard(max(count for (count,) in begun))

@@ -37,12 +37,15 @@ class FusedLinear(nn.Linear):
 
 
 def fuse_weight_gradients(model: nn.Module, least_bytes: int = LEAST) -> list[str]:
-    """Turn linear layers whose weight has `least_bytes` or more into `FusedLinear`; their names.
+    """Turn large linear layers into `FusedLinear`; their names. Any rank may call it.
 
-    Parameters and optimizers stay what they were, and so do each rank's gradients, bit by bit. Only "bucketed"
-    communicators have places; with any other these layers are as before. Between backward and step such a gradient may
-    not be looked at, for it is being summed where it lies; and to keep one that a hook was told, or that lay in p.grad,
-    copy it: the next one is written there, within `no_sync`, too.
+    model: changed in place; its parameters and optimizers stay what they were.
+    least_bytes: of a layer's weight; smaller ones stay.
+
+    Each rank's gradients stay what they were, bit by bit. Only "bucketed" communicators have places; with any other
+    these layers are as before. Between backward and step such a gradient may not be looked at, for it is being summed
+    where it lies; and to keep one that a hook was told, or that lay in p.grad, copy it: the next one is written there,
+    within `no_sync`, too.
     """
     # Subclasses of nn.Linear stay: nobody knows what their forward does.
     layers = {
@@ -58,13 +61,21 @@ def fuse_weight_gradients(model: nn.Module, least_bytes: int = LEAST) -> list[st
 
 
 def offer(p: torch.Tensor, give: Give) -> None:
-    """Have a method, `give`, asked in backward where p's gradient may be: a tensor of p's shape and dtype, or None."""
+    """Have `give` asked in backward where a parameter's gradient may be computed.
+
+    p: the parameter.
+    give: a method; of p it returns a tensor of p's shape and dtype, or None.
+    """
     key = id(p)
     _givers[key] = weakref.ref(p, lambda _: _givers.pop(key, None)), weakref.WeakMethod(give)
 
 
 def withdraw(p: torch.Tensor, give: Give) -> None:
-    """Have `give` not be asked any more, if it is the one that is."""
+    """Have `give` not be asked any more, if it is the one that is.
+
+    p: the parameter.
+    give: the method that was offered.
+    """
     if id(p) in _givers and _givers[id(p)][1]() == give:
         del _givers[id(p)]
 

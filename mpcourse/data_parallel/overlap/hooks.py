@@ -8,7 +8,12 @@ from torch.utils.hooks import RemovableHandle
 
 
 def when_accumulated(p: torch.Tensor, call: Callable[[torch.Tensor], None]) -> RemovableHandle:
-    """Call the method `call(p)` after each backward pass that adds to p.grad, as long as the method's object lives."""
+    """Call a method after each backward pass that adds to p.grad, as long as the method's object lives.
+
+    p: a parameter.
+    call: a bound method, which is given p.
+    Returns the hook's handle, to remove it.
+    """
     method = weakref.WeakMethod(call)
 
     def hook(p: torch.Tensor) -> None:

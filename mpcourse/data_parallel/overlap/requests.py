@@ -11,7 +11,11 @@ _in_flight: set["MpiAllreduce"] = set()  # MPI writes into their buffers, even i
 
 
 class MpiAllreduce:
-    """The sum of a flat buffer on a GPU, which MPI reads, and adds up by an algorithm of its own; begun."""
+    """The sum of a flat buffer on a GPU, which MPI reads, and adds up by an algorithm of its own; begun by all ranks.
+
+    comm: mpi4py's communicator.
+    buffer: of one dimension, on a GPU, of the same length and dtype on all ranks; not to be touched before the end.
+    """
 
     def __init__(self, comm: Comm, buffer: torch.Tensor) -> None:
         self._request = comm.Iallreduce(mpi_of(comm).IN_PLACE, buffer)
@@ -32,8 +36,11 @@ class MpiAllreduce:
 class BufferAllreduces:
     """The sums of flat buffers over all ranks, begun on all of them in one order and with the same first tag.
 
-    Buffer number i takes tag `tag` + i. A buffer on a GPU that MPI does not read is summed in the host's memory, and
-    copied back by `wait`.
+    comm: mpi4py's communicator, or a virtual rank's.
+    buffers: of one dimension each, of the same lengths and dtypes on all ranks; not to be touched before the end.
+    tag: buffer number i takes tag `tag` + i.
+
+    A buffer on a GPU that MPI does not read is summed in the host's memory, and copied back by `wait`.
     """
 
     def __init__(self, comm: Comm, buffers: list[torch.Tensor], tag: int = 0) -> None:

@@ -8,22 +8,30 @@ class Turn(Protocol):
     """A policy at work on one server, for so many workers, which are numbered from 0."""
 
     def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
-        """A gradient is there, computed at weights that `staleness` updates have changed since.
+        """A worker's gradient is there: what the server does now.
 
-        Whose gradients, held until now, are applied together, as their mean; and who is answered afterwards. Of a
-        worker that is answered without its gradient having been applied, that gradient is dropped.
+        worker: its number, from 0.
+        staleness: how many updates were made since the weights that the gradient was computed at.
+        Returns whose gradients, held until now, are applied together, as their mean; and who is answered afterwards. Of
+        a worker that is answered without its gradient having been applied, that gradient is dropped.
         """
         ...
 
 
 class Policy(Protocol):
+    """When a server applies gradients, and whom it lets go on."""
+
     def begin(self, workers: int) -> Turn:
-        """For one server. Raises ValueError where it makes no sense for so many workers."""
+        """The policy at work on one server.
+
+        workers: how many there are, 1 or more.
+        Raises ValueError where the policy makes no sense for so many workers.
+        """
         ...
 
 
 @dataclass(frozen=True)
-class Synchronous:
+class Synchronous(Policy):
     """An update is the mean of all workers' gradients, and all of them wait for it.
 
     backup: so many are not waited for. An update is made of the first that are there, and what comes later is dropped
@@ -38,7 +46,12 @@ class Synchronous:
         return SynchronousTurn(workers - self.backup)
 
 
-class SynchronousTurn:
+class SynchronousTurn(Turn):
+    """`Synchronous` at work on one server.
+
+    wanted: an update is made of so many gradients.
+    """
+
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.here: list[int] = []
@@ -54,20 +67,22 @@ class SynchronousTurn:
 
 
 @dataclass(frozen=True)
-class Asynchronous:
+class Asynchronous(Policy):
     """Each gradient is an update, as it comes, and its worker goes on at once (Dean et al., 2012)."""
 
     def begin(self, workers: int) -> Turn:
         return AsynchronousTurn()
 
 
-class AsynchronousTurn:
+class AsynchronousTurn(Turn):
+    """`Asynchronous` at work on one server."""
+
     def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
         return [worker], [worker]
 
 
 @dataclass(frozen=True)
-class BoundedStaleness:
+class BoundedStaleness(Policy):
     """Each gradient is an update, as it comes; no worker begins a step while it is over `bound` steps ahead of the
     slowest.
 
@@ -83,7 +98,13 @@ class BoundedStaleness:
         return BoundedTurn(workers, self.bound)
 
 
-class BoundedTurn:
+class BoundedTurn(Turn):
+    """`BoundedStaleness` at work on one server.
+
+    workers: how many there are.
+    bound: steps that a worker may be ahead of the slowest.
+    """
+
     def __init__(self, workers: int, bound: int) -> None:
         self.bound, self.steps = bound, [0] * workers  # that each has done
         self.waiting: list[int] = []

@@ -7,8 +7,10 @@ from typing import NamedTuple
 class Push(NamedTuple):
     """A gradient as a server saw it.
 
-    worker: its rank. staleness: how many updates were made since the weights that it was computed at. applied: False
-    where it came too late. seconds: when, since the training began, on the server's clock.
+    worker: its rank.
+    staleness: how many updates were made since the weights that it was computed at.
+    applied: False where it came too late.
+    seconds: when, since the training began, on the server's clock.
     """
 
     worker: int
@@ -19,8 +21,10 @@ class Push(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """pushes: by server, in the order of arrival. losses: what each worker's `backward` returned; {rank: in order}.
+    """What servers and workers tell of a training.
 
+    pushes: by server, in the order of arrival.
+    losses: what each worker's `backward` returned, in order, by the worker's rank.
     seconds: until the last rank was done.
     """
 
@@ -29,5 +33,8 @@ class Served:
     seconds: float
 
     def staleness(self, server: int = 0) -> list[int]:
-        """Of each gradient that this server applied, in order."""
+        """How stale each gradient was that a server applied, in updates, in order.
+
+        server: its rank.
+        """
         return [push.staleness for push in self.pushes[server] if push.applied]

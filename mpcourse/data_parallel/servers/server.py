@@ -17,10 +17,16 @@ DOING = "waits for workers"
 
 
 class Server:
-    """weights: one row, changed in place by `optimizer`, whose only parameter it is. workers: their ranks.
+    """A server's part of a training, on its own rank.
 
-    turn: of the policy, which knows workers as 0, 1, ... updates: after so many all are told to stop. on_update: called
-    after each, with its number. clock: seconds.
+    communicator: of all servers and workers.
+    weights: one row, floating point, changed in place by `optimizer`.
+    optimizer: whose only parameter `weights` is.
+    turn: of the policy, which knows workers as 0, 1, ...
+    workers: their ranks, which follow each other.
+    updates: after so many all are told to stop.
+    on_update: called after each update, with its number; None: nothing is.
+    clock: returns seconds since the training began.
     """
 
     def __init__(

@@ -13,9 +13,13 @@ HOW = ("even", "round_robin")
 class Shards:
     """All of a model's trained parameters in one flat buffer, cut into a shard for each server.
 
-    parameters: of one dtype, on the CPU. how: "even", shards of equal length, wherever that cuts; "round_robin", whole
-    parameters, given to the servers in turn as TensorFlow's replica_device_setter did. flat: each parameter's place in
-    the buffer. order: of the parameters in it. offsets: shard i is buffer[offsets[i] : offsets[i + 1]].
+    parameters: of one dtype, on the CPU.
+    servers: shards, 1 or more.
+    how: "even": shards of equal length, wherever that cuts; "round_robin": whole parameters, given to the servers in
+    turn as TensorFlow's replica_device_setter did.
+    flat: each parameter's place in the buffer.
+    order: of the parameters in the buffer.
+    offsets: shard i is buffer[offsets[i] : offsets[i + 1]].
     Raises ValueError for no parameters, several dtypes, other devices and an unknown `how`.
     """
 
@@ -37,7 +41,11 @@ class Shards:
             self.offsets = [sum(lengths[:s]) for s in range(servers + 1)]
 
     def piece(self, server: int, buffer: torch.Tensor | None = None) -> torch.Tensor:
-        """A server's part of the buffer, or of another one of that length; on the same memory."""
+        """A server's part of a buffer, on the same memory.
+
+        server: its number, from 0.
+        buffer: flat, as long as all shards together; None: the one that the parameters' places are in.
+        """
         return (self.buffer if buffer is None else buffer)[self.offsets[server] : self.offsets[server + 1]]
 
     @property

@@ -31,14 +31,22 @@ def train_with_servers(
     shards: str = "even",
     on_update: Callable[[int], None] | None = None,
 ) -> Served:
-    """Make `updates` updates of `model` on every server; what ranks say of it. All ranks of `comm` call it.
+    """Make updates of a model on every server, of gradients that workers compute; what ranks say of it.
 
-    Ranks 0 to servers - 1 serve, the others work. model: the same on all ranks; its values become rank 0's at the
-    beginning, and on all ranks those of the servers in the end. Buffers, such as batch norm's, stay each worker's own.
-    make_optimizer: of one row of numbers on each server, so that it must treat each number alone, as SGD and Adam do.
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this. Ranks 0 to servers - 1 serve, the others
+    work.
+    model: the same on all ranks; its values become rank 0's at the beginning, and on all ranks those of the servers in
+    the end. Buffers, such as batch norm's, stay each worker's own.
+    make_optimizer: called with one row of numbers on each server, so that it must treat each number alone, as SGD and
+    Adam do.
     backward: on a worker, computes the gradients of its model at its next batch and returns the loss; it is given how
-    often it was called before. policy: Asynchronous() if none is named. shards: as of `Shards`. on_update: called on
-    the only server after each update, with its number; there, `model` holds the newest weights.
+    often it was called before.
+    updates: how many each server makes, 0 or more.
+    policy: when a server applies gradients; None: Asynchronous().
+    servers: 1 to comm.size - 1.
+    shards: "even": every server holds equally many numbers; "round_robin": whole parameters, in turn.
+    on_update: called on the only server after each update, with its number; there, `model` holds the newest weights.
+    None: nothing is called.
     Raises, on every rank: ValueError for numbers that make no sense, or differ between ranks, or for different models;
     FloatingPointError, which names rank and parameter, for a gradient that is not finite; RankFailed where one has
     ended.

@@ -15,8 +15,13 @@ DOING = "waits for servers"
 
 
 class Worker:
-    """weights: those that its copy of the model lies in. gradients: the row that `compute` writes
-    a step's gradients to; it returns which parameter's is not finite, or None."""
+    """A worker's part of a training, on its own rank.
+
+    communicator: of all servers and workers.
+    weights: those that its copy of the model lies in.
+    gradients: the row that `compute` writes a step's gradients to, as long as all shards together.
+    compute: computes them; returns which parameter's is not finite, or None.
+    """
 
     def __init__(
         self,

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mpcourse.virtual.cluster.comm import VirtualComm
+from mpcourse.virtual.cluster.constants import CART, ERR_ARG, ERR_DIMS, ERR_RANK, PROC_NULL
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import CART, ERR_ARG, ERR_DIMS, ERR_RANK, PROC_NULL
 
 
 class VirtualCart(VirtualComm):
@@ -95,6 +95,9 @@ def grid(comm: Any, dims: Sequence[int], periods: Sequence[int]) -> Any:
         comm.__class__ = VirtualCart
         comm.dims, comm.periods = list(dims), list(periods)
     return comm
+
+
+VirtualComm._as_grid = staticmethod(grid)
 
 
 def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:

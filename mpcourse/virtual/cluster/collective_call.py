@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpcourse.virtual.cluster.constants import ERR_ROOT
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import ERR_ROOT
 from mpcourse.virtual.cluster.request import Line, Request, put
 
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)

@@ -8,8 +8,8 @@ import numpy as np
 
 from mpcourse.virtual.cluster.buffers import alike, blocks, counted, flat, is_named
 from mpcourse.virtual.cluster.collective_call import Pairs, line_of, memory
+from mpcourse.virtual.cluster.constants import ERR_OP
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import ERR_OP
 from mpcourse.virtual.cluster.operations import OPERATIONS
 
 

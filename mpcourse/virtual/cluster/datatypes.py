@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from mpcourse.virtual.cluster.constants import ERR_TYPE
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import ERR_TYPE
 from mpcourse.virtual.cluster.refused import Offered, reduced
 
 

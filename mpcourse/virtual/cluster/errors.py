@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from mpcourse.deadlock import Wait
-from mpcourse.virtual.cluster import numbers
+from mpcourse.virtual.cluster import constants
 
 _NUMBERS = {
-    "truncated": numbers.ERR_TRUNCATE, "counts": numbers.ERR_COUNT, "datatypes": numbers.ERR_TYPE,
-    "buffer": numbers.ERR_BUFFER, "changed": numbers.ERR_BUFFER,
+    "truncated": constants.ERR_TRUNCATE, "counts": constants.ERR_COUNT, "datatypes": constants.ERR_TYPE,
+    "buffer": constants.ERR_BUFFER, "changed": constants.ERR_BUFFER,
 }  # fmt: skip
 
 
@@ -15,25 +15,27 @@ class ClusterError(RuntimeError):
     """A mistake in what ranks say to each other. Every rank that was still running raises one.
 
     kind: "deadlock", "truncated", "datatypes", "collectives", "counts", "buffer", "never received", "never waited",
-    "changed", "misuse". number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
-    A number alone is mpi4py's MPI.Exception(number).
-    waits: where each rank was that waited. cycle: ranks that wait for each other in a circle.
+    "changed", "misuse". A number alone is mpi4py's MPI.Exception(number).
+    text: what the error says.
+    waits: where each rank was that waited.
+    cycle: ranks that wait for each other in a circle.
+    number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
     """
 
     def __init__(
         self,
-        kind: str | int = numbers.SUCCESS,
+        kind: str | int = constants.SUCCESS,
         text: str = "",
         waits: Sequence[Wait] = (),
         cycle: Sequence[int] = (),
         number: int | None = None,
     ) -> None:
         if isinstance(kind, int):
-            number, text = kind, numbers.named(kind)
+            number, text = kind, constants.named(kind)
             kind = "misuse"
         super().__init__(text)
         self.kind, self.text, self.waits, self.cycle = kind, text, tuple(waits), tuple(cycle)
-        self.number = _NUMBERS.get(kind, numbers.ERR_OTHER) if number is None else number
+        self.number = _NUMBERS.get(kind, constants.ERR_OTHER) if number is None else number
 
     def __hash__(self) -> int:
         return hash(self.text)

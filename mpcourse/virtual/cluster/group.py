@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mpcourse.virtual.cluster.constants import ERR_GROUP, ERR_RANK, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import ERR_GROUP, ERR_RANK, IDENT, PROC_NULL, SIMILAR, UNDEFINED, UNEQUAL
 from mpcourse.virtual.cluster.refused import Offered, reduced
 
 

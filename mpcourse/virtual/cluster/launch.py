@@ -25,7 +25,8 @@ PHASES = ("forward", "backward", "optimizer")  # of a training step, as the even
 class VirtualRun:
     """What a program did on virtual ranks.
 
-    results: what it returned, by rank. clock: when each rank ended, in seconds of virtual time.
+    results: what it returned, by rank.
+    clock: when each rank ended, in seconds of virtual time.
     """
 
     results: list[Any]
@@ -39,6 +40,7 @@ class VirtualRun:
 
     @property
     def size(self) -> int:
+        """How many ranks there were."""
         return len(self.clock)
 
     @functools.cached_property
@@ -80,15 +82,20 @@ def run(
     eager: int = 0,
     record: bool = True,
 ) -> VirtualRun:
-    """Call program(comm) on each of `size` virtual ranks, in this process; what they did.
+    """Call a program on each of some virtual ranks, in this process; what they did.
 
-    comm has mpi4py's methods, so that the same program takes MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives
-    the names that go with it (MPI.SUM, MPI.Request). Each rank has its own random numbers (torch's and numpy's), and
-    its own clock, which messages, collective calls and `comm.compute` move on. link: of any two ranks, or a Topology.
+    program: called with a communicator on each rank. It has mpi4py's methods, so that the same program takes
+    MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives the names that go with it (MPI.SUM, MPI.Request).
+    size: ranks, 1 or more.
+    link: of any two ranks, a name of `mpcourse.virtual.LINKS` or a Link; or a Topology.
     eager: a Send of fewer bytes does not wait for its receiver; 0: each does, so that no program works by luck.
     record: keep what `VirtualRun.events` tells of ranks.
+
+    Each rank has its own random numbers (torch's and numpy's), and its own clock, which messages, collective calls and
+    `compute` move on.
     Raises what the first rank that failed raised, with a note of which one it was; ClusterError, or its Deadlock, for
-    mistakes in what ranks say to each other. After that no rank runs on. Not within a virtual rank.
+    mistakes in what ranks say to each other; after that no rank runs on. RuntimeError within a virtual rank; ValueError
+    for numbers that make no sense, or a topology of another number of ranks.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"a run needs 1 rank or more, not {size!r}")
@@ -110,8 +117,10 @@ def run(
 
 
 def compute(comm: Comm, seconds: float, phase: str = "") -> None:
-    """On virtual ranks this rank works for `seconds` on its own. On real ones nothing: there, real work takes time.
+    """A virtual rank works for some time on its own. On real ones nothing: there, real work takes time.
 
+    comm: mpi4py's communicator, or a virtual rank's; any of its ranks may call this.
+    seconds: of virtual time.
     phase: of a training step, for its events: "forward", "backward", "optimizer", or any other name.
     """
     if isinstance(comm, VirtualComm):
@@ -119,7 +128,10 @@ def compute(comm: Comm, seconds: float, phase: str = "") -> None:
 
 
 def mpi_of(comm: Comm) -> Any:
-    """The module whose names go with `comm`: `MPI.SUM` of virtual ranks, or mpi4py's."""
+    """The module whose names go with a communicator: `MPI.SUM` of virtual ranks, or mpi4py's.
+
+    comm: mpi4py's communicator, or a virtual rank's; any of its ranks may call this.
+    """
     if isinstance(comm, VirtualComm):
         return mpi
     from mpi4py import MPI  # only now: it makes this process a rank

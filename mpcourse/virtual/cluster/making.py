@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpcourse.virtual.cluster.collective_call import line_of, meet
+from mpcourse.virtual.cluster.constants import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 from mpcourse.virtual.cluster.group import Group
-from mpcourse.virtual.cluster.numbers import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Callable
 
     from mpcourse.virtual.cluster.comm import VirtualComm
     from mpcourse.virtual.cluster.world import World
@@ -27,6 +28,7 @@ class Making:
     is_topo = False
     topology = UNDEFINED
     _groups: "Counter[Any]"
+    _as_grid: "Callable[[Any, list[int], list[int]], Any]"  # a communicator with coordinates; cart.py's, made of these
 
     def Dup(self, info: Any = None) -> "VirtualComm":
         return self._made("Dup", (0, self.rank))
@@ -44,14 +46,12 @@ class Making:
 
     def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None, reorder: bool = False) -> Any:
         """The first ranks in a grid, row by row; COMM_NULL for the others. periods: which directions are rings."""
-        from mpcourse.virtual.cluster.cart import grid
-
         dims = [dims] if isinstance(dims, int) else [int(d) for d in dims]
         rings = [0] * len(dims) if periods is None else [int(bool(p)) for p in _list(periods, len(dims))]
         if len(rings) != len(dims) or any(d < 1 for d in dims) or math.prod(dims) > len(self.ranks):
             self._misused(f"Create_cart({dims}, periods={periods}) does not fit {len(self.ranks)} ranks", ERR_ARG)
         inside = self.rank < math.prod(dims)
-        return grid(self._made("Create_cart", (0 if inside else UNDEFINED, self.rank)), dims, rings)
+        return self._as_grid(self._made("Create_cart", (0 if inside else UNDEFINED, self.rank)), dims, rings)
 
     def Get_topology(self) -> int:
         return self.topology

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mpcourse.virtual.cluster import numbers as _numbers
+from mpcourse.virtual.cluster import constants as _constants
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.asking import ASKING as _ASKING
 from mpcourse.virtual.cluster.cart import Compute_dims as Compute_dims
@@ -48,7 +48,7 @@ IN_PLACE, BOTTOM, INFO_NULL = map(_Named, ("IN_PLACE", "BOTTOM", "INFO_NULL"))
 REQUEST_NULL = _NOTHING
 Exception = _ClusterError
 Intracomm, Topocomm = Comm, Cartcomm
-globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_numbers).items() if name.isupper()})
+globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_constants).items() if name.isupper()})
 
 
 def Wtime() -> float:
@@ -66,7 +66,7 @@ def Wtick() -> float:
 
 def Get_version() -> tuple[int, int]:
     """Of the standard, whose calls these are."""
-    return _numbers.VERSION, _numbers.SUBVERSION
+    return _constants.VERSION, _constants.SUBVERSION
 
 
 def get_vendor() -> tuple[str, tuple[int, int, int]]:
@@ -101,7 +101,7 @@ def Is_finalized() -> bool:
 
 
 def Query_thread() -> int:
-    return _numbers.THREAD_FUNNELED
+    return _constants.THREAD_FUNNELED
 
 
 def __getattr__(name: str) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from mpcourse.virtual.cluster.buffers import flat
+from mpcourse.virtual.cluster.constants import ERR_OP
 from mpcourse.virtual.cluster.datatypes import datatype_of
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.numbers import ERR_OP
 from mpcourse.virtual.cluster.refused import Offered, reduced
 
 

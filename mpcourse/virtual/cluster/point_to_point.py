@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from mpcourse.virtual.cluster.buffers import flat
+from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, ERR_RANK, ERR_TAG, PROC_NULL
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import ANY, Message
-from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, ERR_RANK, ERR_TAG, PROC_NULL
 from mpcourse.virtual.cluster.request import Line, Request, Status, call_text, put
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ import difflib
 import dis
 import functools
 import importlib.util
+import pkgutil
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -119,17 +120,11 @@ def reduced(what: Any, named: dict[str, Any]) -> Any:
     """What __reduce__ says of one of MPI's own, or of another name for it. Raises ValueError of what a program made."""
     for name, each in named.items():
         if each is what:
-            return by_name, (name,)
+            return pkgutil.resolve_name, (f"mpcourse.virtual.cluster.mpi:{name}",)
     for each in named.values():
         if each == what:
             return type(what), (each,)
     raise ValueError(f"{what!r} is of its own process and cannot be sent: each rank makes it by the same calls")
-
-
-def by_name(name: str) -> Any:
-    from mpcourse.virtual.cluster import mpi
-
-    return getattr(mpi, name)
 
 
 class Offering(type):

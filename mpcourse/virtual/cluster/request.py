@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpcourse.virtual.cluster.numbers import ANY_SOURCE, ANY_TAG, UNDEFINED
+from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from mpcourse.virtual.cluster.refused import NotOffered, Offered
 from mpcourse.virtual.cluster.several import Several
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster.numbers import UNDEFINED
+from mpcourse.virtual.cluster.constants import UNDEFINED
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.request import Request, Status

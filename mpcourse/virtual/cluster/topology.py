@@ -15,10 +15,13 @@ SELF = Link("a rank to itself", float("inf"), 0.0)
 
 @dataclass(frozen=True)
 class Topology:
-    """nodes: for each rank its node, e.g. (0, 0, 1, 1); () for every rank on a node of its own.
+    """Which link a message takes from rank to rank.
 
-    inside: the link between two ranks of one node. between: that of two nodes, which all ranks of a node share. Each is
-    a Link or a name in `mpcourse.virtual.LINKS`. links: another one for single pairs, (from, to): link.
+    nodes: for each rank its node, e.g. (0, 0, 1, 1); () for every rank on a node of its own.
+    inside: the link between two ranks of one node; a Link or a name in `mpcourse.virtual.LINKS`.
+    between: the link of two nodes, which all ranks of a node share; a Link or a name.
+    links: another link for single pairs, by (from, to).
+    Raises UserError for an unknown name.
     """
 
     nodes: Sequence[int] = ()
@@ -31,10 +34,17 @@ class Topology:
             find_link(link)
 
     def node(self, rank: int) -> int:
+        """The node of a rank.
+
+        rank: its number, from 0.
+        """
         return self.nodes[rank] if self.nodes else rank
 
     def link(self, source: int, target: int) -> Link:
-        """The link from one rank to another."""
+        """The link from one rank to another.
+
+        source, target: ranks.
+        """
         if (own := self.links.get((source, target))) is not None:
             return find_link(own)
         if source == target:
@@ -42,7 +52,10 @@ class Topology:
         return find_link(self.inside if self.node(source) == self.node(target) else self.between)
 
     def slowest(self, ranks: Sequence[int]) -> Link:
-        """A link as slow as the slowest between two of `ranks`, in latency and in bandwidth."""
+        """A link as slow as the slowest between two of some ranks, in latency and in bandwidth.
+
+        ranks: two or more.
+        """
         apart = len({self.node(r) for r in ranks}) > 1
         links = [find_link(self.between if apart else self.inside)]
         links += [find_link(link) for (a, b), link in self.links.items() if a in ranks and b in ranks]

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.time_limit import patience
+from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong
 
 
@@ -19,7 +19,7 @@ def answer(tmp_path, body):
 @pytest.mark.parametrize("body", ["while True: math.sqrt(2)", "sum(1 for _ in iter(int, 1))"])
 def test_an_answer_that_takes_too_long_is_ended_with_the_reason_and_its_line(tmp_path, body):
     learners = answer(tmp_path, body)
-    with pytest.raises(Wrong) as caught, patience(learners, 0.2, "an answer", "too many steps"):
+    with pytest.raises(Wrong) as caught, within_seconds(learners, 0.2, "an answer", "too many steps"):
         learners.call("f")
     assert caught.value.asked == "an answer" and caught.value.got == "none after 0.2 s of computing"
     assert caught.value.why == "too many steps" and learners.line == 5
@@ -28,7 +28,7 @@ def test_an_answer_that_takes_too_long_is_ended_with_the_reason_and_its_line(tmp
 def test_an_answer_in_time_leaves_no_alarm_behind(tmp_path):
     learners = answer(tmp_path, "return 3")
     before = signal.getsignal(signal.SIGVTALRM)
-    with patience(learners, 0.05, "an answer", "too many steps"):
+    with within_seconds(learners, 0.05, "an answer", "too many steps"):
         assert learners.call("f") == 3
     end = time.process_time() + 0.2
     while time.process_time() < end:
