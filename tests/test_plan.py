@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mpcourse.bench.plan import GATHERS, layers_of, llama_layers, predicted, predicted_llama
-from mpcourse.bench.plan_models import MegatronLayer
+from mpcourse.bench.plan_models import LlamaLayer, MegatronLayer
 from mpcourse.errors import UserError
 from mpcourse.grid.transformer import Shape, transformer
 from mpcourse.pipeline import Costs, interleaved_one_f_one_b, replay
@@ -262,9 +262,37 @@ def test_zero_3_is_no_faster_on_twice_the_gpus_as_published():
 
 
 def test_llama_3_is_predicted_within_a_tenth():
-    layers = llama_layers()
+    layers = llama_layers(LLAMA_3[0])
     assert layers.count() == pytest.approx(405.9e9, rel=1e-3)
     assert all(abs(predicted_llama(row, layers).miss) < 10 for row in LLAMA_3[:2])
+
+
+def test_llama_3_on_long_sequences_is_predicted_within_a_tenth_if_masked_attention_is_not_counted():
+    row = LLAMA_3[2]
+    layers = llama_layers(row)
+    assert abs(predicted_llama(row, layers, masked=True).miss) < 10
+    found = predicted_llama(row, layers)
+    assert 45 < found.miss < 60
+    assert found.plan.microbatches == row.batch and found.plan.seconds.context > 0
+
+
+def test_a_rank_of_a_context_axis_computes_its_part_of_a_layer_and_gathers_all_keys_and_values():
+    length, ranks, tensor = 32_768, 4, 8
+    sizes = {"width": 16_384, "heads": 128, "groups": 8, "hidden": 53_248}
+    (whole,) = Layers(
+        lambda comm: nn.Sequential(LlamaLayer(comm, **sizes, context=None)), Input((length, 16_384), False), A100
+    ).costs(tensor, 1)
+    context = CountingComm(ranks)
+    layers = Layers(
+        lambda comm: nn.Sequential(LlamaLayer(comm, **sizes, context=context)),
+        Input((length // ranks, 16_384), False),
+        A100,
+        context,
+    )
+    (part,) = layers.costs(tensor, 1)
+    assert part.forward == pytest.approx(whole.forward / ranks, rel=0.05)
+    assert part.backward == pytest.approx(whole.backward / ranks, rel=0.05)
+    assert whole.exchanged == 0 and part.exchanged == 2 * length * 128 * 2  # of one group of heads, keys and values
 
 
 MODEL = """
@@ -352,7 +380,10 @@ def test_where_nothing_fits_the_smallest_need_and_what_is_missing_are_told(cli, 
         ("sends", ("--gpus", 8, "--batch", 8, "--input", 4), ("no Send",)),
         ("alone", ("--gpus", 8, "--batch", 8, "--input", 0), ("nothing in it",)),
         ("alone", ("--gpus", 8, "--batch", 8, "--chunks", 0), ("--chunks 0",)),
-        ("alone", ("--gpus", 0, "--batch", 8), ("0 GPUs",)),
+        ("alone", ("--gpus", 0, "--batch", 8), ("0 GPUs: a plan is of 1 to",)),
+        ("alone", ("--gpus", 8 * 10**19, "--batch", 8), ("GPUs: a plan is of 1 to 1000000",)),
+        ("alone", ("--gpus", 8, "--batch", 10**20), ("a step has 1 to 1000000000 examples",)),
+        ("make_model", ("--gpus", 8, "--batch", 8, "--chunks", 7), ("--chunks 7", "14 parts", "6 layers")),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else value,
 )

@@ -8,6 +8,7 @@ from torch import nn
 
 from mpcourse.comm import Comm
 from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
+from mpcourse.plan.counting import CountingComm
 
 
 class TokenEmbedding(nn.Module):
@@ -93,10 +94,16 @@ class LlamaLayer(nn.Module):
 
     Its norms are of the root of the mean square, by one kernel, which torch makes of several; here layer norms, which
     are one kernel here and read and write as much. This is code to be priced, not to be trained.
+
+    context: of a context axis, whose ranks have two of 2 x size chunks of each sequence, one from each end, and gather
+    keys and values of the whole (Llama 3, section 3.3.2).
     """
 
-    def __init__(self, comm: Comm | None, width: int, heads: int, groups: int, hidden: int) -> None:
+    def __init__(
+        self, comm: Comm | None, width: int, heads: int, groups: int, hidden: int, context: CountingComm | None
+    ) -> None:
         super().__init__()
+        self.context = context
         t = 1 if comm is None else comm.size
         share(comm, groups, "groups of heads")
         self.comm, self.head, self.heads, self.groups = comm, width // heads, heads // t, groups // t
@@ -115,9 +122,19 @@ class LlamaLayer(nn.Module):
         sizes = [n * self.head for n in (self.heads, self.groups, self.groups)]
         q, k, v = (part.unflatten(2, (-1, self.head)).transpose(1, 2) for part in self.qkv(x).split(sizes, -1))
         q, k = self._rotated(q), self._rotated(k)
-        return self.out(
-            F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
-        )
+        if self.context is not None:
+            k, v = self._of_half_a_sequence(k), self._of_half_a_sequence(v)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.context is None, enable_gqa=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _of_half_a_sequence(self, x: torch.Tensor) -> torch.Tensor:
+        """Keys or values of half of the sequence, of which all are gathered.
+
+        With a chunk from each end, the queries of any rank see half of the keys on average.
+        """
+        assert self.context is not None
+        self.context.count_gather(x.nbytes * self.context.size)
+        return x.repeat(1, 1, self.context.size // 2, 1)
 
     def _rotated(self, x: torch.Tensor) -> torch.Tensor:
         """What rotary positions read and write, in one kernel: each number once."""
@@ -125,11 +142,18 @@ class LlamaLayer(nn.Module):
 
 
 def llama(
-    comm: Comm | None, width: int, heads: int, groups: int, hidden: int, layers: int, vocabulary: int
+    comm: Comm | None,
+    width: int,
+    heads: int,
+    groups: int,
+    hidden: int,
+    layers: int,
+    vocabulary: int,
+    context: CountingComm | None = None,
 ) -> nn.Sequential:
     """Embedding, layers, head, which is not tied."""
     return nn.Sequential(
         TokenEmbedding(comm, vocabulary, 0, width, 0.0),
-        *(LlamaLayer(comm, width, heads, groups, hidden) for _ in range(layers)),
+        *(LlamaLayer(comm, width, heads, groups, hidden, context) for _ in range(layers)),
         LossHead(comm, nn.LayerNorm(width, bias=False), vocabulary, width),
     )

@@ -1,12 +1,13 @@
 """What is chosen, and what it costs: plain records."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 MOST = 32  # sequences of the largest micro-batch that is tried
 
-PARTS = ("compute", "bubble", "tensor", "pipeline", "data", "update")
+PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "update")
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,14 @@ class Seconds:
 
     compute: of the busiest stage, with what checkpoints compute again.
     bubble: that stage waits for others.
-    tensor, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
+    tensor, context, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
     update: of the optimizer.
     """
 
     compute: float
     bubble: float
     tensor: float
+    context: float
     pipeline: float
     data: float
     update: float
@@ -91,7 +93,8 @@ def divisors(n: int) -> list[int]:
 
     n: 1 or more.
     """
-    return [i for i in range(1, n + 1) if n % i == 0]
+    small = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
+    return small + [n // i for i in reversed(small) if i * i != n]
 
 
 def candidates(

@@ -35,6 +35,13 @@ class CountingComm:
         """
         self.sums.append(nbytes)
 
+    def count_gather(self, nbytes: int) -> None:
+        """Note an all-gather, of a context axis, which has no all-reduces.
+
+        nbytes: that each rank has afterwards.
+        """
+        self.sums.append(nbytes)
+
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = None) -> None:
         self.count_sum(recvbuf.nbytes)
 

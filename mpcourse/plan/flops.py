@@ -17,7 +17,7 @@ def recomputed_flops(batch: int, length: int, layers: int, width: int, vocabular
     return 96 * batch * s * layers * h * h * (1 + s / (6 * h) + vocabulary / (16 * layers * h))
 
 
-def model_flops(parameters: float, layers: int, width: int, length: int, tokens: float) -> float:
+def model_flops(parameters: float, layers: int, width: int, length: int, tokens: float, masked: bool = False) -> float:
     """FLOPs of a step, nothing recomputed (Chowdhery et al. 2022, appendix B): 6 a parameter and token, and attention.
 
     parameters: of the model.
@@ -25,7 +25,6 @@ def model_flops(parameters: float, layers: int, width: int, length: int, tokens:
     width: numbers that stand for a token.
     length: tokens of a sequence.
     tokens: of all sequences of the step.
-
-    Attention is counted without a causal mask.
+    masked: whether attention is counted under a causal mask, which leaves half of it.
     """
-    return tokens * (6 * parameters + 12 * layers * width * length)
+    return tokens * (6 * parameters + (6 if masked else 12) * layers * width * length)

@@ -51,6 +51,8 @@ class LayerCost:
     given: bytes of its input.
     output: bytes of its output.
     forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
+    exchanged: bytes of keys and values of whole sequences, which forward gathers along the context axis; backward
+    scatters the sum of their gradients.
     """
 
     forward: float
@@ -61,6 +63,7 @@ class LayerCost:
     output: int
     forward_sums: tuple[int, ...] = ()
     backward_sums: tuple[int, ...] = ()
+    exchanged: int = 0
 
 
 class Indivisible(Exception):
@@ -74,11 +77,13 @@ class Layers:
     returns an nn.Sequential, whose children are the layers.
     example: of the model's input, one.
     gpu: on which layers run, virtually.
+    context: the communicator that the layers were made with along the context axis, whose ranks have a part of each
+    sequence; `example` is one rank's part. None: there is no such axis.
     runs: how many layers were run so far: layers of equal structure are run once for a micro-batch.
     """
 
-    def __init__(self, make: Make, example: Input, gpu: GPU) -> None:
-        self.make, self.example = make, example
+    def __init__(self, make: Make, example: Input, gpu: GPU, context: CountingComm | None = None) -> None:
+        self.make, self.example, self.context = make, example, context
         self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
         # Tensor cores of a V100 have float16 alone.
         self.dtype = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
@@ -135,7 +140,7 @@ class Layers:
             if key not in known:
                 self.runs += 1
                 try:
-                    known[key] = _run(box, layer, x, model.comm)
+                    known[key] = _run(box, layer, x, model.comm, self.context)
                 except Exception as error:
                     of = "" if number else f" on a batch of {'x'.join(map(str, x.shape))}"
                     what = f"layer {number} of the model, {type(layer).__name__}, failed{of}"
@@ -193,7 +198,7 @@ def _arguments(make: Make, comm: CountingComm | None) -> dict[str, Any] | None:
 
 
 def _run(
-    box: Box, layer: nn.Module, given: torch.Tensor, comm: CountingComm | None
+    box: Box, layer: nn.Module, given: torch.Tensor, comm: CountingComm | None, context: CountingComm | None
 ) -> tuple[LayerCost, tuple[int, ...], torch.dtype]:
     """One forward and one backward of a layer, of a copy, which goes with the box; its cost, and its output's form."""
     layer = copy.deepcopy(layer).to("vgpu:0")
@@ -202,6 +207,8 @@ def _run(
     x = given.to("vgpu:0").requires_grad_(given.is_floating_point())
     sums = comm.sums if comm is not None else []
     sums.clear()
+    exchanged = context.sums if context is not None else []
+    exchanged.clear()
     box.reset()
     before = box.ledger.used[0]
     out = layer(x)
@@ -212,7 +219,7 @@ def _run(
         out.backward(torch.empty_like(out))
     cost = LayerCost(
         forward, _seconds(box) - forward, held, box.ledger.most[0] - before, given.nbytes, out.nbytes,
-        forward_sums, tuple(sums[len(forward_sums) :]),
+        forward_sums, tuple(sums[len(forward_sums) :]), sum(exchanged),
     )  # fmt: skip
     return cost, tuple(out.shape), out.dtype
 

@@ -10,6 +10,7 @@ from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 # measurements in `mpcourse.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken to be
 # reached whole: nobody's measurement with a card for each GPU is known to us.
 REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
+MOST_GPUS = 1_000_000
 _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200": "NVLink 4", "B200": "NVLink 5"}
 
 
@@ -52,8 +53,10 @@ class Machines:
         return Machines(gpus, found, per_node, find_link(inside), find_link(between))
 
     def __post_init__(self) -> None:
-        if self.gpus < 1 or self.per_node < 1:
-            raise UserError(f"{self.gpus} GPUs, {self.per_node} a node: each is 1 or more")
+        if not 1 <= self.gpus <= MOST_GPUS:
+            raise UserError(f"{self.gpus} GPUs: a plan is of 1 to {MOST_GPUS}")
+        if self.per_node < 1:
+            raise UserError(f"{self.per_node} GPUs a node: a node has 1 or more")
         if self.gpus > self.per_node and self.gpus % self.per_node:
             raise UserError(
                 f"{self.gpus} GPUs do not fill nodes of {self.per_node}: give --gpus-per-node another number"
@@ -72,6 +75,25 @@ class Machines:
         """
         data, _, tensor = grid
         size, stride = (data, tensor) if axis == "data" else (tensor, 1)
+        return self.sum_over(size, stride, nbytes, one_ring)
+
+    def gather(self, context: int, tensor: int, nbytes: float) -> float:
+        """Seconds of an all-gather along the context axis, which comes after the tensor axis.
+
+        context: size of that axis.
+        tensor: size of the tensor axis.
+        nbytes: of the result.
+        """
+        return self.sum_over(context, tensor, nbytes) / 2
+
+    def sum_over(self, size: int, stride: int, nbytes: float, one_ring: bool = False) -> float:
+        """Seconds of an all-reduce over some ranks.
+
+        size: how many ranks.
+        stride: how far apart their numbers are.
+        nbytes: of each rank.
+        one_ring: between nodes it is one ring over all, and nothing else.
+        """
         if size == 1 or not nbytes:
             return 0.0
         on_node = max(1, min(size, self.per_node // stride))

@@ -42,13 +42,13 @@ class Pipelined:
 
     @cached_property
     def forward(self) -> list[float]:
-        """Of each part, seconds of one micro-batch's forward, with its all-reduces."""
-        return [p.forward + p.forward_sums for p in self.parts]
+        """Of each part, seconds of one micro-batch's forward, with its all-reduces and gathers."""
+        return [p.forward + p.forward_sums + p.forward_exchange for p in self.parts]
 
     @cached_property
     def backward(self) -> list[float]:
-        """Of each part, seconds of one micro-batch's backward, with its all-reduces."""
-        return [p.backward + p.backward_sums for p in self.parts]
+        """Of each part, seconds of one micro-batch's backward, with its all-reduces and gathers."""
+        return [p.backward + p.backward_sums + p.backward_exchange for p in self.parts]
 
     @cached_property
     def busy(self) -> list[float]:
@@ -95,6 +95,9 @@ class Pricing:
     machines: on which it is trained.
     batch: examples of a step, on all replicas together.
     software: what a training system does; None: what is usual today.
+
+    With layers that were made for a context axis, an example is a rank's part of a sequence, and `data` counts ranks of
+    that axis, too: they have the same weights, as replicas have, and add up their gradients.
     """
 
     def __init__(self, layers: Layers, machines: Machines, batch: int, software: Software | None = None) -> None:
@@ -147,12 +150,14 @@ class Pricing:
         run = self.pipeline(c)
         s = max(range(c.pipeline), key=lambda s: run.busy[s])
         sums = sum(p.forward_sums + p.backward_sums for p in run.parts[s :: c.pipeline])
+        exchange = sum(p.forward_exchange + p.backward_exchange for p in run.parts[s :: c.pipeline])
         whole = run.seconds_without_transfers
         m = run.microbatches
         seconds = Seconds(
-            compute=m * (run.busy[s] - sums),
+            compute=m * (run.busy[s] - sums - exchange),
             bubble=_rest(whole - m * run.busy[s], whole),
             tensor=m * sums,
+            context=m * exchange,
             pipeline=_rest(run.seconds - whole, whole) + self._tied(run),
             data=self._data(c, run),
             update=self._update(c, run),
@@ -216,13 +221,15 @@ class Pricing:
     def _pipelined(self, c: Candidate) -> Pipelined:
         costs, parameters = self.layers.costs(c.tensor, c.microbatch), self.layers.parameters(c.tensor)
         seconds = lru_cache(None)(lambda nbytes: self.machines.sums("tensor", c.grid, nbytes))
+        context = 1 if self.layers.context is None else self.layers.context.size
+        gather = lru_cache(None)(lambda nbytes: self.machines.gather(context, c.tensor, nbytes))
         parts, begin = [], 0
         held: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
         largest = [0] * c.pipeline
         sizes = self.cut(c.tensor, c.pipeline * c.chunks)
         assert sizes is not None
         for i, size in enumerate(sizes):
-            parts.append(part(costs[begin : begin + size], c.checkpoint, seconds))
+            parts.append(part(costs[begin : begin + size], c.checkpoint, seconds, gather))
             s = i % c.pipeline
             for layer in parameters[begin : begin + size]:
                 held[s] |= layer

@@ -19,10 +19,12 @@ WORDS = {
     "compute": "computing",
     "bubble": "bubble",
     "tensor": "messages of the tensor axis",
+    "context": "messages of the context axis",
     "pipeline": "messages of the pipeline",
     "data": "messages between replicas",
     "update": "of the optimizer's update",
 }
+MOST_EXAMPLES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     Raises UserError for what is impossible, whatever the memory.
     """
     begin = time.perf_counter()
-    if pricing.batch < 1:
-        raise UserError(f"--batch {pricing.batch}: a step has one example at least")
+    if not 1 <= pricing.batch <= MOST_EXAMPLES:
+        raise UserError(f"--batch {pricing.batch}: a step has 1 to {MOST_EXAMPLES} examples")
     refused: dict[int, str] = {}
     found = list(_all(pricing, asked, refused))
     if not found:
@@ -193,6 +195,9 @@ def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
     gpus, count = pricing.machines.gpus, len(pricing.layers.parameters(1))
     if asked.pipeline and asked.pipeline > count:
         return f"--pipeline {asked.pipeline}: the model has {count} layers, and a stage needs one at least"
+    chunks = min(asked.chunks)
+    if chunks > 1 and 2 * chunks > count:
+        return f"--chunks {chunks}: two stages would have {2 * chunks} parts, and the model has {count} layers"
     return (
         f"--batch {pricing.batch} cannot be cut into micro-batches for any grid of {gpus} GPUs: the number of replicas "
         f"must divide it, and the model's {count} layers allow {count} stages at most"

@@ -75,7 +75,8 @@ def _how(plan: Plan) -> str:
 def _table(found: Plans) -> Table:
     """About 80 columns wide."""
     chunks = any(plan.candidate.chunks > 1 for plan in found.best)
-    columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *PARTS[:-1], "Adam"]
+    parts = [part for part in PARTS if part != "context"]  # the search has no such axis
+    columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *parts[:-1], "Adam"]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"
@@ -84,6 +85,6 @@ def _table(found: Plans) -> Table:
         c = plan.candidate
         cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
         cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}"]
-        seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in PARTS)]
+        seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in parts)]
         table.add_row(*map(str, cells), *(f"{value:.{digits}f}" for value in seconds))
     return table

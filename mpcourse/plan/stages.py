@@ -15,6 +15,7 @@ class Part:
     forward: seconds of computing.
     backward: seconds of computing, with what checkpoints compute again.
     forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them.
+    forward_exchange, backward_exchange: seconds to gather the context axis's keys and values, and to scatter gradients.
     held: bytes that a micro-batch in flight keeps here.
     working: bytes beside these at the fullest moment.
     output: bytes that go to the next part.
@@ -24,6 +25,8 @@ class Part:
     backward: float
     forward_sums: float
     backward_sums: float
+    forward_exchange: float
+    backward_exchange: float
     held: int
     working: int
     output: int
@@ -56,19 +59,23 @@ def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
     return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def part(costs: Sequence[LayerCost], checkpoint: bool, seconds: Callable[[int], float]) -> Part:
+def part(
+    costs: Sequence[LayerCost], checkpoint: bool, seconds: Callable[[int], float], gather: Callable[[int], float]
+) -> Part:
     """What consecutive layers cost together.
 
     costs: of each of them.
     checkpoint: each layer keeps its input alone, and is run once more, all-reduces and all, when backward reaches it.
     seconds: of an all-reduce of so many bytes along the tensor axis.
+    gather: seconds of an all-gather along the context axis, which leaves so many bytes on each rank.
     """
     forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
     backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)
-    backward = sum(c.backward for c in costs)
+    backward, exchange = sum(c.backward for c in costs), sum(gather(c.exchanged) for c in costs)
     held = sum(c.given if checkpoint else c.held for c in costs)
     # Of the layer that works now, what it holds stands among `held` already, unless it is made anew.
     working = max(c.working if checkpoint else c.working - c.held for c in costs)
     if checkpoint:
         backward, backward_sums = backward + forward, backward_sums + sums
-    return Part(forward, backward, sums, backward_sums, held, working, costs[-1].output)
+    again = exchange if checkpoint else 0.0
+    return Part(forward, backward, sums, backward_sums, exchange, exchange + again, held, working, costs[-1].output)

@@ -180,7 +180,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% everything_divided_by_tensor
-# says: Something is left out
+# says: All is divided by the number of tensor ranks
 # thinks: All ranks of the tensor axis count everything, so I divide by their number.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -251,7 +251,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% largest_norm
-# says: Something is left out
+# says: the largest norm of a rank's share
 # thinks: The largest of all norms decides, so that no rank is above it.
 from mpi4py import MPI
 
@@ -573,7 +573,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% replicated_counted_by_pipeline_rank_0
-# says: Something is left out
+# says: counted on the first pipeline stage alone
 # thinks: What all ranks have is counted by the first.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -748,7 +748,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% sharded_inverted
-# says: Something is left out
+# says: The wrong way round
 # thinks: A sharded parameter is the same on all ranks, so one of them counts it.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -878,3 +878,113 @@ import torch
 
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     return float(torch.nn.utils.clip_grad_norm_(parameters, most))
+
+
+# %% norm_of_this_ranks_share
+# says: the norm of this rank's own share
+# thinks: Each rank clips what it has.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = sum(
+        float((p.grad**2).sum())
+        for p, part in zip(parameters, sharded)
+        if p.grad is not None and (part or tensor.rank == 0)
+    )
+    norm = squares**0.5
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))
+    return norm
+
+
+# %% max_over_ranks
+# says: the largest norm of a rank's share
+# thinks: The largest norm of any rank is what has to be held down.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = sum(
+        float((p.grad**2).sum())
+        for p, part in zip(parameters, sharded)
+        if p.grad is not None and (part or tensor.rank == 0)
+    )
+    norm = max(pipeline.allgather(max(tensor.allgather(squares)))) ** 0.5
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))
+    return norm
+
+
+# %% each_stage_by_its_own
+# says: All gradients of all ranks get one factor
+# thinks: The norm is of all; a stage is clipped by its own.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = sum(
+        float((p.grad**2).sum())
+        for p, part in zip(parameters, sharded)
+        if p.grad is not None and (part or tensor.rank == 0)
+    )
+    stage = tensor.allreduce(squares)
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (stage**0.5 + 1e-6)))
+    return pipeline.allreduce(stage) ** 0.5
+
+
+# %% one_norm_a_parameter
+# says: All gradients of all ranks get one factor
+# thinks: Each parameter is clipped by its own norm.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    total = 0.0
+    for p, part in zip(parameters, sharded):
+        if p.grad is None:
+            continue
+        square = float((p.grad**2).sum())
+        if part:
+            square = tensor.allreduce(square)
+        total += square
+        p.grad.mul_(min(1.0, most / (square**0.5 + 1e-6)))
+    return pipeline.allreduce(total) ** 0.5
+
+
+# %% without_tensor_sum
+# says: Summed over the pipeline axis alone
+# thinks: Only stages differ, so the sum goes over the pipeline.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = sum(float((p.grad**2).sum()) for p in parameters if p.grad is not None)
+    norm = pipeline.allreduce(squares) ** 0.5
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))
+    return norm
+
+
+# %% root_before_the_pipeline
+# says: Norms of parts do not add up
+# thinks: First the norm of a stage, then the sum over stages.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = sum(
+        float((p.grad**2).sum())
+        for p, part in zip(parameters, sharded)
+        if p.grad is not None and (part or tensor.rank == 0)
+    )
+    norm = pipeline.allreduce(tensor.allreduce(squares) ** 0.5)
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))
+    return norm
+
+
+# %% nothing_to_clip_here
+# says: A stage without parameters adds 0
+# thinks: A rank without parameters has nothing to do.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    if not parameters:
+        return 0.0
+    squares = sum(
+        float((p.grad**2).sum())
+        for p, part in zip(parameters, sharded)
+        if p.grad is not None and (part or tensor.rank == 0)
+    )
+    norm = pipeline.allreduce(tensor.allreduce(squares)) ** 0.5
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(min(1.0, most / (norm + 1e-6)))
+    return norm

@@ -13,7 +13,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% assertion
-# says: raised AssertionError
+# says: An assert raises an AssertionError
 # thinks: An assert states what has to hold, and stops the program where it does not.
 def grid(comm, data, pipeline, tensor):
     assert data * pipeline * tensor == comm.size, "the sizes do not fit"
@@ -363,3 +363,86 @@ def grid(comm, data, pipeline, tensor):
     rest, t = divmod(comm.rank, tensor)
     p, d = divmod(rest, data)
     along = comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)
+
+
+# %% no_split_for_one
+# says: an axis of one is a Split, too
+# thinks: An axis of one rank needs no communicator of its own.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the grid does not fit")
+    t = comm.rank % tensor
+    d = comm.rank // tensor % data
+    p = comm.rank // (tensor * data)
+    return (
+        comm.Split(p * tensor + t, d) if data > 1 else comm,
+        comm.Split(d * tensor + t, p) if pipeline > 1 else comm,
+        comm.Split(p * data + d, t) if tensor > 1 else comm,
+    )
+
+
+# %% splits_the_stage_again
+# says: the others are not in what was split
+# thinks: First a communicator for each stage; everything else is a part of it.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the grid does not fit")
+    t = comm.rank % tensor
+    d = comm.rank // tensor % data
+    p = comm.rank // (tensor * data)
+    stage = comm.Split(p, comm.rank)
+    return stage.Split(t, d), stage.Split(d * tensor + t, p), stage.Split(d, t)
+
+
+# %% base_of_the_wrong_axis
+# says: Ranks of several groups got one color
+# thinks: Two coordinates make one number; one of them times its own size will do.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the grid does not fit")
+    t = comm.rank % tensor
+    d = comm.rank // tensor % data
+    p = comm.rank // (tensor * data)
+    return (
+        comm.Split(p * pipeline + t, d),
+        comm.Split(d * data + t, p),
+        comm.Split(p * pipeline + d, t),
+    )
+
+
+# %% as_the_rank_is_counted
+# says: Three right communicators in another order, (pipeline, data, tensor)
+# thinks: Slowest first, as the rank's number is made.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the grid does not fit")
+    t = comm.rank % tensor
+    d = comm.rank // tensor % data
+    p = comm.rank // (tensor * data)
+    return comm.Split(d * tensor + t, p), comm.Split(p * tensor + t, d), comm.Split(p * data + d, t)
+
+
+# %% data_by_the_rest_of_data
+# says: Coordinates are digits of the rank
+# thinks: Each coordinate is the rank modulo the size of its axis.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the grid does not fit")
+    t, d, p = comm.rank % tensor, comm.rank % data, comm.rank // (tensor * data)
+    return comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)
+
+
+# %% data_is_the_slowest
+# says: data as its slowest
+# thinks: The arguments are data, pipeline, tensor, so that is the order in which ranks are counted.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the grid does not fit")
+    t = comm.rank % tensor
+    p = comm.rank // tensor % pipeline
+    d = comm.rank // (tensor * pipeline)
+    return (
+        comm.Split(p * tensor + t, d),
+        comm.Split(d * tensor + t, p),
+        comm.Split(p * data + d, t),
+    )

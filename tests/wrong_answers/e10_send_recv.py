@@ -1579,3 +1579,149 @@ def send(x, comm, rank, tag=0):
 
 def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% times_the_delegates_gradient
+# says: Backward returns what the other rank's backward sent
+# thinks: The chain rule: the gradient that comes times the gradient that arrived here.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        got = torch.from_numpy(ctx.comm.recv(source=ctx.rank, tag=ctx.tag))
+        return got + gradient_of_delegate, None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(source=rank, tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), ctx.rank, ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% kept_on_the_class
+# says: keep the tag in ctx
+# thinks: forward and backward are functions of one class, so the class keeps what both need.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        Send.comm, Send.rank, Send.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        return torch.from_numpy(Send.comm.recv(source=Send.rank, tag=Send.tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        Recv.comm, Recv.rank, Recv.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(source=rank, tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Recv.comm.send(gradient.numpy(), Recv.rank, Recv.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% shape_of_the_anchor
+# says: expects float32
+# thinks: Recv needs memory of the right shape: the anchor's.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        ctx.shape, ctx.dtype = x.shape, x.dtype
+        comm.Send(x.detach().contiguous().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        gradient = torch.empty(ctx.shape, dtype=ctx.dtype)
+        ctx.comm.Recv(gradient.numpy(), ctx.rank, ctx.tag)
+        return gradient, None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        x = torch.empty_like(anchor)
+        comm.Recv(x.numpy(), rank, tag)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.Send(gradient.contiguous().numpy(), ctx.rank, ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% zero_of_float32
+# says: x.new_zeros(())
+# thinks: A zero is a zero.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        comm.send(x.detach().numpy(), rank, tag)
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        return torch.from_numpy(ctx.comm.recv(source=ctx.rank, tag=ctx.tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.comm, ctx.rank, ctx.tag = comm, rank, tag
+        return torch.from_numpy(comm.recv(source=rank, tag=tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.comm.send(gradient.numpy(), ctx.rank, ctx.tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)

@@ -811,3 +811,104 @@ def gradients_of_token_mean(comm, model, microbatches):
             p.grad = torch.zeros_like(p)
         comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
     return comm.allreduce(mean)
+
+
+# %% counts_one_microbatch_at_a_time
+# says: the tokens that all ranks have in that one
+# thinks: Each micro-batch is divided by the tokens that all ranks have in it.
+def gradients_of_token_mean(comm, model, microbatches):
+    loss = 0.0
+    for x, target in microbatches:
+        count = comm.allreduce(int((target != IGNORED).sum()))
+        part = F.cross_entropy(model(x), target, reduction="sum") / max(1, count)
+        part.backward()
+        loss += part.item()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(loss)
+
+
+# %% weights_of_means
+# says: NaN is 0 / 0
+# thinks: The mean of a micro-batch times its share of all tokens.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    loss = 0.0
+    for x, target in microbatches:
+        part = F.cross_entropy(model(x), target) * int((target != IGNORED).sum()) / count
+        part.backward()
+        loss += part.item()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(loss)
+
+
+# %% clears_between
+# says: Only each rank's last micro-batch is in it
+# thinks: Gradients are cleared before each backward, as in every loop.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    loss = 0.0
+    for x, target in microbatches:
+        model.zero_grad()
+        part = F.cross_entropy(model(x), target, reduction="sum") / count
+        part.backward()
+        loss += part.item()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(loss)
+
+
+# %% one_backward_in_the_end
+# says: run each alone
+# thinks: Losses add up, so one backward at the end is enough.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    losses = [F.cross_entropy(model(x), target, reduction="sum") for x, target in microbatches]
+    loss = 0.0
+    if losses:
+        total = sum(losses) / count
+        total.backward()
+        loss = total.item()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(loss)
+
+
+# %% own_tokens_then_mean_of_ranks
+# says: a rank with few tokens counts as much as one
+# thinks: Micro-batches of a rank are weighted; ranks are averaged, as data parallelism does.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = max(1, sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    loss = 0.0
+    for x, target in microbatches:
+        part = F.cross_entropy(model(x), target, reduction="sum") / count
+        part.backward()
+        loss += part.item()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+        p.grad /= comm.size
+    return comm.allreduce(loss) / comm.size
+
+
+# %% skips_none
+# says: takes part in every collective call
+# thinks: A parameter without a gradient has nothing to be summed.
+def gradients_of_token_mean(comm, model, microbatches):
+    count = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    loss = 0.0
+    for x, target in microbatches:
+        if (target == IGNORED).all():
+            continue
+        part = F.cross_entropy(model(x), target, reduction="sum") / count
+        part.backward()
+        loss += part.item()
+    for p in model.parameters():
+        if p.grad is not None:
+            comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(loss)

@@ -191,24 +191,29 @@ def _why_norm(
     """The misconception behind a norm: the first rule that gives it."""
     at = [sizes.coordinates(r) for r in range(sizes.ranks)]
 
-    def over(*axes: str, others: str = "all", power: float = 1, of: int = rank) -> float:
+    def over(*axes: str, others: str = "all", sharded: str = "all", power: float = 1, of: int = rank) -> float:
         """The sum over the ranks that differ from rank `of` in these axes, of squares to this power.
 
-        others: which tensor ranks count what is not sharded: "all", "first" or "none".
+        others, sharded: which tensor ranks count what is not sharded, and what is: "all", "first" or "none".
         """
         alike = [
             r
             for r in range(sizes.ranks)
             if all(getattr(at[r], a) == getattr(at[of], a) for a in at[r]._fields if a not in axes)
         ]
-        count = {"all": lambda r: True, "first": lambda r: at[r].tensor == 0, "none": lambda r: False}[others]
-        return sum((squares[r].sharded + squares[r].others * count(r)) ** power for r in alike)
+        counts = {"all": lambda r: True, "first": lambda r: at[r].tensor == 0, "none": lambda r: False}
+        return sum(
+            (squares[r].sharded * counts[sharded](r) + squares[r].others * counts[others](r)) ** power for r in alike
+        )
 
     whole, got = want**2, norms[rank]
     if got == 0:
         return "0 on this rank, and not on others: every rank returns the norm. allreduce brings a sum to all of them."
     if all(math.isclose(n * n, over(of=r), rel_tol=1e-9) for r, n in enumerate(norms)):
         return "That is the norm of each rank's own gradients: sum squares over the tensor and the pipeline axis."
+    shares = [over(of=r, others="first") for r in range(sizes.ranks)]
+    if all(math.isclose(n * n, share, rel_tol=1e-9) for n, share in zip(norms, shares, strict=True)):
+        return "That is the norm of this rank's own share: sum squares over the tensor and the pipeline axis."
     rules: list[tuple[float, str]] = [
         (
             over("pipeline", "tensor"),
@@ -222,6 +227,20 @@ def _why_norm(
         (
             over("data", "pipeline", "tensor"),
             f"A sum over all ranks counts replicas, and what tensor ranks have in common. {_ONCE} Leave data out.",
+        ),
+        (max(shares), "That is the largest norm of a rank's share: sum the squares of all shares, then take the root."),
+        (
+            over("pipeline", "tensor") / sizes.tensor,
+            "All is divided by the number of tensor ranks, also what is sharded, of which each has another part.",
+        ),
+        (
+            over("pipeline", "tensor", sharded="first"),
+            "The wrong way round: what is sharded counts on every tensor rank, and all others on one of them.",
+        ),
+        (
+            over("pipeline", "tensor", others="none")
+            + sum(s.others for s, c in zip(squares, at, strict=True) if not any(c)),
+            "What is not sharded is counted on the first pipeline stage alone: each stage has other parameters.",
         ),
         (over("pipeline"), "Summed over the pipeline axis alone: tensor ranks have other parts of what is sharded."),
         (over("tensor"), "Summed over the tensor axis alone: other pipeline stages have other layers."),

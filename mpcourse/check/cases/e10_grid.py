@@ -64,6 +64,11 @@ def _program(sizes: GridSizes) -> Program:
                 ) from None
             own.returned()
             return error
+        except AssertionError as error:
+            if comm.size == fits:
+                raise
+            own.returned()
+            return error
         if comm.size != fits:
             return short(result)
         if not isinstance(result, tuple | list) or len(result) != 3:
@@ -85,6 +90,8 @@ def _judge_refused(sizes: GridSizes, results: Sequence[Any]) -> Finding | None:
         return None
     if len(wrong) < len(results):
         why = "All ranks see the same sizes, so all of them refuse. One that goes on waits for the others."
+    elif isinstance(results[0], AssertionError):
+        why = "An assert raises an AssertionError, and under `python -O` nothing: raise a ValueError."
     else:
         why = _COMPARED
     got = f"{results[wrong[0]]} on {named(wrong)}"
@@ -133,6 +140,8 @@ def _why(sizes: GridSizes, results: list[list[tuple[list[int], int]]], axis: int
                 f"That is a grid with {fastest[0]} as its fastest axis and {fastest[2]} as its slowest. Here a rank is "
                 "(pipeline x data's size + data) x tensor's size + tensor: neighbours differ in tensor."
             )
+    if len(want) == 1 and len(group) == sizes.ranks:
+        return f"The {AXES[axis]} axis has one rank here, and this has all of them: an axis of one is a Split, too."
     own = sizes.coordinates(rank)
     same = [r for r in range(sizes.ranks) if sizes.coordinates(r)[axis] == own[axis]]
     if sorted(group) == same:
@@ -145,7 +154,7 @@ def _why(sizes: GridSizes, results: list[list[tuple[list[int], int]]], axis: int
     if set(want) < set(group):
         return f"Ranks of several groups got one color. {_ONE_AXIS}"
     if len(group) == 1:
-        return f"Every rank has a color of its own. {_ONE_AXIS}"
+        return f"Every rank has a color of its own, or the others are not in what was split. {_ONE_AXIS}"
     return f"{_DIGITS} Ranks that differ in one of them alone share the color that the two others make."
 
 

@@ -221,8 +221,15 @@ def _why(parts: list[list[Part]], rank: int, of: slice, got: np.ndarray, noun: s
         (total / max(1, own_tokens), "Divided by this rank's own tokens: all ranks divide by those of all of them."),
     ]
     if own:
+        together = list(zip(*parts, strict=False))
+        rules.append(
+            (
+                sum((sum((p.total for p in m), zero) / max(1, sum(p.tokens for p in m)) for m in together), zero),
+                "Each micro-batch is divided by the tokens that all ranks have in that one: count all micro-batches'.",
+            )
+        )
         again = zero  # what is summed over ranks after each micro-batch is summed again after the next one
-        for micro_batches in zip(*parts, strict=False):
+        for micro_batches in together:
             again = size * again + sum((p.total for p in micro_batches), zero)
         rules += [
             (again / tokens, "Summed over ranks after each micro-batch, and what was summed before with it: sum once."),
