@@ -231,6 +231,7 @@ def _predict(options: argparse.Namespace) -> int:
     found = predict(
         find_maker(options.maker), options.batch, options.gpu, options.gpus,
         link=options.link, cut=cut, optimizer=options.optimizer, tokens=options.tokens,
+        zero=options.zero, ranks=options.ranks,
     )  # fmt: skip
     if options.json:
         print(json.dumps({"model": options.maker} | found.as_dict(), indent=1))

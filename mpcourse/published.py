@@ -214,3 +214,23 @@ IMAGES_PER_SECOND = {
     ("VGG-16", "Tesla P100-SXM2"): 154.0,
     ("ResNet-50", "GTX TITAN X (Maxwell)"): 16 / 0.17102,
 }
+
+
+@dataclass(frozen=True)
+class ShardedMemory:
+    """A row of a table: parameters, ranks, and gigabytes a rank in ZeRO's stages 1, 2 and 3, as printed."""
+
+    parameters: float
+    ranks: int
+    gigabytes: tuple[str, str, str]
+
+
+# Rajbhandari et al. 2020, table 1: Adam in mixed precision, 16 bytes a parameter; 120 GB and 16 TB without sharding.
+# Taken from transcriptions of the paper.
+ZERO_TABLE_1 = (
+    ShardedMemory(7.5e9, 4, ("52.5", "41.3", "30")),
+    ShardedMemory(7.5e9, 16, ("35.6", "21.6", "7.5")),
+    ShardedMemory(7.5e9, 64, ("31.4", "16.6", "1.88")),
+    ShardedMemory(7.5e9, 1024, ("30.1", "15.1", "0.12")),
+    ShardedMemory(1e12, 1024, ("4011", "2013", "15.6")),
+)

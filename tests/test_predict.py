@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mpcourse.errors import UserError
+from mpcourse.model_states import held, sent
 from mpcourse.models import ResNet50, UNet3D, mlp
 from mpcourse.predict import OPTIMIZERS, find_maker, predict
 from mpcourse.predict.place import moved
@@ -285,3 +286,38 @@ def test_on_the_command_line_each_is_one_line_with_status_2(cli, model_file):
     assert_one_line_error(cli("predict", model_file, "--batch", 1), "names no function")
     assert_one_line_error(cli("predict", f"{model_file}:needs", "--batch", 1), "needs() failed: TypeError", "'n'")
     assert_one_line_error(cli("predict", f"{model_file}:make_model", "--batch", "x"), "--batch", "--help")
+
+
+def wide_layers():
+    """Sixteen square layers: 16 x 400 x 400 parameters."""
+    return nn.Sequential(*[nn.Linear(400, 400, bias=False) for _ in range(16)])
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_one_of_many_ranks_holds_and_sends_what_zeros_closed_forms_say(stage):
+    parameters, ranks = 16 * 400**2, 64
+    found = predict(wide_layers, [1, 400], optimizer="adam", zero=stage, ranks=ranks)
+    wanted = held(parameters, stage, ranks, weight=4, gradient=4, state=8)
+    kept = found.devices[0].kept
+    # After the step stages 2 and 3 keep the shards of gradients, and stage 3 nothing of a whole layer.
+    assert {kind: kept[kind] for kind in wanted} == wanted
+    assert sum(found.sent.values()) == 4 * sent(parameters, stage, ranks)
+    assert (found.zero, found.ranks) == (stage, ranks) and found.fits
+
+
+def test_a_model_that_fits_only_in_stage_3_is_told_so():
+    def large():  # 34 GB in float32
+        return nn.Sequential(*[nn.Linear(2**14, 2**14, bias=False) for _ in range(32)])
+
+    told = {stage: predict(large, [1, 2**14], zero=stage, ranks=32) for stage in (2, 3)}
+    assert not told[2].fits and "vgpu:0 is out of memory: a Tesla P100-SXM2 has 16.00 GiB" in told[2].out_of_memory
+    assert told[3].fits and told[3].seconds > 0
+
+
+def test_the_command_tells_what_one_rank_of_zero_holds(cli, model_file):
+    command = ("predict", f"{model_file}:make_model", "--batch", 7, 20, "--optimizer", "adam")
+    shown = cli(*command, "--zero", 3, "--ranks", 8).stdout
+    assert "One of 8 ranks, ZeRO stage 3. It sends" in shown and "all-gather" in shown
+    assert_one_line_error(cli(*command, "--zero", 4), "--zero 4", "1, 2 and 3")
+    assert_one_line_error(cli(*command, "--ranks", 2), "--ranks 2")
+    assert_one_line_error(cli(*command, "--zero", 1, "--gpus", 2), "leave --gpus 2 out")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from mpcourse.model_states import PARAMETERS, held
 from mpcourse.plan.candidate import Candidate, Plan, Seconds
 from mpcourse.plan.layers import Layers
 from mpcourse.plan.machines import Machines
@@ -11,8 +12,6 @@ from mpcourse.plan.software import Software
 from mpcourse.plan.stages import Part, cut, cut_equally, part
 from mpcourse.plan.timing import in_flight, least, makespan
 
-# Bytes a parameter of mixed-precision Adam: halves, and float32 weights, means and variances. Gradients: `Software`.
-WEIGHTS, STATE = 2, 12
 UPDATE = 28  # bytes that Adam's update reads (gradient, three float32) and writes (these three, the half) a parameter
 
 
@@ -119,15 +118,12 @@ class Pricing:
         c: a candidate whose layers can be cut so.
         """
         run, d, gpu = self.pipeline(c), c.data, self.machines.gpu
-        weights = WEIGHTS / (d if c.zero == 3 else 1)
-        gradients = self.software.gradients / (d if c.zero >= 2 else 1)
-        state = STATE / (d if c.zero >= 1 else 1)
+        states = held(1, c.zero, d, gradient=self.software.gradients)
         # Of ZeRO's stage 3, a layer's weights, whole: as much as its tensors that work, and the next on their way.
-        gathered = [WEIGHTS * n if c.zero == 3 else 0.0 for n in run.largest]
-        whole = weights + gradients + state
+        gathered = [PARAMETERS * n if c.zero == 3 else 0.0 for n in run.largest]
+        whole = sum(states.values())
         s = max(range(c.pipeline), key=lambda s: whole * run.parameters[s] + run.activations[s] + gathered[s])
-        own = run.parameters[s]
-        found = {"parameters": weights * own, "gradients": gradients * own, "optimizer state": state * own}
+        found = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
         found |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
         return found | ({"gathered": gathered[s]} if gathered[s] else {})
 
@@ -179,7 +175,7 @@ class Pricing:
     def _tied(self, run: Pipelined) -> float:
         """The first and the last stage add up the gradients of what both hold."""
         apart = self.machines.gpus > self.machines.per_node
-        return self.machines.sums("data", (2, 1, self.machines.per_node if apart else 1), WEIGHTS * run.tied)
+        return self.machines.sums("data", (2, 1, self.machines.per_node if apart else 1), PARAMETERS * run.tied)
 
     def _data(self, c: Candidate, run: Pipelined) -> float:
         """Messages between replicas that nothing hides.
@@ -192,7 +188,7 @@ class Pricing:
         if c.data == 1:
             return 0.0
         s = max(range(c.pipeline), key=lambda s: run.parameters[s])
-        m, nbytes = run.microbatches, WEIGHTS * run.parameters[s]
+        m, nbytes = run.microbatches, PARAMETERS * run.parameters[s]
         layer = run.largest[s] / max(1, run.parameters[s])  # of the traffic at an end, where nothing is left to hide it
         backward = sum(run.backward[s :: c.pipeline])
         if c.zero == 0:

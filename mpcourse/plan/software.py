@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mpcourse.model_states import GRADIENTS
+
 
 @dataclass(frozen=True)
 class Software:
@@ -18,7 +20,7 @@ class Software:
     equal: all stages have as many layers of the kind that most are; else the dearest takes as little time as can be.
     """
 
-    gradients: int = 2
+    gradients: int = GRADIENTS
     split_transfers: bool = False
     blocking: bool = False
     overlap: bool = True

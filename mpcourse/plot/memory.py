@@ -1,6 +1,8 @@
 """What holds a device's memory, and when there is most of it."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,14 +20,36 @@ SEEN = 0.002  # part of a panel's height from which on a kind can be seen, and i
 NEAR = 0.6  # part of a device's memory from which on its end is drawn
 
 
+@dataclass
+class _Panel:
+    """What one device held, and when. moments: seconds and bytes by kind, after each change. issued: when the host had
+    issued each of its operations."""
+
+    title: str
+    box: Box
+    device: int
+    moments: list[tuple[float, dict[str, int]]]
+    issued: list[float]
+
+    @property
+    def capacity(self) -> int:
+        return self.box.gpus[self.device].memory - self.box.gpus[self.device].context
+
+    @property
+    def most(self) -> int:
+        return self.box.ledger.most[self.device]
+
+
 def memory(
-    box: Box,
+    box: Box | Mapping[str, Box],
     title: str = "What holds each device's memory",
     device: int | str | torch.device | None = None,
     over: str = "time",
 ) -> Figure:
     """Bytes by kind, stacked, with the peak and the operation and line that made it; a panel for each device.
 
+    box: one, or several by the names that their panels are to have, to compare what they held: on one scale, and each
+    from its own first change on.
     device: which; None: all that ever held something. over: "time", on the host's clock from the first change on, or
     "operations", how many the host had issued. Where more happens than the panel has columns, a column shows its
     fullest moment. Raises ValueError where there is nothing to draw, RuntimeError for a device that the box lacks or
@@ -33,30 +57,27 @@ def memory(
     """
     if over not in ("time", "operations"):
         raise ValueError(f'over is "time" or "operations", not {over!r}')
-    wanted = range(len(box.devices)) if device is None else [_index(box, device)]
-    history = {i: list((seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)) for i in wanted}
-    history = {i: moments for i, moments in history.items() if moments}
-    if not history:
-        where = "any device of this box" if device is None else f"{box.names[wanted[0]]} of this box"
-        raise ValueError(f"no memory to draw: nothing was ever on {where}, or nothing since its reset()")
-    first = min(moments[0][0] for moments in history.values())
-    last = max(moments[-1][0] for moments in history.values())
-    issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
+    boxes = box if isinstance(box, Mapping) else {"": box}
+    panels = [panel for name, one in boxes.items() for panel in _panels(one, device, name)]
+    begins = [panel.moments[0][0] for panel in panels]
+    firsts = begins if isinstance(box, Mapping) else [min(begins)] * len(panels)
+    longest = max(panel.moments[-1][0] - first for panel, first in zip(panels, firsts, strict=True))
+    scale, unit = _time_unit(longest) if over == "time" else (1.0, "operations issued by the host")
 
-    scale, unit = _time_unit(last - first) if over == "time" else (1.0, "operations issued by the host")
-
-    def where_on_axis(seconds: float) -> float:
-        return scale * (seconds - first) if over == "time" else float(bisect_right(issued, seconds))
-
-    most = max(box.ledger.most[i] for i in history)
+    most = max(panel.most for panel in panels)
     nbytes, byte_unit = next((n, u) for n, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if most >= n)
-    capacities = {i: box.gpus[i].memory - box.gpus[i].context for i in history}
-    near = {i for i in history if box.ledger.most[i] > NEAR * capacities[i]}
-    top = max(1.25 * most, *(1.18 * max(capacities[i], box.ledger.most[i]) for i in near), 0.0)
-    made, axes = figure(title, height=1.75 * len(history) + 1.0, rows=len(history))
-    for axis, (i, moments) in zip(axes, history.items(), strict=True):
-        x = np.array([where_on_axis(seconds) for seconds, _ in moments])
-        held = np.array([[kinds.get(kind, 0) for kind in KINDS] for _, kinds in moments])
+    near = [panel.most > NEAR * panel.capacity for panel in panels]
+    tops = [1.18 * max(p.capacity, p.most) for p, is_near in zip(panels, near, strict=True) if is_near]
+    top = max(1.25 * most, *tops, 0.0)
+    made, axes = figure(title, height=1.75 * len(panels) + 1.0, rows=len(panels))
+    for axis, panel, first, is_near in zip(axes, panels, firsts, near, strict=True):
+
+        def where_on_axis(seconds: float, panel: _Panel = panel, first: float = first) -> float:
+            return scale * (seconds - first) if over == "time" else float(bisect_right(panel.issued, seconds))
+
+        x = np.array([where_on_axis(seconds) for seconds, _ in panel.moments])
+        held = np.array([[kinds.get(kind, 0) for kind in KINDS] for _, kinds in panel.moments])
+        last = first + longest if over == "time" else panel.moments[-1][0]
         edges, heights = _columns(x, held, where_on_axis(first), where_on_axis(last), over == "operations")
         bottom = np.zeros(len(edges))
         for kind, height in zip(KINDS, heights.T / nbytes, strict=True):
@@ -73,28 +94,22 @@ def memory(
                     gid=kind,
                 )
             bottom += height
-        capacity = capacities[i]
         axis.set_xlim(edges[0], edges[-1])
         axis.set_ylim(0, top / nbytes)  # one scale: panels are compared
-        axis.set_title(f"{box.names[i]}, {box.gpus[i].name}", fontsize=9, color=INK, loc="left")
-        if i in near:
-            axis.axhline(capacity / nbytes, color=INK, linewidth=1, linestyle="--")
-            text = f"{size(capacity)}: all that tensors can have"
+        axis.set_title(panel.title, fontsize=9, color=INK, loc="left")
+        if is_near:
+            axis.axhline(panel.capacity / nbytes, color=INK, linewidth=1, linestyle="--")
+            text = f"{size(panel.capacity)}: all that tensors can have"
             axis.annotate(
-                text, (0, capacity / nbytes), (3, 3), xycoords=axis.get_yaxis_transform(), textcoords="offset points",
-                fontsize=8, color=INK,
+                text, (0, panel.capacity / nbytes), (3, 3), xycoords=axis.get_yaxis_transform(),
+                textcoords="offset points", fontsize=8, color=INK,
             )  # fmt: skip
-        peak = box.ledger.peak(i)
-        _mark(
-            axis,
-            where_on_axis(peak.seconds),
-            peak,
-            nbytes,
-            capacity if i in near else None,
-            from_start=peak.seconds <= moments[0][0],
-        )
+        peak = panel.box.ledger.peak(panel.device)
+        limit = panel.capacity if is_near else None
+        from_start = peak.seconds <= panel.moments[0][0]
+        _mark(axis, where_on_axis(peak.seconds), peak, nbytes, limit, from_start)
         label(axis, unit if axis is axes[-1] else "", byte_unit)
-    held_by = [kinds for moments in history.values() for _, kinds in moments]
+    held_by = [kinds for panel in panels for _, kinds in panel.moments]
     shown = {kind for kinds in held_by for kind, n in kinds.items() if n > SEEN * top}
     made.legend(
         handles=[
@@ -108,6 +123,20 @@ def memory(
         ncols=len(shown) if len(shown) < 6 else 4,
     )
     return made
+
+
+def _panels(box: Box, device: int | str | torch.device | None, name: str) -> list[_Panel]:
+    """What to draw of a box. ValueError where there is nothing."""
+    wanted = range(len(box.devices)) if device is None else [_index(box, device)]
+    issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
+    found = []
+    for i in wanted:
+        if moments := [(seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)]:
+            found.append(_Panel(name or f"{box.names[i]}, {box.gpus[i].name}", box, i, moments, issued))
+    if not found:
+        where = "any device of this box" if device is None else f"{box.names[wanted[0]]} of this box"
+        raise ValueError(f"no memory to draw: nothing was ever on {where}, or nothing since its reset()")
+    return found
 
 
 def _index(box: Box, device: int | str | torch.device) -> int:

@@ -44,6 +44,12 @@ def show(p: Prediction) -> None:
     if len(p.devices) > 1:
         lanes = ", ".join(f"{lane} {size(nbytes)}" for lane, nbytes in p.copies.items())
         out.print(f"{size(p.across_cut)} cross the cut in a step ({lanes}).", soft_wrap=True)
+    if p.zero:
+        sent = ", ".join(f"{size(nbytes)} {name}" for name, nbytes in p.sent.items()) or "nothing"
+        out.print(
+            f"One of {p.ranks} ranks, ZeRO stage {p.zero}. It sends {sent} in a step, whose time is not in it.",
+            soft_wrap=True,
+        )
     if p.out_of_memory:
         out.print(
             f"It does not fit; the bytes above are what it would need.\n{p.out_of_memory}", markup=False, soft_wrap=True

@@ -12,7 +12,9 @@ import torch.nn as nn
 from mpcourse.errors import UserError
 from mpcourse.predict.load import blame, built
 from mpcourse.predict.place import balanced, children, place, stages
+from mpcourse.predict.sharded import check_sharding, sharded
 from mpcourse.virtual import GPU, Box, busy, virtual_gpus
+from mpcourse.virtual.ledger import size
 from mpcourse.virtual.specs import find_gpu, find_link
 
 OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # and how many tensors of state a parameter
@@ -76,6 +78,9 @@ class Prediction:
     copies: bytes over each link and direction between devices.
     across_cut: bytes over all of them.
     out_of_memory: why it does not fit; then the bytes of the devices are those that it would need. None where it fits.
+    zero: the stage of ZeRO, 0 without it.
+    ranks: how many ranks share what is sharded; 1 without ZeRO.
+    sent: bytes that each of them sends in a step, by collective call; their time is not in `seconds`.
     """
 
     batch: list[int]
@@ -90,6 +95,9 @@ class Prediction:
     copies: dict[str, int]
     across_cut: int
     out_of_memory: str | None
+    zero: int
+    ranks: int
+    sent: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, for JSON."""
@@ -106,6 +114,8 @@ def predict(
     cut: Sequence[str] = (),
     optimizer: str = "sgd",
     tokens: int | None = None,
+    zero: int = 0,
+    ranks: int = 1,
 ) -> Prediction:
     """What a training step of a model holds, moves and takes on virtual GPUs.
 
@@ -118,6 +128,8 @@ def predict(
     (weights, their gradients and optimizer state, activations) holds as little as can be.
     optimizer: one of OPTIMIZERS.
     tokens: the size of the vocabulary; None: the input is no tokens.
+    zero: the stage of ZeRO (`mpcourse.zero`), on one GPU; 0: nothing is sharded.
+    ranks: how many ranks share what is sharded, of which this is one.
 
     The loss is the mean of the squares of the output. A model that does not fit is an answer.
     Raises UserError for arguments that are impossible and a model that fails.
@@ -126,6 +138,7 @@ def predict(
     find_link(link)
     if gpus < 1:
         raise UserError(f"--gpus {gpus}: at least one is needed")
+    check_sharding(zero, ranks, gpus)
     if not batch or min(batch) < 1:
         raise UserError(f"--batch {' '.join(map(str, batch))}: a shape is one or more whole numbers from 1 on")
     if tokens is not None and tokens < 1:
@@ -142,11 +155,16 @@ def predict(
         model = built(make)  # anew: the other one was left in its box
     parts = stages(names, cuts, gpus)
     refusal = None
-    try:
-        run = _train(model, x, parts, spec, link, optimizer)
-    except torch.OutOfMemoryError as error:
-        refusal = str(error)
-        run = _train(built(make), x, parts, replace(spec, memory=_ROOMY), link, optimizer)
+    if zero:  # until it is sharded, the model may be larger than the GPU
+        run = _train(model, x, parts, replace(spec, memory=_ROOMY), link, optimizer, zero, ranks)
+        if run.devices[0].total > spec.memory:
+            refusal = f"{run.devices[0].device} is out of memory: a {spec.name} has {size(spec.memory)}"
+    else:
+        try:
+            run = _train(model, x, parts, spec, link, optimizer)
+        except torch.OutOfMemoryError as error:
+            refusal = str(error)
+            run = _train(built(make), x, parts, replace(spec, memory=_ROOMY), link, optimizer)
     full = refusal and int(re.findall(r"\d+", refusal)[0])  # "vgpu:1 is out of memory: ..."
     devices = []
     for i, device in enumerate(run.devices):
@@ -155,7 +173,7 @@ def predict(
     seconds = None if refusal else run.seconds
     return Prediction(
         list(batch), spec.name, link, optimizer, refusal is None, cuts, chosen, devices, seconds, run.copies,
-        sum(run.copies.values()), refusal,
+        sum(run.copies.values()), refusal, zero, ranks, run.sent,
     )  # fmt: skip
 
 
@@ -164,15 +182,28 @@ class _Run:
     devices: list[Device]
     seconds: float
     copies: dict[str, int]
+    sent: dict[str, int]
 
 
-def _train(model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: str, optimizer: str) -> _Run:
+def _train(
+    model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: str, optimizer: str, zero: int = 0,
+    ranks: int = 1,
+) -> _Run:  # fmt: skip
     """The second of two steps. Raises torch.OutOfMemoryError where it does not fit."""
     with virtual_gpus(len(parts), spec, link, dry=True) as box:
         try:
             place(model, parts, box.devices)
-            opt = OPTIMIZERS[optimizer][0]([p for p in model.parameters() if p.requires_grad])
+            make_optimizer = OPTIMIZERS[optimizer][0]
+            opt: Any
+            if zero:
+                opt = sharded(make_optimizer, model, zero, ranks)
+            else:
+                opt = make_optimizer([p for p in model.parameters() if p.requires_grad])
             train_step(model, x, opt, box.devices[0])
+            if zero:
+                opt.comm.sent.clear()
+                for allocator in box.ledger.allocators:
+                    allocator.empty_cache()  # of the whole model
             box.reset()  # the first step was for the optimizer's state and the workspaces
             start = box.now
             train_step(model, x, opt, box.devices[0])
@@ -188,15 +219,15 @@ def _train(model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU,
         for e in box.copies:
             if "cpu" not in e.lane:
                 copies[e.lane] = copies.get(e.lane, 0) + e.nbytes
-        return _Run(devices, seconds, copies)
+        return _Run(devices, seconds, copies, opt.comm.sent if zero else {})
 
 
-def train_step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+def train_step(model: nn.Module, x: torch.Tensor, optimizer: Any, device: torch.device) -> None:
     """One step: copy the batch to a device, forward, the mean of the squares of the output, backward, update.
 
     model: its output is a tensor, or a tuple or dict with one.
     x: a batch, on any device.
-    optimizer: of the model's parameters.
+    optimizer: of the model's parameters, one of torch's or of ZeRO's.
     device: where the model takes its input.
     Raises UserError for an output without a tensor, or one that depends on no parameter.
     """

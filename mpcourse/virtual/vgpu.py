@@ -276,6 +276,11 @@ def _optimizer_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         for value in state.values():
             if isinstance(value, torch.Tensor) and (block := box.block_of(value)) is not None:
                 block.allocation.kind = "optimizer state"
+    for group in optimizer.param_groups:
+        for p in group["params"]:  # a copy of a model's parameters, e.g. in float32, is the optimizer's own
+            block = box.block_of(p)
+            if block is not None and block.allocation.kind == "temporaries":
+                block.allocation.kind = "optimizer state"
 
 
 torch.utils.rename_privateuse1_backend("vgpu")

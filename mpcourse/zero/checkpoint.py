@@ -1,0 +1,123 @@
+"""Snapshots of sharded training: each rank writes its own part, and any number of ranks can go on from all parts."""
+
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from mpcourse.errors import RankFailed
+from mpcourse.files import remove_parts, write_atomically
+from mpcourse.zero.optimizer import ShardedOptimizer
+
+Result = TypeVar("Result")
+
+
+class Snapshot(NamedTuple):
+    """Which one it is: after so many updates, of which run, by how many ranks."""
+
+    step: int
+    run: str
+    ranks: int
+
+    def file(self, rank: int) -> str:
+        """The name of one rank's part."""
+        return f"step{self.step:08d}-{self.run}-rank{rank}of{self.ranks}.pt"
+
+
+class ShardedCheckpointer:
+    """Saves and restores a sharded optimizer's run. All ranks make one together, and call the same.
+
+    folder: one that all ranks see. keep: so many snapshots stay; older ones go once a newer one is whole.
+    A snapshot is a file a rank, and counts once all of them are there; a file has its name only once all of it is on
+    the disk. So a run that is killed at any time leaves the snapshots before as they were. Each run's files have a name
+    of their own: parts of two runs are never taken for one snapshot.
+    With `replicas`, the ranks of the first group write.
+    """
+
+    def __init__(self, sharded: ShardedOptimizer, folder: str | Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep={keep}: at least one snapshot must stay")
+        self.sharded, self.folder, self.keep = sharded, Path(folder), keep
+        self.comm, self.replicas = sharded.comm, sharded.replicas
+        self.writes = self.replicas is None or self.replicas.rank == 0
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = self._told(secrets.token_hex(4))[0]
+        if self.writes and self.comm.rank == 0:
+            remove_parts(self.folder, "step*.pt")
+        self._told(None)  # nobody writes before these are gone
+
+    def save(self, step: int, **position: Any) -> None:
+        """Snapshot after `step` updates. All ranks call it.
+
+        position: what else it takes to go on, the same on all ranks: numbers, text, tensors, lists and dicts of them,
+        e.g. epoch=3, scheduler=scheduler.state_dict(). torch's random numbers of each rank are saved with it.
+        Raises what goes wrong on this rank, and RankFailed on the others.
+        """
+        snapshot = Snapshot(step, self.run, self.comm.size)
+
+        def write() -> None:
+            part = {"position": position, "part": self.sharded.state_dict(), "random": torch.get_rng_state()}
+            path = self.folder / snapshot.file(self.comm.rank)
+            write_atomically(path, lambda file: torch.save(part, file), sync=True)
+
+        self._together("save", write if self.writes else _nothing)
+        self._together("remove", self._remove_old if self.writes and self.comm.rank == 0 else _nothing)
+
+    def resume(self) -> dict[str, Any] | None:
+        """Restore the latest whole snapshot, of any number of ranks: its position, with "step". None: there is none.
+
+        All ranks call it. Parameters, state and options are those that were saved, bit for bit; random numbers, too,
+        where as many ranks saved them and there are no replicas. Raises ValueError, on every rank, for a snapshot of
+        other parameters; what else goes wrong on this rank, and RankFailed on the others.
+        """
+        latest: Snapshot | None = self._told(self._together("look for", lambda: max(self._whole(), default=None)))[0]
+        if latest is None:
+            return None
+        paths = [self.folder / latest.file(rank) for rank in range(latest.ranks)]
+        parts = self._together("read", lambda: [torch.load(path, weights_only=True, mmap=True) for path in paths])
+        self.sharded.load_state_dicts([each["part"] for each in parts])
+        if latest.ranks == self.comm.size and self.replicas is None:
+            torch.set_rng_state(parts[self.comm.rank]["random"])
+        return {**parts[0]["position"], "step": latest.step}
+
+    def _whole(self) -> list[Snapshot]:
+        """The snapshots of which all parts are there."""
+        parts: dict[Snapshot, set[int]] = {}
+        for path in self.folder.iterdir():
+            if match := re.fullmatch(r"step(\d+)-(\w+)-rank(\d+)of(\d+)\.pt", path.name):
+                step, run, rank, ranks = match.groups()
+                parts.setdefault(Snapshot(int(step), run, int(ranks)), set()).add(int(rank))
+        return sorted(snapshot for snapshot, ranks in parts.items() if len(ranks) == snapshot.ranks)
+
+    def _remove_old(self) -> None:
+        """Remove what is older than the `keep` latest whole snapshots, and what was never whole."""
+        stay = self._whole()[-self.keep :]
+        for path in self.folder.glob("step*.pt"):
+            if not any(path.name == snapshot.file(rank) for snapshot in stay for rank in range(snapshot.ranks)):
+                path.unlink()
+
+    def _told(self, own: Any) -> list[Any]:
+        """What each rank gives, also those of the replicas' groups, the first group first."""
+        inside = self.comm.allgather(own)
+        return inside if self.replicas is None else sum(self.replicas.allgather(inside), [])
+
+    def _together(self, doing: str, call: Callable[[], Result]) -> Result:
+        """What `call` returns. Where it raises on one rank, the others raise RankFailed."""
+        error = None
+        try:
+            result = call()
+        except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
+            error = mine
+        told = self._told(error and f"{type(error).__name__}: {error}")
+        if error is not None:
+            raise error
+        if failed := [f"rank {rank} cannot {doing} its snapshot: {text}" for rank, text in enumerate(told) if text]:
+            raise RankFailed(failed[0])
+        return result
+
+
+def _nothing() -> None:
+    """What a rank that does not write does."""

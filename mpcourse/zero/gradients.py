@@ -1,0 +1,97 @@
+"""Stage 2: each rank keeps, of the gradients too, its own shard alone."""
+
+import torch
+
+from mpcourse.data_parallel.overlap.hooks import when_accumulated
+from mpcourse.zero.hooks import at_end_of_backward
+from mpcourse.zero.optimizer import ShardedOptimizer
+
+
+class ShardedGradients(ShardedOptimizer):
+    """A sharded optimizer whose gradients are summed during backward, unit by unit; this rank keeps its chunk of each.
+
+    Arguments and methods are those of `ShardedOptimizer`. As soon as backward has computed all gradients of a unit,
+    their sum over all ranks is scattered, and what belongs to other ranks is freed. Units are sent from the last to the
+    first, about the order in which backward reaches them, and that is the same on all ranks: one that is complete early
+    waits. A parameter that a backward pass does not reach counts as zeros.
+    Each backward pass sends P (p - 1) / p values, and the step as many: of several passes before a step each sends, for
+    there is no room in which whole gradients could add up. A pass reaches some parameter on all ranks, or on none.
+    `step` raises RuntimeError where no backward pass came before it.
+    Source: ZeRO (Rajbhandari et al. 2020), P_os+g, section 5.2.
+    """
+
+    def _begin(self) -> None:
+        self.own: list[torch.Tensor | None] = [None] * len(self.units)  # this rank's chunks, once there are any
+        at = {p: i for i, p in enumerate(self.names)}
+        self._order = sorted(range(len(self.units)), key=lambda i: -at[self.units[i].parameters[-1]])
+        self._unit_of = {p: i for i, unit in enumerate(self.units) for p in unit.parameters}
+        self._handles = [when_accumulated(p, self._arrived) for p in self._unit_of]
+        self._forget_pass()
+
+    def zero_grad(self) -> None:
+        """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
+        self._forget_pass()
+        self.own = [None] * len(self.units)
+        for p in self._unit_of:
+            p.grad = None
+
+    def _mean(self, i: int) -> torch.Tensor:
+        own = self.own[i]
+        if own is None:
+            raise RuntimeError("there are no gradients: a backward pass comes before each step")
+        return own
+
+    def _forget_pass(self) -> None:
+        """No backward pass is under way."""
+        self._sent: int | None = None  # how many units this pass has sent; None: none is under way
+        self._whole: dict[int, torch.Tensor] = {}  # by unit: gradients that are not summed yet
+        self._missing = [set(unit.parameters) for unit in self.units]  # whose gradients this pass has not computed
+
+    @torch.no_grad()
+    def _arrived(self, p: torch.Tensor) -> None:
+        """Backward has computed p.grad: it goes to its place in its unit."""
+        assert p.grad is not None
+        self._begin_pass()
+        i = self._unit_of[p]
+        if i not in self._whole:
+            self._whole[i] = self.units[i].empty()
+        self.units[i].view(self._whole[i], p).copy_(p.grad)
+        p.grad = None
+        self._missing[i].discard(p)
+        assert self._sent is not None
+        while self._sent < len(self._order) and not self._missing[self._order[self._sent]]:
+            self._send_next()
+
+    def _begin_pass(self) -> None:
+        if self._sent is None:
+            self._sent = 0
+            at_end_of_backward(self._end_pass)
+
+    @torch.no_grad()
+    def _end_pass(self) -> None:
+        """Send what is left: units that this pass has not reached in full."""
+        while self._sent != len(self._order):
+            self._send_next()
+        self._forget_pass()
+
+    def _send_next(self) -> None:
+        assert self._sent is not None
+        self._send(self._order[self._sent])
+        self._sent += 1
+
+    def _send(self, i: int) -> None:
+        """Have unit i's gradients summed, zeros for those that were not reached."""
+        flat = self._whole.pop(i, None)
+        if flat is None:
+            flat = self.units[i].empty()
+        for p in self._missing[i]:
+            self.units[i].view(flat, p).zero_()
+        self._sum(i, flat)
+
+    def _sum(self, i: int, flat: torch.Tensor) -> None:
+        """Add the mean over all ranks of unit i's gradients to this rank's chunk; the rest is freed."""
+        self._keep(i, self._reduced(self.units[i], flat).clone())
+
+    def _keep(self, i: int, own: torch.Tensor) -> None:
+        before = self.own[i]
+        self.own[i] = own if before is None else before.add_(own)

@@ -1,0 +1,80 @@
+"""The two collective calls that all of ZeRO is made of, along a ring, for flat buffers wherever they lie."""
+
+import itertools
+from collections.abc import Iterable
+
+import torch
+
+from mpcourse.collectives import allreduce, broadcast, ring_allgather, ring_reduce_scatter
+from mpcourse.comm import Comm
+from mpcourse.data_parallel.host_staging import on_host
+
+
+def ring_of(comm: Comm) -> Comm:
+    """A communicator of the same ranks, whose ring ends with chunk r on rank r of `comm`. All ranks call it.
+
+    `ring_reduce_scatter` leaves chunk i + 1 on number i: so rank r is number r - 1.
+    """
+    return comm.Split(0, (comm.rank - 1) % comm.size)
+
+
+def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
+    """Chunk r of `flat` becomes its sum over all p ranks on rank r; the other chunks hold parts of sums afterwards.
+
+    All ranks call it. ring: of `ring_of`. flat: (p * chunk,), contiguous, the same length and dtype on all ranks.
+    Each rank sends (p - 1) / p of flat's bytes.
+    """
+    if (count := getattr(ring, "count", None)) is not None:  # see alone.py
+        count("reduce-scatter", flat.nbytes)
+        return
+    with on_host(flat) as buffer:
+        ring_reduce_scatter(ring, alias(buffer))
+
+
+def all_gather(ring: Comm, flat: torch.Tensor) -> None:
+    """Chunk r of rank r's `flat` is copied into all other ranks' `flat`, for each r. All ranks call it.
+
+    ring: of `ring_of`. flat: (p * chunk,), contiguous, the same length and dtype on all ranks. Each rank sends
+    (p - 1) / p of flat's bytes.
+    """
+    if (count := getattr(ring, "count", None)) is not None:
+        count("all-gather", flat.nbytes)
+        return
+    with on_host(flat) as buffer:
+        ring_allgather(ring, alias(buffer))
+
+
+def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
+    """Raise ValueError, on every rank, unless all ranks have tensors of the same shapes and dtypes. All call it."""
+    told = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
+    for rank, shapes in enumerate(told):
+        if shapes != told[0]:
+            pairs = itertools.zip_longest(shapes, told[0], fillvalue="nothing")
+            i, (here, there) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+            raise ValueError(f"rank {rank} has another model than rank 0: parameter {i} is {here}, and there {there}")
+
+
+def broadcast_from_first(comm: Comm, replicas: Comm | None, tensors: Iterable[torch.Tensor]) -> None:
+    """Each tensor becomes that of the first rank: within `comm`, then over `replicas`. All ranks call it."""
+    if hasattr(comm, "count"):
+        return
+    for tensor in tensors:
+        with torch.no_grad(), on_host(tensor) as buffer:
+            broadcast(comm, buffer)
+            if replicas is not None:
+                broadcast(replicas, buffer)
+
+
+def sum_over_replicas(replicas: Comm | None, shard: torch.Tensor) -> None:
+    """Sum a shard over the ranks that hold the same one, in place. All ranks of `replicas` call it; None: one alone.
+
+    shard: of any length and dtype, which are the same on all ranks.
+    """
+    if replicas is not None and replicas.size > 1:
+        with on_host(shard) as buffer:
+            allreduce(replicas, buffer)
+
+
+def alias(buffer: torch.Tensor) -> torch.Tensor:
+    """The same memory in a storage of its own: one that numpy has seen may not be freed by `resize_` any more."""
+    return torch.from_dlpack(buffer)

@@ -1,0 +1,39 @@
+"""The norm of all gradients where each rank has a shard of them, and whether it is finite."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from mpcourse.zero.optimizer import ShardedOptimizer
+
+
+def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> float:
+    """The 2-norm of the gradients of all parameters, the same number on all ranks, which call it.
+
+    gradients: of each unit this rank's chunk. Raises FloatingPointError, on all ranks, where it is not finite.
+    """
+    if hasattr(sharded.comm, "count"):  # alone, without data: see alone.py
+        return 0.0
+    norms = [_norm(gradient) for gradient in gradients]
+    bad = next((i for i, norm in enumerate(norms) if not math.isfinite(norm)), None)
+    name = None if bad is None else _first_not_finite(sharded, bad, gradients[bad])
+    told = sharded.comm.allgather((sum(norm**2 for norm in norms), name))
+    if names := [name for _, name in told if name is not None]:
+        raise FloatingPointError(
+            f"the mean of the gradients of {names[0]!r} is not finite, so nothing was updated: look at the losses and "
+            "examples of all ranks, or at the learning rate"
+        )
+    return sum(squares for squares, _ in told) ** 0.5
+
+
+def _norm(gradient: torch.Tensor) -> float:
+    """Of one tensor, in float32 at least; in float64, which takes 20 times as long, only where that overflows."""
+    norm = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32)).item()
+    return norm if math.isfinite(norm) else torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
+
+
+def _first_not_finite(sharded: "ShardedOptimizer", i: int, gradient: torch.Tensor) -> str:
+    place = int((~gradient.isfinite()).nonzero()[0])
+    return sharded.names[sharded.units[i].parameter_at(sharded.comm.rank, place)]

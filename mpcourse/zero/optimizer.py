@@ -1,0 +1,171 @@
+"""Stage 1: each rank keeps the optimizer's state of its own shard alone, and updates that alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from mpcourse.comm import Comm
+from mpcourse.zero.elementwise import MakeOptimizer, check_elementwise
+from mpcourse.zero.messages import (
+    all_gather,
+    broadcast_from_first,
+    check_alike,
+    reduce_scatter,
+    ring_of,
+    sum_over_replicas,
+)
+from mpcourse.zero.norm import global_norm
+from mpcourse.zero.sharding import Parameters, Unit, divided, groups_of, trained
+from mpcourse.zero.state import load_parts, part_of
+
+BUCKET = 25 << 20  # bytes
+
+
+class ShardedOptimizer:
+    """An optimizer whose state is sharded over the ranks of `comm`. All ranks make one together.
+
+    make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
+    element by itself. parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers,
+    become those of the first rank. Frozen ones are not sharded, tied ones once.
+    comm: the ranks that share the state. replicas: the ranks that own the same shards in other such groups, where
+    sharding stays within nodes (`within_nodes`); None: there are no others.
+    master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
+    updates the parameters themselves. bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+
+    optimizer: torch's, of this rank's shards; learning rate schedulers take it. units: in the order of parameters.
+    Of P parameters, each of p ranks sends 2 P (p - 1) / p values a step, as many as in an all-reduce of gradients.
+    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, and
+    where nothing is trained.
+    Source: ZeRO (Rajbhandari et al. 2020), P_os, section 5.1.
+    """
+
+    def __init__(
+        self,
+        make_optimizer: MakeOptimizer,
+        parameters: Parameters,
+        comm: Comm,
+        *,
+        replicas: Comm | None = None,
+        master: torch.dtype | None = None,
+        bucket_bytes: int = BUCKET,
+    ) -> None:
+        check_elementwise(make_optimizer)
+        given = groups_of(parameters)
+        module = parameters if isinstance(parameters, nn.Module) else None
+        held = [p for group in given for p in group["params"]]
+        named = module.named_parameters() if module else [(f"parameter {i}", p) for i, p in enumerate(held)]
+        self.names = {p: name for name, p in named}
+        self.comm, self.replicas, self.ring = comm, replicas, ring_of(comm)
+        self.bucket_bytes = bucket_bytes
+        self.units: list[Unit] = []
+        self.flats: list[torch.Tensor] = []  # of each unit all parameters
+        self.shards: list[torch.Tensor] = []  # this rank's chunk of these
+        self.masters: list[torch.Tensor] = []  # the same elements, as the optimizer updates them
+        check_alike(comm, self.names)
+        broadcast_from_first(comm, replicas, [*self.names, *(module.buffers() if module else ())])
+        groups = trained(given)
+        for group in groups:
+            begin = len(self.units)
+            for each in self._divided(group["params"]):
+                self._add(Unit(each, comm.size), master)
+            group["params"] = self.masters[begin:]
+        self.optimizer = make_optimizer(groups)
+        self._begin()
+
+    @torch.no_grad()
+    def step(self, clip: float | None = None) -> float:
+        """Average gradients over all ranks, and update. All ranks call it, after backward, and `zero_grad` afterwards.
+
+        clip: the largest 2-norm of all gradients, to which they are scaled as by torch's clip_grad_norm_; None: they
+        are not. Returns this norm before it, the same number on all ranks.
+        Raises FloatingPointError, on all ranks, where the mean of gradients is not finite: parameters and state stay as
+        they were.
+        """
+        gradients = [self._mean(i) for i in range(len(self.units))]
+        norm = global_norm(self, gradients)
+        factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
+        # Unit by unit, so that a copy in the master's dtype is one of a unit: an optimizer leaves alone what has no
+        # gradient.
+        for i, (master, gradient) in enumerate(zip(self.masters, gradients, strict=True)):
+            master.grad = (gradient if factor == 1 else gradient.mul_(factor)).to(master.dtype)
+            self.optimizer.step()
+            master.grad = None
+            self._publish(i)
+        return norm
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero: those of the next backward passes add up. Any rank may call it."""
+        for unit, flat in zip(self.units, self.gradients, strict=True):
+            flat.zero_()
+            for p, view in zip(unit.parameters, unit.views(flat), strict=True):
+                p.grad = view
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's part: its shards, their state, and how they are cut. Any rank may call it."""
+        return part_of(self)
+
+    @torch.no_grad()
+    def load_state_dicts(self, parts: list[Mapping[str, Any]]) -> None:
+        """Restore parameters and state from the parts of all ranks, also of another number of them. All ranks call it.
+
+        parts: what `state_dict` returned on rank 0, 1, ... of a run with the same parameters and groups.
+        Raises ValueError, before anything is changed, where they do not fit.
+        """
+        load_parts(self, parts)
+        for i in range(len(self.units)):
+            self._publish(i)
+
+    # What the other stages do in other ways.
+
+    def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """The parameters of each unit."""
+        return divided(parameters, self.bucket_bytes)
+
+    @torch.no_grad()
+    def _add(self, unit: Unit, master: torch.dtype | None) -> None:
+        """Move a unit's parameters into a flat buffer, and own a chunk of it."""
+        flat = unit.empty()
+        for p, view in zip(unit.parameters, unit.views(flat), strict=True):
+            view.copy_(p)
+            p.data = view
+        self.units.append(unit)
+        self.flats.append(flat)
+        shard = self._shard(unit, flat)
+        self.shards.append(shard)
+        self.masters.append(shard.to(master or flat.dtype).requires_grad_())
+
+    def _shard(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
+        return unit.shard(flat, self.comm.rank)
+
+    @torch.no_grad()
+    def _begin(self) -> None:
+        """Be ready for the first backward pass."""
+        self.gradients = [unit.empty() for unit in self.units]
+        self.zero_grad()
+
+    def _mean(self, i: int) -> torch.Tensor:
+        """Of unit i this rank's chunk of the mean of gradients over all ranks; (chunk,). All ranks call it."""
+        unit, flat = self.units[i], self.gradients[i]
+        for p, view in zip(unit.parameters, unit.views(flat), strict=True):
+            if p.grad is None:
+                view.zero_()
+            elif p.grad.data_ptr() != view.data_ptr():  # somebody has set p.grad to None before backward
+                view.copy_(p.grad)
+        return self._reduced(unit, flat)
+
+    def _reduced(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
+        """This rank's chunk of the mean over all ranks of a unit's gradients."""
+        reduce_scatter(self.ring, flat)
+        return self._mean_of(unit.shard(flat, self.comm.rank))
+
+    def _mean_of(self, own: torch.Tensor) -> torch.Tensor:
+        """The mean over all ranks, from the sum over those of `comm`; in place."""
+        sum_over_replicas(self.replicas, own)
+        return own.div_(self.comm.size * (self.replicas.size if self.replicas else 1))
+
+    def _publish(self, i: int) -> None:
+        """All ranks get what each has updated of unit i. All ranks call it."""
+        self.shards[i].copy_(self.masters[i])
+        all_gather(self.ring, self.flats[i])

@@ -1,0 +1,97 @@
+"""Stages 2 and 3 as they are used: messages are under way while a rank computes."""
+
+from collections.abc import Iterable
+
+import torch
+
+from mpcourse.comm import Comm
+from mpcourse.zero.gradients import ShardedGradients
+from mpcourse.zero.parameters import ShardedParameters
+from mpcourse.zero.requests import AllGather, ReduceScatter
+
+
+class _Overlapping(ShardedGradients):
+    """Gradients of one unit are on their way while backward computes those of the next."""
+
+    _summing: tuple[int, ReduceScatter] | None = None
+
+    def _begin(self) -> None:
+        self._apart: Comm = self.comm.Dup()  # for what is in flight while other messages are sent
+        super()._begin()
+
+    def zero_grad(self) -> None:
+        """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
+        self._finish_sum()
+        super().zero_grad()
+
+    def _arrived(self, p: torch.Tensor) -> None:
+        super()._arrived(p)
+        if self._summing is not None:
+            self._summing[1].test()
+
+    def _sum(self, i: int, flat: torch.Tensor) -> None:
+        self._finish_sum()  # one at a time: each takes as much memory as two units
+        self._summing = i, ReduceScatter(self._apart, flat, tag=len(self.units) + i)
+
+    def _end_pass(self) -> None:
+        super()._end_pass()
+        self._finish_sum()
+
+    @torch.no_grad()
+    def _finish_sum(self) -> None:
+        if self._summing is not None:
+            i, request = self._summing
+            self._summing = None
+            self._keep(i, self._mean_of(request.wait()))
+
+
+class OverlappedGradients(_Overlapping):
+    """`ShardedGradients`, whose sums are under way while backward goes on. Results are equal up to rounding."""
+
+
+class PrefetchedParameters(_Overlapping, ShardedParameters):
+    """`ShardedParameters` that gathers one layer ahead: the next one's parameters come while a layer computes.
+
+    In forward the next one is that which follows in `layers`, in backward that before it. Sums of gradients are under
+    way meanwhile, too. There is memory for two layers' parameters. Values sent are those of `ShardedParameters`, and
+    results are equal up to rounding. Source: FSDP (Zhao et al. 2023, section 3.3).
+    """
+
+    def _begin(self) -> None:
+        self._coming: dict[int, AllGather] = {}  # units that are on their way
+        super()._begin()
+
+    def _before_forward(self, number: int) -> None:
+        super()._before_forward(number)
+        if self._sent is None:  # else a checkpoint runs the layer again, within backward
+            self._prefetch(number + 1)
+
+    def _before_backward(self, number: int) -> None:
+        super()._before_backward(number)
+        self._prefetch(number - 1)
+
+    @torch.no_grad()
+    def _prefetch(self, number: int) -> None:
+        """Begin to gather a layer, if there is one with this number."""
+        if not 0 <= number < len(self.layers):
+            return
+        for i in self._needed[number]:
+            if i not in self._here and i not in self._coming:
+                self._allocate(i)
+                self._coming[i] = AllGather(self._apart, self.flats[i], tag=i)
+
+    def _gather(self, units: Iterable[int]) -> None:
+        units = list(units)
+        self._arrive(units)
+        super()._gather(units)
+
+    def _free(self, units: Iterable[int]) -> None:
+        units = list(units)
+        self._arrive(units)  # MPI writes there until it has
+        super()._free(units)
+
+    def _arrive(self, units: Iterable[int]) -> None:
+        for i in units:
+            if (request := self._coming.pop(i, None)) is not None:
+                request.wait()
+                self._here.add(i)

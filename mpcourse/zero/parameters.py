@@ -1,0 +1,151 @@
+"""Stage 3: each rank keeps, of the parameters too, its own shard alone, and gathers a layer while it computes."""
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from mpcourse.comm import Comm
+from mpcourse.zero.elementwise import MakeOptimizer
+from mpcourse.zero.gradients import ShardedGradients
+from mpcourse.zero.messages import all_gather
+from mpcourse.zero.optimizer import BUCKET
+from mpcourse.zero.sharding import Parameters, Unit, divided
+
+
+class ShardedParameters(ShardedGradients):
+    """A sharded optimizer that leaves of the parameters this rank's shard alone. All ranks make one together.
+
+    make_optimizer, parameters, comm, replicas, master: as of `ShardedOptimizer`. layers: modules that each compute at
+    once, in about the order in which forward runs them; every trained parameter is of one of them, or of several where
+    it is tied. None: the children of `parameters`, which is a module.
+
+    Before a layer's forward, and again before its backward, its parameters are gathered; after each they are freed, and
+    are NaN for whoever looks at them, except within `whole`. Gradients are those of stage 2, with a layer as a unit.
+    Each rank sends 3 P (p - 1) / p values in a step of one backward pass; a layer that also uses the parameters of
+    another one, which are tied, gathers those, too.
+    Raises ValueError for trained parameters outside of all layers, and as `ShardedOptimizer` does.
+    Source: ZeRO (Rajbhandari et al. 2020), P_os+g+p, section 5.3.
+    """
+
+    def __init__(
+        self,
+        make_optimizer: MakeOptimizer,
+        parameters: Parameters,
+        comm: Comm,
+        layers: Sequence[nn.Module] | None = None,
+        *,
+        replicas: Comm | None = None,
+        master: torch.dtype | None = None,
+    ) -> None:
+        if layers is None:
+            if not isinstance(parameters, nn.Module):
+                raise ValueError("layers: where parameters are not a module's, name the modules that compute at once")
+            layers = list(parameters.children())
+        self.layers = list(layers)
+        super().__init__(make_optimizer, parameters, comm, replicas=replicas, master=master, bucket_bytes=BUCKET)
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Within it all parameters are there, to be looked at or saved. All ranks enter it together."""
+        self._gather(range(len(self.units)))
+        self._stay = True
+        try:
+            yield
+        finally:
+            self._stay = False
+            self._free(range(len(self.units)))
+
+    # Which units there are, and what is kept of them.
+
+    def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """Those of each layer; a tied parameter belongs to the first."""
+        layer_of: dict[torch.Tensor, int] = {}
+        for number, layer in enumerate(self.layers):
+            layer_of = dict.fromkeys(layer.parameters(), number) | layer_of
+        for p in parameters:
+            if p not in layer_of:
+                raise ValueError(f"{self.names[p]!r} is of no layer: each trained parameter must be gathered with one")
+        found = []
+        for number in range(len(self.layers)):
+            inside = [p for p in parameters if layer_of[p] == number]
+            found += divided(inside, math.inf)
+        return found
+
+    def _shard(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
+        return nn.Parameter(super()._shard(unit, flat).clone(), requires_grad=False)
+
+    def _begin(self) -> None:
+        self._here = set(range(len(self.units)))  # units whose parameters are there
+        self._stay = False
+        self._places = [unit.views(flat) for unit, flat in zip(self.units, self.flats, strict=True)]
+        self._nothing = [
+            [place.new_full((), float("nan")).expand(place.shape) for place in places] for places in self._places
+        ]
+        super()._begin()
+        self._needed = [
+            sorted({self._unit_of[p] for p in layer.parameters() if p in self._unit_of}) for layer in self.layers
+        ]
+        for number, layer in enumerate(self.layers):
+            self._handles.append(layer.register_forward_pre_hook(lambda *_, n=number: self._before_forward(n)))
+            self._handles.append(layer.register_forward_hook(lambda *args, n=number: self._after_forward(n, args[-1])))
+
+    # When a layer's parameters are there.
+
+    def _before_forward(self, number: int) -> None:
+        self._gather(self._needed[number])
+
+    def _after_forward(self, number: int, output: Any) -> None:
+        if self._sent is None:  # else a checkpoint runs the layer again, for the backward that follows
+            self._free(self._needed[number])
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                tensor.register_hook(lambda _: self._before_backward(number))  # the layer's backward begins with it
+
+    def _before_backward(self, number: int) -> None:
+        self._begin_pass()
+        self._free(self._here - set(self._needed[number]))  # of the layer behind it
+        self._gather(self._needed[number])
+
+    def _send(self, i: int) -> None:
+        self._free([i])  # all gradients of its parameters are there
+        super()._send(i)
+
+    def _forget_pass(self) -> None:
+        super()._forget_pass()
+        self._free(range(len(self.units)))
+
+    def _publish(self, i: int) -> None:
+        self._free([i])
+        self.shards[i].copy_(self.masters[i])  # the others get it before they compute
+
+    @torch.no_grad()
+    def _gather(self, units: Iterable[int]) -> None:
+        """Have all parameters of these units, as far as they are not there."""
+        for i in units:
+            if i not in self._here:
+                self._allocate(i)
+                all_gather(self.ring, self.flats[i])
+                self._here.add(i)
+
+    def _allocate(self, i: int) -> None:
+        """Memory for unit i, with this rank's shard in its place."""
+        unit, flat = self.units[i], self.flats[i]
+        # The storage is made large again, not made anew: what autograd has saved of a parameter, such as its transpose,
+        # is a view of it.
+        flat.untyped_storage().resize_(flat.numel() * flat.element_size())
+        unit.shard(flat, self.comm.rank).copy_(self.shards[i])
+        for p, place in zip(unit.parameters, self._places[i], strict=True):
+            p.data = place
+
+    def _free(self, units: Iterable[int]) -> None:
+        for i in [] if self._stay else units:
+            if i in self._here:
+                for p, nothing in zip(self.units[i].parameters, self._nothing[i], strict=True):
+                    p.data = nothing
+                self.flats[i].untyped_storage().resize_(0)
+                self._here.discard(i)

@@ -1,0 +1,112 @@
+"""Which elements belong to whom: parameters side by side in a flat buffer, padded, and cut into one chunk a rank."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+# What optimizers take: tensors, or groups of them with options of their own, e.g. {"params": [...], "lr": 0.1}.
+Parameters = nn.Module | Iterable[torch.Tensor] | Iterable[Mapping[str, Any]]
+
+
+class Owned(NamedTuple):
+    """A part of one parameter: its number in the unit, and the first and the last + 1 of its elements, flattened."""
+
+    parameter: int
+    begin: int
+    end: int
+
+
+class Unit:
+    """Parameters that are sharded, and sent, together. Rank r owns the r-th of `ranks` equally long chunks of them.
+
+    parameters: of one dtype and device, of any shapes; they stand side by side in this order. ranks: 1 or more.
+    length: elements without padding. chunk: elements of each rank; ranks * chunk is the length of a flat buffer, whose
+    last elements may be padding. It is nobody's, and zero. A chunk begins and ends anywhere, also within a parameter:
+    that is all right for optimizers that compute each element by itself.
+    Source: ZeRO (Rajbhandari et al. 2020, section 5.1).
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], ranks: int) -> None:
+        self.parameters, self.ranks = list(parameters), ranks
+        self.ends = list(itertools.accumulate(p.numel() for p in self.parameters))
+        self._end = dict(zip(self.parameters, self.ends, strict=True))
+        self.length = self.ends[-1]
+        self.chunk = -(-self.length // ranks)  # rounded up: the padding is shorter than `ranks`
+
+    def empty(self) -> torch.Tensor:
+        """A flat buffer for all elements and the padding, which is zero: (ranks * chunk,), in the parameters' dtype."""
+        flat = self.parameters[0].new_empty(self.ranks * self.chunk)
+        flat[self.length :].zero_()
+        return flat
+
+    def view(self, flat: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        """The place of parameter p in a flat buffer, in its shape."""
+        end = self._end[p]
+        return flat[end - p.numel() : end].view(p.shape)
+
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Each parameter's place in a flat buffer, in its shape."""
+        return [self.view(flat, p) for p in self.parameters]
+
+    def shard(self, flat: torch.Tensor, rank: int) -> torch.Tensor:
+        """The chunk of a flat buffer that belongs to `rank`: (chunk,), on the same memory."""
+        return flat[rank * self.chunk : (rank + 1) * self.chunk]
+
+    def owned(self, rank: int) -> list[Owned]:
+        """Which elements of which parameters `rank` owns. Padding is not among them."""
+        first, last = rank * self.chunk, (rank + 1) * self.chunk
+        found = []
+        for i, (p, end) in enumerate(zip(self.parameters, self.ends, strict=True)):
+            begin = end - p.numel()
+            if max(begin, first) < min(end, last):
+                found.append(Owned(i, max(begin, first) - begin, min(end, last) - begin))
+        return found
+
+    def parameter_at(self, rank: int, element: int) -> torch.Tensor:
+        """The parameter that an element of the chunk of `rank` is of."""
+        place = rank * self.chunk + element
+        return next(p for p, end in zip(self.parameters, self.ends, strict=True) if place < end)
+
+
+def groups_of(parameters: Parameters) -> list[dict[str, Any]]:
+    """Groups as torch's optimizers have them: {"params": [tensors], and options}; of tensors or a module one group."""
+    given = list(parameters.parameters() if isinstance(parameters, nn.Module) else parameters)
+    groups = [dict(each) for each in given if isinstance(each, Mapping)] or [{"params": given}]
+    for group in groups:
+        held = group["params"]
+        group["params"] = [held] if isinstance(held, torch.Tensor) else list(held)
+    return groups
+
+
+def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The groups without frozen parameters, and with each tied one once; empty groups are left out.
+
+    Raises ValueError where nothing is left.
+    """
+    seen: set[torch.Tensor] = set()
+    found = []
+    for group in groups:
+        held = [p for p in dict.fromkeys(group["params"]) if p.requires_grad and p not in seen]
+        seen.update(held)
+        if held:
+            found.append({**group, "params": held})
+    if not found:
+        raise ValueError("there is no parameter to train")
+    return found
+
+
+def divided(parameters: Iterable[torch.Tensor], most_bytes: float) -> list[list[torch.Tensor]]:
+    """Consecutive parameters of one dtype and device, in lists that are closed as soon as they hold `most_bytes`."""
+    found: list[list[torch.Tensor]] = []
+    for _, alike in itertools.groupby(parameters, lambda p: (p.dtype, p.device)):
+        nbytes: float = most_bytes
+        for p in alike:
+            if nbytes >= most_bytes:
+                found.append([])
+                nbytes = 0
+            found[-1].append(p)
+            nbytes += p.nbytes
+    return found

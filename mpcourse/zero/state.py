@@ -1,0 +1,78 @@
+"""The state of sharded optimizers: one part a rank, which any other number of ranks can read."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mpcourse.zero.sharding import Unit
+
+if TYPE_CHECKING:
+    from mpcourse.zero.optimizer import ShardedOptimizer
+
+Part = Mapping[str, Any]
+
+
+def part_of(sharded: "ShardedOptimizer") -> dict[str, Any]:
+    """What this rank owns, in memory of its own: plain dicts, lists, numbers and tensors, which torch.save takes.
+
+    units: for each its length without padding, this rank's chunk of the parameters as the optimizer updates them, and
+    the optimizer's state of it. options: of each group, e.g. its learning rate.
+    """
+    inner = sharded.optimizer
+    units = [
+        {"length": unit.length, "master": _copied(master), "state": _copied(inner.state.get(master, {}))}
+        for unit, master in zip(sharded.units, sharded.masters, strict=True)
+    ]
+    options = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
+    return {"rank": sharded.comm.rank, "ranks": sharded.comm.size, "units": units, "options": options}
+
+
+def load_parts(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
+    """Set masters, their state and the groups' options to what the parts of all ranks of a run say.
+
+    parts: of rank 0, 1, ..., of any number of ranks. Raises ValueError, before anything is changed, where they are not
+    these, or are of other parameters.
+    """
+    _check(sharded, parts)
+    inner = sharded.optimizer
+    for i, (unit, master) in enumerate(zip(sharded.units, sharded.masters, strict=True)):
+        held = [part["units"][i] for part in parts]
+        master.detach().copy_(resharded([each["master"] for each in held], unit, sharded.comm.rank))
+        inner.state.pop(master, None)
+        for key, value in held[0]["state"].items():
+            if isinstance(value, torch.Tensor) and value.dim():  # an element of it for each of the chunk
+                value = resharded([each["state"][key] for each in held], unit, sharded.comm.rank).to(master.device)
+            inner.state[master][key] = _copied(value)
+    for group, options in zip(inner.param_groups, parts[0]["options"], strict=True):
+        group.update(options)
+
+
+def resharded(chunks: Sequence[torch.Tensor], unit: Unit, rank: int) -> torch.Tensor:
+    """The chunk of `rank` of the elements that equally long `chunks` have together, without their padding; (chunk,)."""
+    found = chunks[0].new_zeros(unit.chunk)
+    length = len(chunks[0])  # of each
+    begin, end = min(rank * unit.chunk, unit.length), min((rank + 1) * unit.chunk, unit.length)
+    for number, chunk in enumerate(chunks):
+        first, last = max(begin, number * length), min(end, (number + 1) * length)
+        if first < last:
+            found[first - begin : last - begin] = chunk[first - number * length : last - number * length]
+    return found
+
+
+def _check(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
+    if not parts or [part["rank"] for part in parts] != list(range(parts[0]["ranks"])):
+        raise ValueError(f"the parts of all ranks are needed, in their order: got {[part['rank'] for part in parts]}")
+    lengths, own = [each["length"] for each in parts[0]["units"]], [unit.length for unit in sharded.units]
+    if lengths != own or len(parts[0]["options"]) != len(sharded.optimizer.param_groups):
+        raise ValueError(
+            f"the parts are of other parameters, groups or bucket_bytes: units of {lengths} elements in "
+            f"{len(parts[0]['options'])} groups, and of {own} in {len(sharded.optimizer.param_groups)} here"
+        )
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a tensor, of it alone and not of the buffer that it is a view of; all else as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return {key: _copied(each) for key, each in value.items()} if isinstance(value, Mapping) else value
