@@ -27,18 +27,21 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
 
 
-def title_of(source: str) -> str:
-    """What a cell calls its figure: the longest text that it hands to a plot, or names `title`. Empty where none is.
-
-    Values that only a run of the cell gives, in an f-string's braces, are left out as "...".
+def described(source: str) -> str:
+    """What a figure shows, by the cell that draws it: its title, the longest text that is handed to a plot or is called
+    `title`. Values that only a run of the cell gives, in an f-string's braces, are "...". Else the call that draws it.
     """
-    found = [""]
+    titles, drawn = [""], "a drawing"
     for node in ast.walk(ast.parse(re.sub(r"^[!%].*", "", source, flags=re.MULTILINE))):
         match node:
             case ast.Call(func=ast.Name(id="print")):
                 continue
+            case ast.Call(func=ast.Attribute(attr="sliders"), keywords=choices):
+                return f"one position of the sliders {', '.join(choice.arg or '' for choice in choices)}"
             case ast.Call(args=args, keywords=keywords):
                 texts = [*args, *(keyword.value for keyword in keywords if keyword.arg == "title")]
+                if ast.unparse(node.func).startswith("plot."):
+                    drawn = f"drawn by {ast.unparse(node)}"
             case ast.Assign(targets=[ast.Name(id="title")], value=value):
                 texts = [value]
             case _:
@@ -46,8 +49,9 @@ def title_of(source: str) -> str:
         for text in texts:
             parts = text.values if isinstance(text, ast.JoinedStr) else [text]
             if all(isinstance(p, ast.FormattedValue) or isinstance(getattr(p, "value", 0), str) for p in parts):
-                found.append("".join(p.value if isinstance(p, ast.Constant) else "..." for p in parts))
-    return max(found, key=len)
+                titles.append("".join(p.value if isinstance(p, ast.Constant) else "..." for p in parts))
+    title = max(titles, key=len)
+    return title if len(title.split()) > 2 else drawn
 
 
 def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
@@ -65,9 +69,8 @@ def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
         cells += [nbformat.v4.new_markdown_cell(output.data["text/markdown"]) for output in texts]
         if shown:
             number += 1
-            title = title_of(cell.source)
-            said = title if len(title.split()) > 2 else f"what the code above draws ({section})"
-            cell.metadata["mystnb"] = {"image": {"alt": f"Figure {number}, in the section “{section}”: {said}"}}
+            alt = f"Figure {number}, in the section “{section}”: {described(cell.source)}"
+            cell.metadata["mystnb"] = {"image": {"alt": alt}}
         if any("Image object" in output.data.get("text/plain", "") for output in shown):
             cells.append(nbformat.v4.new_markdown_cell(LIVE))
     links = [f"[{e.name}](../exercises/{e.name}.md) {e.title}" for e in course.exercises if e.lesson == lesson.id]
@@ -187,9 +190,10 @@ def write_sources(folder: Path) -> None:
     for room in ROOMS:
         names = modules_of(room)
         for name in names:
-            members = "\n   :no-members:" if name == names[0] else ""
-            inside = "\n   ".join(["\n.. toctree::", ":maxdepth: 1\n", *names[1:]]) if name == names[0] else ""
-            page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}{members}\n{inside}"
+            page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n"
+            if name == names[0]:
+                inside = [f"{module.removeprefix(f'{name}.')} <{module}>" for module in names[1:]]
+                page += "   :no-members:\n\n" + "\n   ".join([".. toctree::", ":maxdepth: 1\n", *inside]) + "\n"
             sources.write(f"reference/{name}.rst", page)
     rooms = toctree([f"mpcourse.{room}" for room in ROOMS])
     told = "The implementations that the lessons lead to, from their docstrings. `[source]` shows the code."
