@@ -1,8 +1,8 @@
-"""Build the course's pages: python website/build.py, run by `make site`. Nothing is executed.
+"""Build the course's pages: python website/build.py [FOLDER], run by `make site`. No lesson is run.
 
-Writes what Sphinx reads to build/website: lessons as they are committed, with their outputs; a page for each exercise,
+FOLDER is build/ unless another is named. Writes what Sphinx reads to FOLDER/website: lessons as they are committed, with their outputs; a page for each exercise,
 for each module of the reference implementations and for each source file that a lesson links to. Then Sphinx writes
-build/site.
+FOLDER/site.
 """
 
 import ast
@@ -210,12 +210,12 @@ def write_sources(folder: Path) -> None:
     sources.write("index.md", index.replace("{lessons}", "\n".join(rows)) + toctree(parts, hidden=True))
 
 
-def main() -> int:
-    """Exit status 0, or Sphinx's own: a warning counts as an error."""
-    sources, site = ROOT / "build" / "website", ROOT / "build" / "site"
+def build(folder: Path) -> int:
+    """Pages in folder/site. Exit status 0, or Sphinx's own: a warning counts as an error."""
+    sources, site = folder / "website", folder / "site"
     write_sources(sources)
     shutil.rmtree(site, ignore_errors=True)
-    options = ["-W", "--keep-going", "-q", "-E", "-c", ROOT / "website", "-d", ROOT / "build" / "doctrees"]
+    options = ["-W", "--keep-going", "-q", "-E", "-c", ROOT / "website", "-d", folder / "doctrees"]
     done = subprocess.run([sys.executable, "-m", "sphinx", *options, sources, site])
     if done.returncode == 0:
         print(f"The pages are in {site}: open {site / 'index.html'}")
@@ -223,4 +223,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(build(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build"))

@@ -24,6 +24,12 @@ html_sidebars = {name: [] for name in ("index", "search", "README", "SEVERAL_MAC
 html_show_sourcelink = False
 html_copy_source = False
 html_math_renderer = "mathml"  # by the browser itself: the pages fetch nothing from elsewhere
+# The buttons that open and close parts of the sidebar have no name of their own for screen readers.
+NAMED = """addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll("summary:has(.toctree-toggle)"))
+    button.ariaLabel = "pages of " + button.closest("li").querySelector("a").textContent;
+});"""
+html_js_files = [(None, {"body": NAMED})]
 nb_execution_mode = "off"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
