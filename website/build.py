@@ -1,8 +1,8 @@
 """Build the course's pages: python website/build.py [FOLDER], run by `make site`. No lesson is run.
 
-FOLDER is build/ unless another is named. Writes what Sphinx reads to FOLDER/website: lessons as they are committed, with their outputs; a page for each exercise,
-for each module of the reference implementations and for each source file that a lesson links to. Then Sphinx writes
-FOLDER/site.
+Writes what Sphinx reads to FOLDER/website (build/website unless another is named): lessons as they are committed, with
+their outputs; a page for each exercise, for each module of the reference implementations and for each source file that
+a lesson links to. Then Sphinx writes FOLDER/site.
 """
 
 import ast
