@@ -103,8 +103,7 @@ Lesson [{lesson.id[:2]} {lesson.title}](../lessons/{lesson.id}.ipynb). About {ex
 
 ## Your part
 
-The file is `exercises/{exercise.name}.py`. Replace its `raise NotImplementedError`, then `mpcourse check
-{exercise.short}`.
+Replace `raise NotImplementedError` in `exercises/{exercise.name}.py`:
 
 ```python
 {code}
@@ -115,14 +114,15 @@ The file is `exercises/{exercise.name}.py`. Replace its `raise NotImplementedErr
 {hints}"""
 
 
-def glossary_page(text: str) -> str:
+def glossary_page(text: str, course: Course) -> str:
     """GLOSSARY.md's table as a list of terms, to each of which a link can lead."""
-    heading, intro, *_ = text.split("\n\n")
-    page = [heading, intro, "```{glossary}"]
+    page = ["# Glossary", "What each term means, what other systems call it, and where the course introduces it."]
+    page.append("```{glossary}")
     for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE)[1:]:
-        term, meaning, lesson, elsewhere = (cell.strip() for cell in f"{row} ".split(" |"))
-        told = f" Elsewhere: {elsewhere}." if elsewhere else ""
-        page.append(f"{term}\n  {meaning}. (Lesson {lesson}.){told}\n")
+        term, meaning, number, elsewhere = (cell.strip() for cell in f"{row} ".split(" |"))
+        lesson = next(lesson for lesson in course.lessons if lesson.id.startswith(number))
+        called = f" Elsewhere: {elsewhere}." if elsewhere else ""
+        page.append(f"{term}\n  {meaning}.{called} Lesson [{number} {lesson.title}](lessons/{lesson.id}.ipynb).\n")
     return "\n\n".join([*page, "```"])
 
 
@@ -198,7 +198,7 @@ def write_sources(folder: Path) -> None:
     rooms = toctree([f"mpcourse.{room}" for room in ROOMS])
     told = "The implementations that the lessons lead to, from their docstrings. `[source]` shows the code."
     sources.write("reference/index.md", f"# Reference\n\n{told}\n\n{rooms}")
-    sources.write("glossary.md", glossary_page((ROOT / "GLOSSARY.md").read_text(encoding="utf-8")))
+    sources.write("glossary.md", glossary_page((ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), course))
     for page in PAGES:
         sources.write(page, sources.with_links((ROOT / page).read_text(encoding="utf-8")))
     shutil.copytree(ROOT / "lessons" / "figures", folder / "lessons" / "figures")
