@@ -23,13 +23,16 @@ html_theme_options = {"header_links_before_dropdown": 4, "collapse_navigation": 
 html_sidebars = {name: [] for name in ("index", "search", "README", "SEVERAL_MACHINES", "VIRTUAL_GPUS", "glossary")}
 html_show_sourcelink = False
 html_copy_source = False
+html_use_index = html_domain_indices = False  # the search knows all names
 html_math_renderer = "mathml"  # by the browser itself: the pages fetch nothing from elsewhere
-# The buttons that open and close parts of the sidebar have no name of their own for screen readers.
-NAMED = """addEventListener("DOMContentLoaded", () => {
+# For keyboards and screen readers: what scrolls can be reached, and buttons that open parts of the sidebar have a name.
+REACHED = """addEventListener("load", () => {
+  for (const figure of document.querySelectorAll(".cell_output"))
+    if (figure.scrollWidth > figure.clientWidth) figure.tabIndex = 0;
   for (const button of document.querySelectorAll("summary:has(.toctree-toggle)"))
     button.ariaLabel = "pages of " + button.closest("li").querySelector("a").textContent;
 });"""
-html_js_files = [(None, {"body": NAMED})]
+html_js_files = [(None, {"body": REACHED})]
 nb_execution_mode = "off"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
