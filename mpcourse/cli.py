@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
-from mpcourse.commands.options import add_plan, add_predict, add_schedule
+from mpcourse.commands.options import add_grade, add_plan, add_predict, add_schedule
 from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
 
@@ -116,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     made = command("init", _init, "Make a folder with the course for a learner; no clone is needed.")
     made.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
+    add_grade(command("grade", _grade, "Teachers: check all answers of a class, each in a sandbox."))
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -261,6 +262,12 @@ def _update(options: argparse.Namespace) -> int:
     from mpcourse.learner import update
 
     return update()
+
+
+def _grade(options: argparse.Namespace) -> int:
+    from mpcourse.commands.grade import run
+
+    return run(options)
 
 
 def _lab(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
@@ -93,7 +94,9 @@ def main() -> None:
     threading.Thread(target=_watch, args=(task, output), daemon=True).start()
     try:
         exercise = load_course().find(task.exercise)
-        found = {"verdict": check(exercise, base / "answer" / f"{task.exercise}.py", None, starter).as_dict()}
+        found: dict[str, Any] = {
+            "verdict": check(exercise, base / "answer" / f"{task.exercise}.py", None, starter).as_dict()
+        }
     except (UserError, OSError) as error:
         found = {"fault": str(error)}
     _tell(output, found)

@@ -41,7 +41,7 @@ def enter(root: Path, shown: Sequence[Path], hidden: Sequence[Path], files: dict
     hidden: folders that are empty there although they lie in one of `shown`.
     files: path from the root -> text; what else is to be there.
 
-    The new process is the first of its process namespace: nothing in it can kill the process, and when it ends, all end.
+    The new process is the first of its process namespace: no other can kill it, and when it ends, all end.
     It has no capability, nor can it get one. Raises OSError where the system does not allow this. One thread only.
     """
     if platform.machine() not in SYS_PIVOT_ROOT:

@@ -66,15 +66,15 @@ class Grader:
         self.isolated, self.refused = isolated, "" if isolated else "it was switched off by --no-sandbox"
 
     def check(self, exercise: Exercise, answer: str) -> tuple[dict[str, Any], str]:
-        """What `mpcourse.grading.inside` found, and in which sandbox. Nothing of the check is left when this returns."""
+        """What `mpcourse.grading.inside` found, and in which sandbox. Nothing of it is left when this returns."""
         if self.isolated:
             found = self._run(exercise, answer, sandbox=True)
             if "refused" not in found:
                 return found, "namespaces"
             if os.geteuid() == 0:  # an answer could do anything to the machine
                 raise UserError(
-                    f"no sandbox can be made here ({found['refused']}), and you are root: grade as another user, or in a "
-                    "container of its own with --no-sandbox"
+                    f"no sandbox can be made here ({found['refused']}), and you are root: grade as another user, "
+                    "or with --no-sandbox in a container of its own"
                 )
             self.isolated, self.refused = False, found["refused"]
         return self._run(exercise, answer, sandbox=False), f"none: {self.refused}"
