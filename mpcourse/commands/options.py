@@ -26,6 +26,14 @@ def add_grade(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-sandbox", action="store_true", help="answers may do what you may; in a container only")
 
 
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Of `mpcourse export`."""
+    parser.add_argument("format", choices=["gradescope", "classroom", "nbgrader"])
+    parser.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
+    parser.add_argument("--only", nargs="+", default=[], metavar="EXERCISE", help="e05_exchange, ... (all)")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="mpcourse's wheel, which the autograder installs")
+
+
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Of `mpcourse plan`."""
     parser.add_argument(

@@ -21,7 +21,7 @@ from mpcourse.check.supervisor import check
 from mpcourse.check.verdict import Verdict
 from mpcourse.errors import UserError
 from mpcourse.forkserver import Forks, Plain, Starter, offered
-from mpcourse.forkserver.server import serve_here
+from mpcourse.forkserver.here import serve_here
 from mpcourse.grading import namespaces
 
 ENDED = "ended its check"
@@ -107,10 +107,13 @@ def _limit(task: Task) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * page if sys.platform == "linux" else 4 << 30
     most = taken + int(task.gibibytes * (1 << 30))
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limits = {resource.RLIMIT_AS: most, resource.RLIMIT_CORE: 0}
     if task.sandbox:  # else all processes of this user would count
-        resource.setrlimit(resource.RLIMIT_NPROC, (2 * MOST_PROCESSES, 2 * MOST_PROCESSES))
+        limits[resource.RLIMIT_NPROC] = 2 * MOST_PROCESSES
+    for limit, value in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
 
 
 def _watch(task: Task, output: int) -> None:

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
     course = load_course()
     wanted = {course.find(name).name for name in options.only}
     exercises = [e for e in course.exercises if e.name in wanted or not wanted]
-    jobs = options.jobs if options.jobs is not None else len(os.sched_getaffinity(0))
+    jobs = options.jobs if options.jobs is not None else _cores()
     if jobs < 1 or options.memory <= 0 or not 0 < options.similar <= 1:
         raise UserError("--jobs is at least 1, --memory more than 0, --similar from 0 to 1")
     submissions = find_submissions(options.submissions, exercises)
@@ -78,6 +78,10 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
     if missed:
         tell(f"{counted(missed, 'answer')} could not be checked; the same command tries them again")
     return 1 if missed else 0
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _make_folder(folder: Path) -> None:
