@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
-from mpcourse.commands.options import add_plan, add_predict, add_schedule
+from mpcourse.commands.options import add_export, add_grade, add_plan, add_predict, add_schedule
 from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
 
@@ -117,6 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     made = command("init", _init, "Make a folder with the course for a learner; no clone is needed.")
     made.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
+    add_grade(command("grade", _grade, "Teachers: check all answers of a class, each in a sandbox."))
+    add_export(command("export", _export, "Teachers: the checks for Gradescope, GitHub Classroom or nbgrader."))
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -263,6 +265,18 @@ def _update(options: argparse.Namespace) -> int:
     from mpcourse.learner import update
 
     return update()
+
+
+def _grade(options: argparse.Namespace) -> int:
+    from mpcourse.grading.command import run
+
+    return run(options)
+
+
+def _export(options: argparse.Namespace) -> int:
+    from mpcourse.grading.export import run
+
+    return run(options)
 
 
 def _lab(options: argparse.Namespace) -> int:
