@@ -43,7 +43,7 @@ STAGES = {1: ShardedOptimizer, 2: ShardedGradients, 3: ShardedParameters}
 # %% [markdown]
 # ## 16 bytes a parameter
 #
-# **Mixed precision**: forward and backward compute with parameters of 16 bits (2 bytes), and give gradients of 16 bits
+# Mixed precision (lesson 01): forward and backward compute with parameters of 16 bits (2 bytes), and give gradients of 16 bits
 # (2 bytes). The optimizer has float32 copies of the parameters, the **master weights**, and Adam a mean and a variance
 # in float32, too (12 bytes together). Why the copies? A number in bfloat16 has 8 significant bits. A small update of a
 # large number is rounded away, in each step again.
@@ -61,7 +61,7 @@ assert short == 1 and abs(master - 0.9) < 1e-5
 # the same update. Which of the 16 bytes does a rank need at each moment of a step, and which only for its part of the
 # update?
 #
-# ZeRO's answer comes in three stages. A rank keeps only its **shard**, 1/d of d ranks', of the optimizer's state
+# ZeRO's answer comes in three stages. A rank keeps only its shard, 1/d of d ranks', of the optimizer's state
 # (stage 1), of the gradients too (stage 2), of the parameters too (stage 3). Here is one rank of many on a virtual GPU.
 # Its tensors hold no data, so that 7.5 billion parameters fit this machine. What it holds after backward, counted by
 # the memory trace, stands beside the paper's table 1.
@@ -123,14 +123,14 @@ for rank in range(4):
 print(f"{unit.length} elements, chunks of {unit.chunk}, {4 * unit.chunk - unit.length} of padding")
 assert [sum(end - begin for _, begin, end in unit.owned(rank)) for rank in range(4)] == [4, 4, 4, 1]
 
+
 # %% [markdown]
-# A step of stage 1: backward as always. A **reduce-scatter** gives each rank the mean gradient of its own chunk, and no
-# more. The rank updates this chunk. An **all-gather** sends the new chunks to all. In lesson 05 these were the two halves
+# A step of stage 1: backward as always. A reduce-scatter gives each rank the mean gradient of its own chunk, and no
+# more. The rank updates this chunk. An all-gather sends the new chunks to all. In lesson 05 these were the two halves
 # of a ring all-reduce. So stage 1 sends what data parallelism sends, 2 P (d - 1)/d values on each rank, and holds less.
 #
 # Does it learn the same? Real digits, an MLP, Adam, five steps, one to four ranks that begin with different parameters,
 # against one process on the whole batch.
-
 
 # %%
 def batches(steps):
@@ -178,6 +178,7 @@ for stage in STAGES:
     print(f"stage {stage}: on 1 to 4 ranks the parameters differ from one process by at most {off:.0e}")
     assert off < 1e-12
 
+
 # %% [markdown]
 # Equal up to rounding, in all stages. (60 examples divide by 1, 2, 3 and 4; for other batches see lesson 06.)
 #
@@ -204,7 +205,6 @@ for stage in STAGES:
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e11_gather_layer
-
 
 # %%
 def traffic_of(stage, steps, ranks=4):
@@ -238,7 +238,7 @@ None
 
 # %% [markdown]
 # Stage 1 takes the largest part away. In stage 2 the gradients are a thin line: one layer's at a time, and chunks. In
-# stage 3 also the parameters. Activations are what they were: **no stage of ZeRO touches activations.** Checkpointing
+# stage 3 also the parameters. Activations are what they were: no stage of ZeRO touches activations. Checkpointing
 # (lesson 03) and cutting the model (lessons 02 to 04, 10) do.
 #
 # ## One layer ahead
@@ -272,7 +272,7 @@ for name, kind in (("waiting for each layer", ShardedParameters), ("one layer ah
     done = run(partial(layer_by_layer, kind=kind), 4, LINK)
     begin, end = done.results[0]
     took[name] = (end - begin) / ARRIVE
-    plot.timeline(done.events, f"Stage 3, {name}: rank 0 of four", begin, end, ("rank 0", "rank 1 -> rank 0"))
+    plot.timeline(done.events, f"Stage 3, {name}: rank 0 of four", begin, end, ("rank 0", "rank 3 -> rank 0"))
 computing = LAYERS * (2 + 4)
 print({name: round(seconds, 1) for name, seconds in took.items()}, f"of them computing: {computing}")
 assert abs(took["waiting for each layer"] - (computing + 3 * LAYERS)) < 0.1
@@ -286,7 +286,7 @@ assert computing < took["one layer ahead"] < computing + 5
 #
 # Prefetching hides messages only as long as computing takes longer. A GPU that sees t tokens in a step computes 6 P t
 # FLOPs (8 P t if activations are computed again), at X FLOP/s. It sends 3 P values of 2 bytes. P stands on both sides:
-# **the bandwidth that stage 3 needs does not depend on the size of the model.** It is X / t bytes a second, or
+# the bandwidth that stage 3 needs does not depend on the size of the model. It is X / t bytes a second, or
 # 6/8 X / t with recomputation. What counts is how many tokens each GPU sees before it sends.
 #
 # Lesson 10 asked why 768 and 1536 GPUs needed 74 days both. Their batch was the same. (X is what 384 GPUs reached.)
@@ -308,7 +308,7 @@ plot.lines(
     "Below the line computing does not hide stage 3",
     {"reached: 16.1 GB/s": REACHED, "a card: 25 GB/s": 25.0},
     log_y=True,
-    verticals={f"{n} GPUs": BATCH / n for n in (384, 1536)},
+    verticals={f"{n} GPUs": BATCH / n for n in (384, 768)},
 )
 None
 
@@ -316,7 +316,7 @@ None
 # On 384 GPUs each sees 8192 tokens a step, and 13.2 GB/s are enough. On 768 it sees 4096, and 26.4 would be needed: more
 # than the network card carries. From there on twice the GPUs compute half as long each, and send as much. So a step
 # takes the same time. To keep what each GPU sees, the batch has to grow with the GPUs, which costs learning (lesson 09).
-# Or the shards stay **within a node**, where the link is fast, and nodes add up their chunks of gradients:
+# Or the shards stay within a node, where the link is fast, and nodes add up their chunks of gradients:
 # `within_nodes` makes the communicators. Then 16/8 bytes a parameter stay on each GPU of a node of eight.
 #
 # ## What the memory pays for
@@ -331,11 +331,11 @@ for stage, theory, measured in ((0, 2.0, 1.3), (1, 7.6, 6.2), (2, 14.4, None), (
     assert abs(largest - theory) < 0.06
 
 # %% [markdown]
-# Theory has no activations and no buffers in it. Without sharding they, and the rest, take 35 % of the parameters that
-# would fit; in stage 1 18 %. The paper gives no measured sizes for stages 2 and 3 there.
+# Theory has no activations and no buffers in it. What could be trained is smaller by 35 % without sharding, and by 19 %
+# in stage 1. For stages 2 and 3 the table has no measured sizes.
 #
-# Fourteen years of GPU memory later the same formula holds. torchtitan's tables have Llama 3 8B with FSDP, all in
-# float32 but for what is gathered: 16 bytes a parameter. From 8 to 128 GPUs each should hold 16 N (1/8 - 1/128) less.
+# torchtitan publishes the memory of Llama 3 8B under FSDP, which is stage 3. Parameters, gradients and Adam's state are
+# sharded in float32: 16 bytes a parameter again. From 8 to 128 GPUs each should hold 16 N (1/8 - 1/128) bytes less.
 
 # %%
 N = 8.03e9
@@ -344,11 +344,11 @@ for name, eight, many in (("eager", 82.4, 67.0), ("compiled", 77.0, 62.0)):
     print(f"{name:8} {eight} -> {many} GiB: {eight - many:.1f} less; by the formula {less:.1f}")
     assert less < eight - many < 1.11 * less
 
+
 # %% [markdown]
 # The formula explains nine tenths. What else becomes smaller with more GPUs, 1.0 and 1.4 GiB, the tables do not tell.
 #
 # Move the sliders: how large a model, over how many ranks?
-
 
 # %%
 def fits(billions=7.5, ranks=64):
@@ -359,12 +359,12 @@ def fits(billions=7.5, ranks=64):
 
 plot.sliders(fits, billions=[1.5, 7.5, 70, 175, 405], ranks=[1, 2, 4, 8, 16, 64, 256, 1024])
 
+
 # %% [markdown]
 # ## A run that is killed
 #
 # Each rank saves its own shard, so no rank needs memory for all. A snapshot counts only if all shards of it are there.
 # And the number of ranks may change: from flat chunks the padding is taken off, and they are cut anew.
-
 
 # %%
 def some_steps(comm, folder, steps, last):
