@@ -37,7 +37,7 @@ export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 PYTEST := $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises clean
+.PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -60,7 +60,7 @@ unit: $(STAMP)
 test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi, an environment of its own
 	@$(MAKE) --no-print-directory ranks VENV=.venv-openmpi MPI=openmpi
 
-test-browser: chromium $(VENV)/.browser ## run lessons in JupyterLab in a browser (Debian's chromium and chromium-driver)
+test-browser: chromium $(VENV)/.browser $(VENV)/.site ## run lessons in JupyterLab, and look at the site's pages, in a browser (Debian's chromium and chromium-driver)
 	@$(BIN)/python -m pytest tests/browser $(TEST_ARGS)
 
 test-mpi4py: $(STAMP) ## run mpi4py's own tests, from the package index, on 1 to 5 virtual ranks (3 minutes)
@@ -96,6 +96,9 @@ lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
 	@$(BIN)/python -m mpcourse.check.stubs
+
+site: $(VENV)/.site ## make the course's web pages in build/site, with the outputs of the committed lessons
+	@$(BIN)/python website/build.py
 
 clean: ## remove .venv and everything that can be made again; your exercises and progress stay
 	@rm -rf $(VENV) .venv-openmpi build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
@@ -137,4 +140,10 @@ endif
 
 $(VENV)/.browser: $(STAMP)
 	@$(INSTALL) --editable '.[browser]'
+	@# For the script of axe in it, which judges pages. Playwright itself is not needed.
+	@$(INSTALL) --no-deps axe-playwright-python
+	@touch $@
+
+$(VENV)/.site: $(STAMP)
+	@$(INSTALL) --editable '.[site]'
 	@touch $@

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
-from mpcourse.commands.options import add_plan, add_predict, add_schedule
+from mpcourse.commands.options import add_export, add_grade, add_plan, add_predict, add_schedule
 from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
 
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
     *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory"),
-    *("pipeline", "plan", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual"),
+    *("pipeline", "plan", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
 )
 
 
@@ -94,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; plan: published "
         "trainings on many GPUs predicted; scaling: training over 1, 2, ... ranks and threads; tables: published "
         "pipelines replayed; truth: predictions beside facts; twins: ours against torch's own ways to train over "
-        "ranks; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost",
+        "ranks; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost; "
+        "zero: ZeRO's stages against torch's ZeroRedundancyOptimizer and FSDP2 over ranks",
     )
     bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
     bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")
@@ -116,6 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     made = command("init", _init, "Make a folder with the course for a learner; no clone is needed.")
     made.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
+    add_grade(command("grade", _grade, "Teachers: check all answers of a class, each in a sandbox."))
+    add_export(command("export", _export, "Teachers: the checks for Gradescope, GitHub Classroom or nbgrader."))
     command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
     return parser
 
@@ -208,7 +211,7 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
     if options.device and options.name != "truth":
         raise UserError("--device is of `mpcourse bench truth`")
-    over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling", "twins")
+    over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling", "twins", "zero")
     if options.np is not None and options.name not in over_ranks:
         raise UserError(f"--np is of `mpcourse bench {'`, `'.join(over_ranks)}`")
     if options.save and options.name != "scaling":
@@ -262,6 +265,18 @@ def _update(options: argparse.Namespace) -> int:
     from mpcourse.learner import update
 
     return update()
+
+
+def _grade(options: argparse.Namespace) -> int:
+    from mpcourse.grading.command import run
+
+    return run(options)
+
+
+def _export(options: argparse.Namespace) -> int:
+    from mpcourse.grading.export import run
+
+    return run(options)
 
 
 def _lab(options: argparse.Namespace) -> int:

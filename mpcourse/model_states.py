@@ -20,8 +20,12 @@ def held(
 ) -> dict[str, float]:
     """Bytes on each rank, by the kind of a ledger: what is there all through a step of one or more backward passes.
 
-    parameters: how many. stage: what the ranks share instead of each having it: 0 nothing, 1 the optimizer's state, 2
-    gradients too, 3 parameters too. ranks: that share. weight, gradient, state: bytes a parameter.
+    parameters: how many.
+    stage: what ranks share instead of each having it: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters
+    too.
+    ranks: that share, 1 or more.
+    weight, gradient, state: bytes a parameter.
+
     Not among them: what is there for a moment, as the bucket whose gradients are summed, and the layers of stage 3 that
     compute. Raises ValueError for a stage that there is not.
     """
@@ -35,10 +39,17 @@ def held(
 
 
 def sent(parameters: float, stage: int, ranks: int, passes: int = 1) -> float:
-    """Values that each rank sends in a step. parameters, stage, ranks: as of `held`. passes: backward passes of it.
+    """Values that each rank sends in a step.
+
+    parameters: how many.
+    stage: what ranks share instead of each having it: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters
+    too.
+    ranks: that share, 1 or more.
+    passes: backward passes of the step.
 
     Stages 0 and 1 send 2 (d - 1) / d of the parameters whatever `passes` is: gradients add up first. Stage 2 scatters
     those of each pass, and gathers once. Stage 3 gathers for each forward and each backward, and scatters.
+    Raises ValueError for a stage that there is not.
     """
     if stage not in STAGES:
         raise ValueError(f"ZeRO has stages 0 to 3, not {stage}")

@@ -12,8 +12,8 @@ import pytest
 from mpcourse import virtual
 
 ROOMS = (
-    "collectives", "data", "data_parallel", "grid", "large_batch", "launch", "model_parallel", "models", "pipeline",
-    "plan", "predict", "source", "split", "step_memory", "training",
+    "collectives", "data", "data_parallel", "grid", "large_batch", "launch", "model_parallel", "model_states", "models",
+    "pipeline", "plan", "predict", "source", "split", "step_memory", "training", "zero",
 )  # fmt: skip
 LEANING = r"The same\b|As of\b|As the\b"  # how a docstring begins that says to read another one
 

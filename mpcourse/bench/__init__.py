@@ -17,6 +17,7 @@ from mpcourse.bench.truth import truth
 from mpcourse.bench.twins import twins
 from mpcourse.bench.two_hosts import two_hosts
 from mpcourse.bench.virtual import virtual
+from mpcourse.bench.zero import zero
 
 BENCHMARKS = {
     "allreduce": allreduce,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "twins": twins,
     "two-hosts": two_hosts,
     "virtual": virtual,
+    "zero": zero,
 }
 
 __all__ = ["BENCHMARKS", "Record", "show"]

@@ -30,16 +30,20 @@ def measured(
     keep_memory: bool = False,
     threads: int = 1,
     before: Sequence[str] = (),
+    give_back: bool = False,
 ) -> list[Any]:
     """Run `module` on np ranks with `threads` threads each; what its `rank_main` measured of each case.
 
     before: what each rank's command begins with. keep_memory: glibc gives large freed blocks back to the system, so
     that some micro-batches pay for page faults and others do not. With it all memory is kept instead, for ours and for
-    our peers alike.
+    our peers alike. give_back: instead, each freed block of 16 KiB or more goes back to the system at once, so that a
+    process's memory is what it holds.
     """
     environment = rank_environment() | {"OMP_NUM_THREADS": str(threads), CASES: json.dumps(cases)}
     if keep_memory:
         environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**35)}
+    if give_back:
+        environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**14), "MALLOC_TRIM_THRESHOLD_": str(2**14)}
     # Left alone, gloo looks the host's name up, which fails where no server knows it.
     if sys.platform.startswith("linux"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")

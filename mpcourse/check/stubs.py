@@ -31,6 +31,13 @@ def make_stub(name: str, solution: str) -> str:
     return stub
 
 
+def hollow(solution: str) -> str:
+    """The solution without what the learner is to write: it gives nothing away, and its stub is the same."""
+    return _PART.sub(
+        lambda part: f"{part['indent']}# solution: {part['task']}\n{part['indent']}# end of solution\n", solution
+    )
+
+
 def solution_only(solution: str) -> str:
     """The solution without its marker comments, for showing."""
     return re.sub(r"^[ \t]*# (solution: [^\n]+|end of solution)[ \t]*\n", "", solution, flags=re.MULTILINE)

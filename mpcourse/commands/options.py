@@ -4,6 +4,36 @@ import argparse
 from pathlib import Path
 
 
+def add_grade(parser: argparse.ArgumentParser) -> None:
+    """Of `mpcourse grade`."""
+    parser.add_argument(
+        "submissions",
+        metavar="SUBMISSIONS",
+        type=Path,
+        help="holds a folder a student, with eNN_name.py anywhere below",
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="a row a student")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page with tables and all verdicts")
+    parser.add_argument("--junit", type=Path, metavar="FOLDER", help="a JUnit file a student")
+    parser.add_argument("--only", nargs="+", default=[], metavar="EXERCISE", help="e05_exchange, ... (all)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="answers that are checked at once (one a core)")
+    parser.add_argument("--memory", type=float, default=2.0, metavar="GIB", help="each process may take more (2)")
+    parser.add_argument("--similar", type=float, default=0.8, metavar="SHARE", help="list answers so much alike (0.8)")
+    parser.add_argument(
+        "--state", type=Path, default=Path("grades.state.json"), metavar="FILE",
+        help="keeps each verdict as soon as it is there, so that a run can go on (grades.state.json)",
+    )  # fmt: skip
+    parser.add_argument("--no-sandbox", action="store_true", help="answers may do what you may; in a container only")
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Of `mpcourse export`."""
+    parser.add_argument("format", choices=["gradescope", "classroom", "nbgrader"])
+    parser.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
+    parser.add_argument("--only", nargs="+", default=[], metavar="EXERCISE", help="e05_exchange, ... (all)")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="mpcourse's wheel, which the autograder installs")
+
+
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Of `mpcourse plan`."""
     parser.add_argument(

@@ -4,10 +4,12 @@ from typing import Any
 
 
 class AloneComm:
-    """A communicator of `size` ranks, as rank 0 sees it; nothing is sent.
+    """A communicator of many ranks, as rank 0 sees it; nothing is sent.
 
-    For models on a dry box's virtual GPUs, whose tensors hold no data. sent: values in bytes that each rank would send,
-    by what they belong to ("all-gather", "reduce-scatter").
+    size: ranks, 1 or more.
+
+    For models on a dry box's virtual GPUs, whose tensors hold no data.
+    sent: bytes that each rank would send, by what they belong to ("all-gather", "reduce-scatter").
     """
 
     rank = 0
@@ -17,11 +19,18 @@ class AloneComm:
         self.sent: dict[str, int] = {}
 
     def count(self, name: str, nbytes: int) -> None:
-        """Note a collective call on so many bytes; the functions of this room call it instead of sending."""
+        """Note a collective call; the functions of this room call it instead of sending.
+
+        name: of what is called, "all-gather" or "reduce-scatter".
+        nbytes: of the whole flat buffer, with the chunks of all ranks.
+        """
         self.sent[name] = self.sent.get(name, 0) + nbytes * (self.size - 1) // self.size
 
     def allgather(self, own: Any) -> list[Any]:
-        """All other ranks say what this one does."""
+        """All other ranks say what this one does: a list of `size` times the same.
+
+        own: what this rank says, anything.
+        """
         return [own] * self.size
 
     def Split(self, color: int = 0, key: int = 0) -> "AloneComm":

@@ -16,25 +16,36 @@ Result = TypeVar("Result")
 
 
 class Snapshot(NamedTuple):
-    """Which one it is: after so many updates, of which run, by how many ranks."""
+    """Which one it is.
+
+    step: updates before it.
+    run: the run's own name, letters and digits.
+    ranks: that wrote a part each.
+    """
 
     step: int
     run: str
     ranks: int
 
     def file(self, rank: int) -> str:
-        """The name of one rank's part."""
+        """The file name of one rank's part.
+
+        rank: whose part it is, 0 to ranks - 1.
+        """
         return f"step{self.step:08d}-{self.run}-rank{rank}of{self.ranks}.pt"
 
 
 class ShardedCheckpointer:
     """Saves and restores a sharded optimizer's run. All ranks make one together, and call the same.
 
-    folder: one that all ranks see. keep: so many snapshots stay; older ones go once a newer one is whole.
+    sharded: of any stage; its communicators are used.
+    folder: one that all ranks see; it is made where it is not there.
+    keep: how many snapshots stay, 1 or more; older ones go once a newer one is whole.
+
     A snapshot is a file a rank, and counts once all of them are there; a file has its name only once all of it is on
     the disk. So a run that is killed at any time leaves the snapshots before as they were. Each run's files have a name
     of their own: parts of two runs are never taken for one snapshot.
-    With `replicas`, the ranks of the first group write.
+    Where the optimizer has `replicas`, the ranks of the first group write. Raises ValueError for a keep below 1.
     """
 
     def __init__(self, sharded: ShardedOptimizer, folder: str | Path, keep: int = 2) -> None:
@@ -50,10 +61,13 @@ class ShardedCheckpointer:
         self._told(None)  # nobody writes before these are gone
 
     def save(self, step: int, **position: Any) -> None:
-        """Snapshot after `step` updates. All ranks call it.
+        """Write a snapshot. All ranks call it.
 
+        step: updates before it.
         position: what else it takes to go on, the same on all ranks: numbers, text, tensors, lists and dicts of them,
-        e.g. epoch=3, scheduler=scheduler.state_dict(). torch's random numbers of each rank are saved with it.
+        e.g. epoch=3, scheduler=scheduler.state_dict().
+
+        torch's random numbers of each rank are saved with it.
         Raises what goes wrong on this rank, and RankFailed on the others.
         """
         snapshot = Snapshot(step, self.run, self.comm.size)

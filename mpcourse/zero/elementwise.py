@@ -13,6 +13,7 @@ def check_elementwise(make_optimizer: MakeOptimizer) -> None:
     """Raise ValueError unless a matrix is updated as two halves of its flattened elements are, each by itself.
 
     make_optimizer: makes an optimizer of groups of parameters; it is called twice, with small float64 ones.
+
     SGD, Adam, AdamW and the like pass. Those that look at a whole layer do not: LARS and LAMB (its norm), Adafactor
     (its rows and columns), Muon (it as a matrix), L-BFGS (all parameters at once).
     """

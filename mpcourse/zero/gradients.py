@@ -10,13 +10,27 @@ from mpcourse.zero.optimizer import ShardedOptimizer
 class ShardedGradients(ShardedOptimizer):
     """A sharded optimizer whose gradients are summed during backward, unit by unit; this rank keeps its chunk of each.
 
-    Arguments and methods are those of `ShardedOptimizer`. As soon as backward has computed all gradients of a unit,
+    All ranks make one together.
+
+    make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
+    element by itself.
+    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
+    first rank. Frozen ones are not sharded, tied ones once.
+    comm: mpi4py's communicator, or a virtual rank's: the ranks that share state and gradients.
+    replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
+    (`within_nodes`); None: there are no others.
+    master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
+    updates the parameters themselves.
+    bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+
+    As soon as backward has computed all gradients of a unit,
     their sum over all ranks is scattered, and what belongs to other ranks is freed. Units are sent from the last to the
     first, about the order in which backward reaches them, and that is the same on all ranks: one that is complete early
     waits. A parameter that a backward pass does not reach counts as zeros.
     Each backward pass sends P (p - 1) / p values, and the step as many: of several passes before a step each sends, for
     there is no room in which whole gradients could add up. A pass reaches some parameter on all ranks, or on none.
-    `step` raises RuntimeError where no backward pass came before it.
+    `step` raises RuntimeError where no backward pass came before it. Raises ValueError, on every rank, for an optimizer
+    that is not element-wise, for models that differ in shape, and where nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os+g, section 5.2.
     """
 

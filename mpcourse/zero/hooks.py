@@ -6,8 +6,10 @@ from torch.autograd import Variable
 
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
-    """Have `call()` called when the backward pass that is under way has computed all gradients.
+    """Have something called when the backward pass that is under way has computed all gradients.
 
-    Called from a hook within the pass, as torch's DDP and FSDP do. Raises RuntimeError outside of one.
+    call: takes nothing; what it returns is ignored.
+
+    To be used from a hook within the pass, as torch's DDP and FSDP do. Raises RuntimeError outside of one.
     """
     Variable._execution_engine.queue_callback(call)

@@ -13,6 +13,8 @@ from mpcourse.data_parallel.host_staging import on_host
 def ring_of(comm: Comm) -> Comm:
     """A communicator of the same ranks, whose ring ends with chunk r on rank r of `comm`. All ranks call it.
 
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+
     `ring_reduce_scatter` leaves chunk i + 1 on number i: so rank r is number r - 1.
     """
     return comm.Split(0, (comm.rank - 1) % comm.size)
@@ -21,7 +23,9 @@ def ring_of(comm: Comm) -> Comm:
 def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
     """Chunk r of `flat` becomes its sum over all p ranks on rank r; the other chunks hold parts of sums afterwards.
 
-    All ranks call it. ring: of `ring_of`. flat: (p * chunk,), contiguous, the same length and dtype on all ranks.
+    ring: what `ring_of` made of their communicator; all its p ranks call this.
+    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; on any device.
+
     Each rank sends (p - 1) / p of flat's bytes.
     """
     if (count := getattr(ring, "count", None)) is not None:  # see alone.py
@@ -34,8 +38,10 @@ def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
 def all_gather(ring: Comm, flat: torch.Tensor) -> None:
     """Chunk r of rank r's `flat` is copied into all other ranks' `flat`, for each r. All ranks call it.
 
-    ring: of `ring_of`. flat: (p * chunk,), contiguous, the same length and dtype on all ranks. Each rank sends
-    (p - 1) / p of flat's bytes.
+    ring: what `ring_of` made of their communicator; all its p ranks call this.
+    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; on any device.
+
+    Each rank sends (p - 1) / p of flat's bytes.
     """
     if (count := getattr(ring, "count", None)) is not None:
         count("all-gather", flat.nbytes)
@@ -45,7 +51,11 @@ def all_gather(ring: Comm, flat: torch.Tensor) -> None:
 
 
 def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
-    """Raise ValueError, on every rank, unless all ranks have tensors of the same shapes and dtypes. All call it."""
+    """Raise ValueError, on every rank, unless all ranks have tensors of the same shapes and dtypes. All call it.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    tensors: this rank's, in the order in which they are compared; of any shapes and dtypes.
+    """
     told = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
     for rank, shapes in enumerate(told):
         if shapes != told[0]:
@@ -55,7 +65,12 @@ def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
 
 
 def broadcast_from_first(comm: Comm, replicas: Comm | None, tensors: Iterable[torch.Tensor]) -> None:
-    """Each tensor becomes that of the first rank: within `comm`, then over `replicas`. All ranks call it."""
+    """Each tensor becomes that of the first rank: within `comm`, then over `replicas`. All ranks call it.
+
+    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    replicas: the ranks with this one's number in other such communicators; None: there are no others.
+    tensors: as many on all ranks, of the same shapes and dtypes; on any device.
+    """
     if hasattr(comm, "count"):
         return
     for tensor in tensors:
@@ -66,9 +81,10 @@ def broadcast_from_first(comm: Comm, replicas: Comm | None, tensors: Iterable[to
 
 
 def sum_over_replicas(replicas: Comm | None, shard: torch.Tensor) -> None:
-    """Sum a shard over the ranks that hold the same one, in place. All ranks of `replicas` call it; None: one alone.
+    """Sum a shard over the ranks that hold the same one, in place.
 
-    shard: of any length and dtype, which are the same on all ranks.
+    replicas: those ranks, which all call this; None: this one alone.
+    shard: of any length and dtype, which are the same on all ranks; on any device.
     """
     if replicas is not None and replicas.size > 1:
         with on_host(shard) as buffer:
@@ -76,5 +92,8 @@ def sum_over_replicas(replicas: Comm | None, shard: torch.Tensor) -> None:
 
 
 def alias(buffer: torch.Tensor) -> torch.Tensor:
-    """The same memory in a storage of its own: one that numpy has seen may not be freed by `resize_` any more."""
+    """Memory in a storage of its own: one that numpy has seen may not be freed by `resize_` any more.
+
+    buffer: of any shape and dtype, in the host's memory; what is returned is on the same memory.
+    """
     return torch.from_dlpack(buffer)

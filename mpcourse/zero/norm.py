@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> float:
     """The 2-norm of the gradients of all parameters, the same number on all ranks, which call it.
 
-    gradients: of each unit this rank's chunk. Raises FloatingPointError, on all ranks, where it is not finite.
+    sharded: whose units, names and communicator are used.
+    gradients: of each unit this rank's chunk, (chunk,), in the parameters' dtype.
+
+    Raises FloatingPointError, on all ranks, where it is not finite.
     """
     if hasattr(sharded.comm, "count"):  # alone, without data: see alone.py
         return 0.0

@@ -27,14 +27,18 @@ class ShardedOptimizer:
     """An optimizer whose state is sharded over the ranks of `comm`. All ranks make one together.
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
-    element by itself. parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers,
-    become those of the first rank. Frozen ones are not sharded, tied ones once.
-    comm: the ranks that share the state. replicas: the ranks that own the same shards in other such groups, where
-    sharding stays within nodes (`within_nodes`); None: there are no others.
+    element by itself.
+    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
+    first rank. Frozen ones are not sharded, tied ones once.
+    comm: mpi4py's communicator, or a virtual rank's: the ranks that share the state.
+    replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
+    (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
-    updates the parameters themselves. bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+    updates the parameters themselves.
+    bucket_bytes: at which a unit, of parameters that are sent together, is closed.
 
-    optimizer: torch's, of this rank's shards; learning rate schedulers take it. units: in the order of parameters.
+    optimizer: torch's, of this rank's shards; learning rate schedulers take it.
+    units: in the order of parameters.
     Of P parameters, each of p ranks sends 2 P (p - 1) / p values a step, as many as in an all-reduce of gradients.
     Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, and
     where nothing is trained.
@@ -79,7 +83,9 @@ class ShardedOptimizer:
         """Average gradients over all ranks, and update. All ranks call it, after backward, and `zero_grad` afterwards.
 
         clip: the largest 2-norm of all gradients, to which they are scaled as by torch's clip_grad_norm_; None: they
-        are not. Returns this norm before it, the same number on all ranks.
+        are not.
+
+        Returns this norm before it, the same number on all ranks.
         Raises FloatingPointError, on all ranks, where the mean of gradients is not finite: parameters and state stay as
         they were.
         """
@@ -111,6 +117,7 @@ class ShardedOptimizer:
         """Restore parameters and state from the parts of all ranks, also of another number of them. All ranks call it.
 
         parts: what `state_dict` returned on rank 0, 1, ... of a run with the same parameters and groups.
+
         Raises ValueError, before anything is changed, where they do not fit.
         """
         load_parts(self, parts)

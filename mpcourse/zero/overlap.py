@@ -46,15 +46,50 @@ class _Overlapping(ShardedGradients):
 
 
 class OverlappedGradients(_Overlapping):
-    """`ShardedGradients`, whose sums are under way while backward goes on. Results are equal up to rounding."""
+    """A sharded optimizer, stage 2, whose sums of gradients are under way while backward goes on.
+
+    All ranks make one together.
+
+    make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
+    element by itself.
+    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
+    first rank. Frozen ones are not sharded, tied ones once.
+    comm: mpi4py's communicator, or a virtual rank's: the ranks that share state and gradients.
+    replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
+    (`within_nodes`); None: there are no others.
+    master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
+    updates the parameters themselves.
+    bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+
+    Values sent are those of `ShardedGradients`, and results are equal to its own up to rounding.
+    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, and
+    where nothing is trained.
+    """
 
 
 class PrefetchedParameters(_Overlapping, ShardedParameters):
-    """`ShardedParameters` that gathers one layer ahead: the next one's parameters come while a layer computes.
+    """A sharded optimizer, stage 3, that gathers a layer ahead: the next one's parameters come while a layer computes.
+
+    All ranks make one together.
+
+    make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
+    element by itself.
+    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
+    first rank. Frozen ones are not sharded, tied ones once.
+    comm: mpi4py's communicator, or a virtual rank's: the ranks that share all.
+    layers: modules that each compute at once, in about the order in which forward runs them; every trained parameter is
+    of one of them, or of several where it is tied. None: the children of `parameters`, which is a module.
+    replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
+    (`within_nodes`); None: there are no others.
+    master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
+    updates the parameters themselves.
 
     In forward the next one is that which follows in `layers`, in backward that before it. Sums of gradients are under
     way meanwhile, too. There is memory for two layers' parameters. Values sent are those of `ShardedParameters`, and
-    results are equal up to rounding. Source: FSDP (Zhao et al. 2023, section 3.3).
+    results are equal to its own up to rounding.
+    Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
+    element-wise, for models that differ in shape, and where nothing is trained.
+    Source: FSDP (Zhao et al. 2023, section 3.3).
     """
 
     def _begin(self) -> None:

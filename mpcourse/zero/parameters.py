@@ -20,15 +20,24 @@ from mpcourse.zero.sharding import Parameters, Unit, divided
 class ShardedParameters(ShardedGradients):
     """A sharded optimizer that leaves of the parameters this rank's shard alone. All ranks make one together.
 
-    make_optimizer, parameters, comm, replicas, master: as of `ShardedOptimizer`. layers: modules that each compute at
-    once, in about the order in which forward runs them; every trained parameter is of one of them, or of several where
-    it is tied. None: the children of `parameters`, which is a module.
+    make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
+    element by itself.
+    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
+    first rank. Frozen ones are not sharded, tied ones once.
+    comm: mpi4py's communicator, or a virtual rank's: the ranks that share all.
+    layers: modules that each compute at once, in about the order in which forward runs them; every trained parameter is
+    of one of them, or of several where it is tied. None: the children of `parameters`, which is a module.
+    replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
+    (`within_nodes`); None: there are no others.
+    master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
+    updates the parameters themselves.
 
     Before a layer's forward, and again before its backward, its parameters are gathered; after each they are freed, and
     are NaN for whoever looks at them, except within `whole`. Gradients are those of stage 2, with a layer as a unit.
     Each rank sends 3 P (p - 1) / p values in a step of one backward pass; a layer that also uses the parameters of
     another one, which are tied, gathers those, too.
-    Raises ValueError for trained parameters outside of all layers, and as `ShardedOptimizer` does.
+    Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
+    element-wise, for models that differ in shape, and where nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os+g+p, section 5.3.
     """
 

@@ -47,7 +47,10 @@ class _Request:
 class AllGather(_Request):
     """Chunk r of rank r's `flat` is being copied into all others' `flat`. All ranks of comm make one, with one tag.
 
+    comm: mpi4py's communicator, or a virtual rank's, of p ranks; nothing else with these tags is sent in it.
     flat: (p * chunk,), contiguous, the same length and dtype on all ranks; not to be touched before `wait` returns.
+    tag: of its messages, 0 or more.
+
     Each rank sends (p - 1) / p of flat's bytes, in p - 1 messages.
     """
 
@@ -68,8 +71,11 @@ class AllGather(_Request):
 class ReduceScatter(_Request):
     """Chunk r of all ranks' `flat` is being summed on rank r. All ranks of comm make one, with one tag.
 
-    flat: as of `AllGather`. Each rank sends (p - 1) / p of flat's bytes, in p - 1 messages, and has memory for as many
-    that come.
+    comm: mpi4py's communicator, or a virtual rank's, of p ranks; nothing else with these tags is sent in it.
+    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; not to be touched before `wait` returns.
+    tag: of its messages, 0 or more.
+
+    Each rank sends (p - 1) / p of flat's bytes, in p - 1 messages, and has memory for as many that come.
     """
 
     name = "reduce-scatter"

@@ -12,7 +12,12 @@ Parameters = nn.Module | Iterable[torch.Tensor] | Iterable[Mapping[str, Any]]
 
 
 class Owned(NamedTuple):
-    """A part of one parameter: its number in the unit, and the first and the last + 1 of its elements, flattened."""
+    """A part of one parameter.
+
+    parameter: its number in the unit.
+    begin: the first of its elements, flattened.
+    end: the last one + 1.
+    """
 
     parameter: int
     begin: int
@@ -22,9 +27,12 @@ class Owned(NamedTuple):
 class Unit:
     """Parameters that are sharded, and sent, together. Rank r owns the r-th of `ranks` equally long chunks of them.
 
-    parameters: of one dtype and device, of any shapes; they stand side by side in this order. ranks: 1 or more.
-    length: elements without padding. chunk: elements of each rank; ranks * chunk is the length of a flat buffer, whose
-    last elements may be padding. It is nobody's, and zero. A chunk begins and ends anywhere, also within a parameter:
+    parameters: of one dtype and device, of any shapes; they stand side by side in this order.
+    ranks: that own a chunk each, 1 or more.
+
+    length: elements without padding.
+    chunk: elements of each rank; ranks * chunk is the length of a flat buffer, whose last elements may be padding.
+    Padding is nobody's, and zero. A chunk begins and ends anywhere, also within a parameter:
     that is all right for optimizers that compute each element by itself.
     Source: ZeRO (Rajbhandari et al. 2020, section 5.1).
     """
@@ -43,20 +51,34 @@ class Unit:
         return flat
 
     def view(self, flat: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-        """The place of parameter p in a flat buffer, in its shape."""
+        """The place of a parameter in a flat buffer, in its shape, on the same memory.
+
+        flat: (ranks * chunk,), of any dtype.
+        p: one of the unit's parameters.
+        """
         end = self._end[p]
         return flat[end - p.numel() : end].view(p.shape)
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Each parameter's place in a flat buffer, in its shape."""
+        """Each parameter's place in a flat buffer, in its shape, on the same memory.
+
+        flat: (ranks * chunk,), of any dtype.
+        """
         return [self.view(flat, p) for p in self.parameters]
 
     def shard(self, flat: torch.Tensor, rank: int) -> torch.Tensor:
-        """The chunk of a flat buffer that belongs to `rank`: (chunk,), on the same memory."""
+        """The chunk of a flat buffer that belongs to one rank: (chunk,), on the same memory.
+
+        flat: (ranks * chunk,), of any dtype.
+        rank: whose chunk, 0 to ranks - 1.
+        """
         return flat[rank * self.chunk : (rank + 1) * self.chunk]
 
     def owned(self, rank: int) -> list[Owned]:
-        """Which elements of which parameters `rank` owns. Padding is not among them."""
+        """Which elements of which parameters a rank owns. Padding is not among them.
+
+        rank: whose chunk, 0 to ranks - 1.
+        """
         first, last = rank * self.chunk, (rank + 1) * self.chunk
         found = []
         for i, (p, end) in enumerate(zip(self.parameters, self.ends, strict=True)):
@@ -66,13 +88,20 @@ class Unit:
         return found
 
     def parameter_at(self, rank: int, element: int) -> torch.Tensor:
-        """The parameter that an element of the chunk of `rank` is of."""
+        """The parameter that an element of a rank's chunk is of.
+
+        rank: whose chunk, 0 to ranks - 1.
+        element: its place in the chunk, from 0; not one of the padding.
+        """
         place = rank * self.chunk + element
         return next(p for p, end in zip(self.parameters, self.ends, strict=True) if place < end)
 
 
 def groups_of(parameters: Parameters) -> list[dict[str, Any]]:
-    """Groups as torch's optimizers have them: {"params": [tensors], and options}; of tensors or a module one group."""
+    """Groups as torch's optimizers have them: {"params": [tensors], and options}.
+
+    parameters: a module or tensors, which make one group; or groups.
+    """
     given = list(parameters.parameters() if isinstance(parameters, nn.Module) else parameters)
     groups = [dict(each) for each in given if isinstance(each, Mapping)] or [{"params": given}]
     for group in groups:
@@ -83,6 +112,8 @@ def groups_of(parameters: Parameters) -> list[dict[str, Any]]:
 
 def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The groups without frozen parameters, and with each tied one once; empty groups are left out.
+
+    groups: each {"params": [tensors], and options}.
 
     Raises ValueError where nothing is left.
     """
@@ -99,7 +130,11 @@ def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def divided(parameters: Iterable[torch.Tensor], most_bytes: float) -> list[list[torch.Tensor]]:
-    """Consecutive parameters of one dtype and device, in lists that are closed as soon as they hold `most_bytes`."""
+    """Consecutive parameters of one dtype and device, in lists.
+
+    parameters: of any shapes, dtypes and devices.
+    most_bytes: a list is closed as soon as it holds these, or more.
+    """
     found: list[list[torch.Tensor]] = []
     for _, alike in itertools.groupby(parameters, lambda p: (p.dtype, p.device)):
         nbytes: float = most_bytes

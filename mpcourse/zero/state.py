@@ -16,8 +16,10 @@ Part = Mapping[str, Any]
 def part_of(sharded: "ShardedOptimizer") -> dict[str, Any]:
     """What this rank owns, in memory of its own: plain dicts, lists, numbers and tensors, which torch.save takes.
 
-    units: for each its length without padding, this rank's chunk of the parameters as the optimizer updates them, and
-    the optimizer's state of it. options: of each group, e.g. its learning rate.
+    sharded: an optimizer of any stage.
+
+    Of the part, "units" are for each unit its length without padding, this rank's chunk of the parameters as the
+    optimizer updates them, and the optimizer's state of it; "options" those of each group, e.g. its learning rate.
     """
     inner = sharded.optimizer
     units = [
@@ -31,7 +33,10 @@ def part_of(sharded: "ShardedOptimizer") -> dict[str, Any]:
 def load_parts(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
     """Set masters, their state and the groups' options to what the parts of all ranks of a run say.
 
-    parts: of rank 0, 1, ..., of any number of ranks. Raises ValueError, before anything is changed, where they are not
+    sharded: an optimizer of any stage.
+    parts: of rank 0, 1, ..., of any number of ranks.
+
+    Raises ValueError, before anything is changed, where they are not
     these, or are of other parameters.
     """
     _check(sharded, parts)
@@ -49,7 +54,12 @@ def load_parts(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
 
 
 def resharded(chunks: Sequence[torch.Tensor], unit: Unit, rank: int) -> torch.Tensor:
-    """The chunk of `rank` of the elements that equally long `chunks` have together, without their padding; (chunk,)."""
+    """A rank's chunk of the elements that other ranks' chunks have together; (chunk,), padded with zeros.
+
+    chunks: of rank 0, 1, ..., equally long vectors of one dtype; the last elements of all may be padding.
+    unit: how the elements are cut now.
+    rank: whose chunk, 0 to unit.ranks - 1.
+    """
     found = chunks[0].new_zeros(unit.chunk)
     length = len(chunks[0])  # of each
     begin, end = min(rank * unit.chunk, unit.length), min((rank + 1) * unit.chunk, unit.length)

@@ -93,17 +93,21 @@ def chromium():
 
 
 @pytest.fixture
-def page(chromium, lab, tmp_path, screenshots, time_to_end):
-    """The browser's page, in which no lesson is open yet. What it shows at the end, or at a failure, is pictured."""
+def browser(chromium, tmp_path, time_to_end):
+    """Selenium's Chromium, without a screen and with a profile of its own."""
     webdriver, program, driver = chromium
     options = webdriver.ChromeOptions()
     options.binary_location = program
     for option in (*OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", *["--no-sandbox"] * (os.geteuid() == 0)):
         options.add_argument(option)
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
-        page = Page(browser, *lab)
-        yield page
-        browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))
-    finally:
-        browser.quit()
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(lab, browser, screenshots):
+    """The browser's page, in which no lesson is open yet. What it shows at the end, or at a failure, is pictured."""
+    page = Page(browser, *lab)
+    yield page
+    browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))

@@ -1,0 +1,31 @@
+"""A fork server that is a fork of this process itself, and so begins at once: inside of a sandbox, for instance."""
+
+import os
+import socket
+from collections.abc import Sequence
+
+from mpcourse.forkserver.server import Server, subreaper
+
+
+def serve_here(path: str, closing: Sequence[int] = ()) -> None:
+    """Let a fork of this process, with what that has imported, be a server that listens at `path`.
+
+    It ends with this process. closing: open files that it is not to have. Call this with one thread, and outside of any
+    `with` or `try`: what a forked process raises leaves by the stack of this call.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(64)
+    lifeline, held = os.pipe()  # `held` is closed when this process ends
+    if os.fork():
+        os.close(lifeline)
+        listener.close()
+        return
+    for file in (held, *closing):
+        os.close(file)
+    os.dup2(lifeline, 0)
+    subreaper()
+    wanted = Server(listener).serve()
+    if wanted is not None:
+        wanted.run()
+    os._exit(0)

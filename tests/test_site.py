@@ -1,0 +1,109 @@
+"""The course's web pages: what they are made of, and, where Sphinx is installed, the pages themselves."""
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+
+from mpcourse.check.manifest import load_course
+from tests.conftest import ROOT, load_script
+
+COURSE = load_course(ROOT)
+SITE = load_script(ROOT / "website" / "build.py")
+PART = re.compile(r"# solution: [^\n]+\n(.*?)# end of solution", re.DOTALL)
+WITHOUT_SPHINX = not all(map(importlib.util.find_spec, ("sphinx", "myst_nb", "pydata_sphinx_theme")))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The folder that Sphinx would read."""
+    folder = tmp_path_factory.mktemp("sources")
+    SITE.write_sources(folder)
+    return folder
+
+
+def test_every_lesson_and_exercise_is_in_a_table_of_contents(sources):
+    for names, part in (([x.id for x in COURSE.lessons], "lessons"), ([x.name for x in COURSE.exercises], "exercises")):
+        listed = (sources / part / "index.md").read_text().split("```{toctree}")[1].splitlines()
+        assert [line for line in listed if line in names] == names
+        assert f"\n{part}/index\n" in (sources / "index.md").read_text()
+
+
+def test_no_page_of_an_exercise_holds_a_solution_and_every_hint_is_folded(sources):
+    pages = {path.stem: path.read_text() for path in (sources / "exercises").glob("*.md")}
+    for exercise in COURSE.exercises:
+        parts = PART.findall(COURSE.solution_file(exercise).read_text())
+        assert parts and not [name for name, page in pages.items() for part in parts if part.strip() in page]
+        page = pages[exercise.name]
+        assert page.count("raise NotImplementedError(") == len(parts)
+        folded = re.findall(r"<details>\n<summary>[^<]+</summary>\n\n(.*?)\n\n</details>", page, re.DOTALL)
+        assert folded == exercise.hints
+
+
+def test_every_figure_is_described_and_sliders_have_a_line_that_says_how_to_move_them(sources):
+    for lesson in COURSE.lessons:
+        cells = nbformat.read(sources / "lessons" / f"{lesson.id}.ipynb", as_version=4).cells
+        drawn = [i for i, c in enumerate(cells) if any("image/png" in o.get("data", {}) for o in c.get("outputs", []))]
+        said = [cells[i].metadata["mystnb"]["image"]["alt"] for i in drawn]
+        assert len(set(said)) == len(said) > 0
+        for i in drawn:
+            controls = re.search(r"^plot\.(sliders|place_schedule)\(", cells[i].source, re.MULTILINE)
+            assert (cells[i + 1].source == SITE.LIVE) == bool(controls), cells[i].source
+
+
+def test_a_figure_is_described_by_its_title():
+    assert SITE.described('title = f"A knee at batch {n}"\nplot.lines(x, "ms", title)\nprint("a long text of it")') == (
+        "A knee at batch ..."
+    )
+    assert SITE.described("!mpirun\nplot.schedule(gpipe(4, 8))\nNone") == "drawn by plot.schedule(gpipe(4, 8))"
+
+
+def test_a_link_to_a_solution_or_to_nothing_is_refused(tmp_path):
+    for file in ("solutions/e00_hello.py", "mpcourse/none.py"):
+        with pytest.raises(ValueError, match=file):
+            SITE.Sources(tmp_path).with_links(f"[it](../{file})", "lessons")
+
+
+def test_actions_that_publish_are_pinned():
+    used = re.findall(r"uses: (\S+)", (ROOT / ".github" / "workflows" / "site.yml").read_text())
+    assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in used)
+
+
+class Page(HTMLParser):
+    """links: what a page refers to. ids: what can be referred to. nameless: pictures without a text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.nameless = [], set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids.add(given.get("id"))
+        self.links += [given[name] for name in ("href", "src") if given.get(name)]
+        if tag == "img" and not given.get("alt"):
+            self.nameless.append(given.get("src"))
+
+
+@pytest.mark.skipif(WITHOUT_SPHINX, reason="Sphinx is not installed: run `make site` once")
+@pytest.mark.timeout(300)
+def test_the_site_is_built_without_a_warning_and_all_that_its_pages_link_to_is_there(tmp_path):
+    assert SITE.build(tmp_path) == 0
+    site = tmp_path / "site"
+    pages = {path: Page(path.read_text()) for path in site.rglob("*.html") if "_static" not in path.parts}
+    assert {f"{x.id}.html" for x in COURSE.lessons} < {path.name for path in pages}
+    assert not [page.nameless for page in pages.values() if page.nameless]
+    missing = []
+    for path, page in pages.items():
+        for link in page.links:
+            address = urlsplit(link)
+            if address.scheme or address.netloc:
+                continue
+            target = (path.parent / unquote(address.path)).resolve() if address.path else path
+            anchored = not address.fragment or target.suffix != ".html"
+            if not target.is_file() or not (anchored or unquote(address.fragment) in pages[target].ids):
+                missing.append((path.name, link))
+    assert not missing

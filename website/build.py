@@ -1,0 +1,226 @@
+"""Build the course's pages: python website/build.py [FOLDER], run by `make site`. No lesson is run.
+
+Writes what Sphinx reads to FOLDER/website (build/website unless another is named): lessons as they are committed, with
+their outputs; a page for each exercise, for each module of the reference implementations and for each source file that
+a lesson links to. Then Sphinx writes FOLDER/site.
+"""
+
+import ast
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from lessons.build import judged  # noqa: E402  no part of the package
+from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
+from mpcourse.check.stubs import stub_of  # noqa: E402
+
+ROOMS = ("collectives", "data_parallel", "model_parallel", "split", "pipeline", "grid", "large_batch")
+PAGES = ("README.md", "SEVERAL_MACHINES.md", "VIRTUAL_GPUS.md", "CONTRIBUTING.md", "CHANGELOG.md")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
+
+
+def described(source: str) -> str:
+    """What a figure shows, by the cell that draws it: its title, the longest text that is handed to a plot or is called
+    `title`. Values that only a run of the cell gives, in an f-string's braces, are "...". Else the call that draws it.
+    """
+    titles, drawn = [""], "a drawing"
+    for node in ast.walk(ast.parse(re.sub(r"^[!%].*", "", source, flags=re.MULTILINE))):
+        match node:
+            case ast.Call(func=ast.Name(id="print")):
+                continue
+            case ast.Call(func=ast.Attribute(attr="sliders"), keywords=choices):
+                return f"one position of the sliders {', '.join(choice.arg or '' for choice in choices)}"
+            case ast.Call(args=args, keywords=keywords):
+                texts = [*args, *(keyword.value for keyword in keywords if keyword.arg == "title")]
+                if ast.unparse(node.func).startswith("plot."):
+                    drawn = f"drawn by {ast.unparse(node)}"
+            case ast.Assign(targets=[ast.Name(id="title")], value=value):
+                texts = [value]
+            case _:
+                continue
+        for text in texts:
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            if all(isinstance(p, ast.FormattedValue) or isinstance(getattr(p, "value", 0), str) for p in parts):
+                titles.append("".join(p.value if isinstance(p, ast.Constant) else "..." for p in parts))
+    title = max(titles, key=len)
+    return title if len(title.split()) > 2 else drawn
+
+
+def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
+    """The lesson as it is committed, its figures described, and links to what the page needs in cells of their own."""
+    book = nbformat.reads(judged(lesson.id)[1], as_version=4)
+    cells, section, number = [], lesson.title, 0
+    for cell in book.cells:
+        cells.append(cell)
+        if cell.cell_type == "markdown":
+            section = (re.findall(r"^##? (.+)$", cell.source, re.MULTILINE) or [section])[-1]
+            continue
+        shown = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+        texts = [output for output in cell.outputs if "text/markdown" in output.get("data", {})]
+        cell.outputs = [output for output in cell.outputs if output not in texts]
+        cells += [nbformat.v4.new_markdown_cell(output.data["text/markdown"]) for output in texts]
+        if shown:
+            number += 1
+            alt = f"Figure {number}, in the section “{section}”: {described(cell.source)}"
+            cell.metadata["mystnb"] = {"image": {"alt": alt}}
+        if any("Image object" in output.data.get("text/plain", "") for output in shown):
+            cells.append(nbformat.v4.new_markdown_cell(LIVE))
+    links = [f"[{e.name}](../exercises/{e.name}.md) {e.title}" for e in course.exercises if e.lesson == lesson.id]
+    cells.append(nbformat.v4.new_markdown_cell("## Exercises of this lesson\n\n- " + "\n- ".join(links)))
+    book.cells = cells
+    book.metadata.language_info["pygments_lexer"] = "ipython3"  # which knows lines such as `!mpirun`
+    return book
+
+
+def exercise_page(course: Course, exercise: Exercise) -> str:
+    """The task and the code of its stub, and the hints, folded. Neither somebody's answer nor the solution."""
+    stub = stub_of(course, exercise)
+    task = ast.get_docstring(ast.parse(stub)) or ""
+    head, _, text = task.partition("\n")
+    code = stub.split('"""', 2)[2].strip()
+    lesson = next(lesson for lesson in course.lessons if lesson.id == exercise.lesson)
+    sizes = ", ".join(map(str, exercise.sizes))
+    hints = "\n".join(
+        f"<details>\n<summary>Hint {number} of {len(exercise.hints)}</summary>\n\n{hint}\n\n</details>\n"
+        for number, hint in enumerate(exercise.hints, start=1)
+    )
+    return f"""# {exercise.title}
+
+{head}
+
+Lesson [{lesson.id[:2]} {lesson.title}](../lessons/{lesson.id}.ipynb). About {exercise.minutes} minutes, difficulty
+{exercise.difficulty} of 5. Numbers of ranks that are checked: {sizes}.
+
+{text.strip()}
+
+## Your part
+
+Replace `raise NotImplementedError` in `exercises/{exercise.name}.py`:
+
+```python
+{code}
+```
+
+## Hints
+
+{hints}"""
+
+
+def glossary_page(text: str, course: Course) -> str:
+    """GLOSSARY.md's table as a list of terms, to each of which a link can lead."""
+    page = ["# Glossary", "What each term means, what other systems call it, and where the course introduces it."]
+    page.append("```{glossary}")
+    for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE)[1:]:
+        term, meaning, number, elsewhere = (cell.strip() for cell in f"{row} ".split(" |"))
+        lesson = next(lesson for lesson in course.lessons if lesson.id.startswith(number))
+        called = f" Elsewhere: {elsewhere}." if elsewhere else ""
+        page.append(f"{term}\n  {meaning}.{called} Lesson [{number} {lesson.title}](lessons/{lesson.id}.ipynb).\n")
+    return "\n\n".join([*page, "```"])
+
+
+def modules_of(room: str) -> list[str]:
+    """Names of the room's package and of all modules in it."""
+    below = pkgutil.walk_packages([str(ROOT / "mpcourse" / room)], f"mpcourse.{room}.")
+    return [f"mpcourse.{room}", *(module.name for module in below)]
+
+
+class Sources:
+    """What Sphinx reads, in `folder`. `linked`: files of the repository that pages link to, and that are no pages."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.linked: set[str] = set()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def with_links(self, text: str, folder: str = ".") -> str:
+        """A text of the repository's `folder`, in which links to files lead to the pages that show them."""
+
+        def link(found: re.Match[str]) -> str:
+            path, _, anchor = found[1].partition("#")
+            file = (ROOT / folder / path).resolve().relative_to(ROOT).as_posix()
+            top = "../" * len(Path(folder).parts)
+            if file == "GLOSSARY.md":
+                return f"]({top}glossary.md"
+            if file in PAGES or file.endswith((".ipynb", ".svg")):
+                return found[0]
+            if file.startswith("solutions/") or not (ROOT / file).is_file():
+                raise ValueError(f"{file}, to which {folder} links, is none to show")
+            self.linked.add(file)
+            return f"]({top}code/{file}.md"
+
+        return LINK.sub(link, text)
+
+
+def toctree(names: list[str], hidden: bool = False) -> str:
+    options = "```{toctree}\n:maxdepth: 1\n" + ":hidden:\n" * hidden
+    return "\n".join([options, *names, "```"])
+
+
+def write_sources(folder: Path) -> None:
+    """Everything that Sphinx reads, anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    course, sources = load_course(ROOT), Sources(folder)
+    rows = ["| lesson | question | exercises |", "|---|---|---|"]
+    for lesson in course.lessons:
+        book = lesson_book(lesson, course)
+        for cell in book.cells:
+            if cell.cell_type == "markdown" and "../exercises/" not in cell.source:
+                cell.source = sources.with_links(cell.source, "lessons")
+        sources.write(f"lessons/{lesson.id}.ipynb", nbformat.writes(book))
+        asked = [f"[{e.title}](exercises/{e.name}.md)" for e in course.exercises if e.lesson == lesson.id]
+        name = f"[{lesson.id[:2]} {lesson.title}](lessons/{lesson.id}.ipynb)"
+        rows.append(f"| {name} | {lesson.question} | {'<br>'.join(asked)} |")
+    for exercise in course.exercises:
+        sources.write(f"exercises/{exercise.name}.md", exercise_page(course, exercise))
+    lessons, exercises = [lesson.id for lesson in course.lessons], [e.name for e in course.exercises]
+    sources.write("lessons/index.md", f"# Lessons\n\n{toctree(lessons)}")
+    sources.write("exercises/index.md", f"# Exercises\n\n{toctree(exercises)}")
+    for room in ROOMS:
+        names = modules_of(room)
+        for name in names:
+            page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n"
+            if name == names[0]:
+                inside = [f"{module.removeprefix(f'{name}.')} <{module}>" for module in names[1:]]
+                page += "   :no-members:\n\n" + "\n   ".join([".. toctree::", ":maxdepth: 1\n", *inside]) + "\n"
+            sources.write(f"reference/{name}.rst", page)
+    rooms = toctree([f"mpcourse.{room}" for room in ROOMS])
+    told = "The implementations that the lessons lead to, from their docstrings. `[source]` shows the code."
+    sources.write("reference/index.md", f"# Reference\n\n{told}\n\n{rooms}")
+    sources.write("glossary.md", glossary_page((ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), course))
+    for page in PAGES:
+        sources.write(page, sources.with_links((ROOT / page).read_text(encoding="utf-8")))
+    shutil.copytree(ROOT / "lessons" / "figures", folder / "lessons" / "figures")
+    for file in sources.linked:
+        code, kind = (ROOT / file).read_text(encoding="utf-8"), {".py": "python", ".cff": "yaml"}[Path(file).suffix]
+        sources.write(f"code/{file}.md", f"---\norphan: true\n---\n# `{file}`\n\n````{kind}\n{code}````\n")
+    index = (ROOT / "website" / "index.md").read_text(encoding="utf-8")
+    parts = ["lessons/index", "exercises/index", "reference/index", "glossary", *(Path(page).stem for page in PAGES)]
+    sources.write("index.md", index.replace("{lessons}", "\n".join(rows)) + toctree(parts, hidden=True))
+
+
+def build(folder: Path) -> int:
+    """Pages in folder/site. Exit status 0, or Sphinx's own: a warning counts as an error."""
+    sources, site = folder / "website", folder / "site"
+    write_sources(sources)
+    shutil.rmtree(site, ignore_errors=True)
+    options = ["-W", "--keep-going", "-q", "-E", "-c", ROOT / "website", "-d", folder / "doctrees"]
+    done = subprocess.run([sys.executable, "-m", "sphinx", *options, sources, site])
+    if done.returncode == 0:
+        print(f"The pages are in {site}: open {site / 'index.html'}")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(build(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build"))
