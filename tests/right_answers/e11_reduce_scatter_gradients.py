@@ -1,6 +1,5 @@
 """Right answers to e11_reduce_scatter_gradients. What a cell holds is told in tests/answers.py."""
 
-
 # %% numpy_and_the_block_collective
 # thinks: The whole is done with numpy arrays, and the result's array, of which torch makes a tensor, has chunk elements.
 import numpy as np

@@ -1,6 +1,5 @@
 """Wrong answers to e11_reduce_scatter_gradients. What a cell holds is told in tests/answers.py."""
 
-
 # %% sum_not_mean
 # says: @@@
 # thinks: The reduce-scatter sums, and that is the gradient.
@@ -1248,3 +1247,28 @@ def reduce_scatter_gradients(comm, gradients, shapes):
             flat[start:start + s.numel()] = g.reshape(-1)
         start += s.numel()
     # TODO: reduce-scatter
+
+
+# %% one_rank_adds_itself
+# says: @@@
+# thinks: The ring's neighbours are r + 1 and r - 1, and each has one.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    n = sum(s.numel() for s in shapes)
+    chunk = (n + comm.size - 1) // comm.size
+    flat = torch.zeros(chunk * comm.size, dtype=dtype)
+    start = 0
+    for g, s in zip(gradients, shapes):
+        if g is not None:
+            flat[start:start + s.numel()] = g.reshape(-1)
+        start += s.numel()
+    p, r = comm.size, comm.rank
+    parts = flat.view(p, chunk)
+    mine = parts[(r - 1) % p].clone()
+    for step in range(max(1, p - 1)):
+        request = comm.Isend(mine.numpy(), dest=r + 1 if r + 1 < p else 0)
+        incoming = torch.empty(chunk, dtype=dtype)
+        comm.Recv(incoming.numpy(), source=r - 1 if r else p - 1)
+        request.Wait()
+        mine = incoming + parts[(r - 2 - step) % p]
+    return mine / p

@@ -1,8 +1,9 @@
 """What e11_gather_layer is asked: values of one process, whole weights during calls alone, and few bytes."""
 
+import dataclasses
 import functools
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import nan_in_new_memory
-from mpcourse.check.cases.on_gathered import LAYERS, LONG, Layer, shard_of
+from mpcourse.check.cases.on_gathered import LAYERS, LONG, RATE, STEPS, Layer, batch, shapes, shard_of, trained, weights
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 NAME = "GatheredLinear"
 SLACK = 256  # bytes that ranks may send besides
-STEPS, RATE, WIDTHS = 3, 0.1, (4, 5, 5, 3)
 _ANEW = (
     "Weights change with every step, and each layer has its own: gather in every call, and keep in ctx alone what "
     "backward needs."
@@ -60,10 +60,11 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     for size in SIZES:
         stumbled = (f"a network of three layers to be trained as by one process, on {size} ranks", _ANEW)
         on_virtual(answer, comm, size, _training(), _judge_training, stumbled)
-    for size in SIZES[:-1]:
-        ran = on_virtual(answer, comm, size, _program(LONG), functools.partial(_judge, LONG))
-        if finding := _judge_memory(LONG, ran.results) or _judge_bytes(LONG, ran.results, pickles(ran)):
-            raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
+    for layer in (LONG, dataclasses.replace(LONG, dtype=torch.float32)):
+        for size in SIZES[:-1]:
+            ran = on_virtual(answer, comm, size, _program(layer, True), functools.partial(_judge, layer))
+            if finding := _judge_memory(ran.results) or _judge_bytes(layer, ran.results, pickles(ran)):
+                raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
 
 
 # -- programs of ranks --
@@ -94,27 +95,33 @@ def _backward(own: ModuleType, y: torch.Tensor, grad: torch.Tensor) -> None:
         raise Wrong("gradients of x and of the shard from backward, in their shapes", one_line(error), why) from None
 
 
-def _program(layer: Layer) -> Program:
+def _program(layer: Layer, counts: bool = False) -> Program:
+    """counts: what is sent, by virtual ranks, which meet after each call: until then messages may be under way."""
+
     def program(own: Answer, comm: Any) -> Facts:
         ranks = comm.Split(0, -comm.rank) if layer.turned else comm
         x, shard = layer.x(ranks.rank), layer.shard(ranks.rank, ranks.size)
         before = x.detach().clone(), shard.detach().clone()
-        virtual = hasattr(comm, "world")
         whole = layer.n * layer.dtype.itemsize
 
         def calls(ranks: Any) -> Facts:
-            sent = counting(comm) if virtual else None
+            sent = counting(comm) if counts else None
             y = _apply(own.module, x, shard, ranks, layer.shape)
-            forward = sent() if sent else None
+            forward = _met(ranks, sent)
             values = y.detach().numpy().copy()
             if tuple(y.shape) != (len(x), layer.shape[0]):
                 return Facts(values, None, None, 0, ("", ""), None)
-            kept = _whole_weights(own.module, ranks, y, whole)
-            sent = counting(comm) if virtual else None
+            kept = _wholeweights(own.module, ranks, y, whole)
+            sent = counting(comm) if counts else None
+            flowed: list[bool] = []
+            shard.register_hook(lambda _: flowed.append(True))
             _backward(own.module, y, layer.grad(ranks.rank))
-            backward = sent() if sent else None
+            backward = _met(ranks, sent)
+            if shard.grad is not None and not flowed:
+                why = "Autograd adds what backward returns to .grad, where it belongs: return the gradient."
+                raise Wrong("backward to return the gradient of shard", "None; shard.grad was written", why)
             del y
-            after = _whole_weights(own.module, ranks, None, whole)
+            after = _wholeweights(own.module, ranks, None, whole)
             if not torch.equal(x.detach(), before[0]) or not torch.equal(shard.detach(), before[1]):
                 raise Wrong("x and shard to be as they were", "other values", "Work on copies: both are the caller's.")
             gx, gs = (None if t.grad is None else t.grad for t in (x, shard))
@@ -133,7 +140,16 @@ def _program(layer: Layer) -> Program:
     return program
 
 
-def _whole_weights(module: ModuleType, comm: Any, y: torch.Tensor | None, nbytes: int) -> str:
+def _met(comm: Any, sent: Callable[[], Sent] | None) -> Sent | None:
+    """What was sent until all ranks have come here."""
+    if sent is None:
+        return None
+    comm.Barrier()
+    found = sent()
+    return found._replace(calls=found.calls[:-1])
+
+
+def _wholeweights(module: ModuleType, comm: Any, y: torch.Tensor | None, nbytes: int) -> str:
     """Where an array or a tensor of so many bytes can be reached from what calls have left; empty: nowhere."""
     places: list[tuple[str, Any]] = []
     if y is not None and y.grad_fn is not None:
@@ -170,11 +186,11 @@ def _training() -> Program:
 
     def program(own: Answer, comm: Any) -> list[list[np.ndarray]]:
         def calls(comm: Any) -> list[list[np.ndarray]]:
-            shapes, found = _shapes(), []
-            shards = [shard_of(weight, comm.rank, comm.size) for weight in _weights()]
+            found = []
+            shards = [shard_of(weight, comm.rank, comm.size) for weight in weights()]
             for step in range(STEPS):
-                x, target = _batch(comm.rank, step)
-                for i, (shard, shape) in enumerate(zip(shards, shapes, strict=True)):
+                x, target = batch(comm.rank, step)
+                for i, (shard, shape) in enumerate(zip(shards, shapes(), strict=True)):
                     y = _apply(own.module, torch.tanh(x) if i else x, shard, comm, shape)
                     x = y
                 _backward(own.module, ((y - target) ** 2).sum(), torch.ones((), dtype=y.dtype))
@@ -188,39 +204,6 @@ def _training() -> Program:
         return own.run(calls, f"{NAME} in a network", comm)
 
     return program
-
-
-def _shapes() -> list[tuple[int, int]]:
-    return [(out, width) for width, out in zip(WIDTHS, WIDTHS[1:], strict=False)]
-
-
-def _weights() -> list[torch.Tensor]:
-    draw = torch.Generator().manual_seed(3)
-    return [torch.randn(shape, generator=draw, dtype=torch.float64) / 2 for shape in _shapes()]
-
-
-def _batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    draw = torch.Generator().manual_seed(10 * step + rank)
-    return tuple(torch.randn((2, w), generator=draw, dtype=torch.float64) for w in (WIDTHS[0], WIDTHS[-1]))  # type: ignore[return-value]
-
-
-@functools.cache
-def _trained(size: int) -> list[list[torch.Tensor]]:
-    """Of one process: the weights after each step."""
-    weights, found = [w.requires_grad_() for w in _weights()], []
-    for step in range(STEPS):
-        for rank in range(size):
-            x, target = _batch(rank, step)
-            for i, weight in enumerate(weights):
-                x = (torch.tanh(x) if i else x) @ weight.t()
-            (((x - target) ** 2).sum() / size).backward()
-        with torch.no_grad():
-            for weight in weights:
-                assert weight.grad is not None
-                weight -= RATE * weight.grad
-                weight.grad = None
-        found.append([weight.detach().clone() for weight in weights])
-    return found
 
 
 # -- what came of them --
@@ -271,16 +254,15 @@ def _why(layer: Layer, name: str, got: list[Any], want: list[np.ndarray], wrong:
         or {
             "y": "y is x times the transposed weight, which is all shards, one after the other, without the padding.",
             "the gradient of x": "The gradient of x is grad times the whole weight, as it was in forward.",
-            "the gradient of shard": "The weight's gradient is the transposed grad times x. Its mean over ranks is cut as "
-            "the weight is.",
+            "the gradient of shard": "The transposed grad times x is the weight's: its mean is cut as the weight is.",
         }[name]
     )
 
 
 def _judge_training(results: Sequence[list[list[np.ndarray]]]) -> Finding | None:
     size = len(results)
-    for step, weights in enumerate(_trained(size)):
-        for i, weight in enumerate(weights):
+    for step, held in enumerate(trained(size)):
+        for i, weight in enumerate(held):
             for rank, found in enumerate(results):
                 n = weight.numel()
                 chunk = -(-n // size)
@@ -292,7 +274,7 @@ def _judge_training(results: Sequence[list[list[np.ndarray]]]) -> Finding | None
     return None
 
 
-def _judge_memory(layer: Layer, results: Sequence[Facts]) -> Finding | None:
+def _judge_memory(results: Sequence[Facts]) -> Finding | None:
     for rank, facts in enumerate(results):
         for when, where in zip(("forward", "backward"), facts.kept, strict=True):
             if where:

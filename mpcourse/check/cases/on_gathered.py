@@ -1,5 +1,6 @@
 """Layers of e11_gather_layer: what each rank is given, what one process makes of it, and what mistakes would."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import torch
 
 from mpcourse.check.cases.on_chunks import chunks_of
 
+STEPS, RATE, WIDTHS = 3, 0.1, (4, 5, 5, 3)  # of the network that is trained
 GARBAGE = 1e3  # what padding holds
 Rows = list[np.ndarray]
 
@@ -136,7 +138,7 @@ LAYERS = (
     Layer(
         "a rank without examples",
         (4, 3),
-        (3, 0, 2, 1) if True else (),
+        (3, 0, 2, 1),
         why="A rank without examples has gradients of zeros, and takes part in every collective call.",
     ),
     Layer("float32", (5, 3), dtype=torch.float32, why="All buffers have the shard's dtype, float32 here."),
@@ -162,3 +164,36 @@ LAYERS = (
     ),
 )
 LONG = Layer("a weight of 1,920 elements", (48, 40))
+
+
+def shapes() -> list[tuple[int, int]]:
+    return [(out, width) for width, out in zip(WIDTHS, WIDTHS[1:], strict=False)]
+
+
+def weights() -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(3)
+    return [torch.randn(shape, generator=draw, dtype=torch.float64) / 2 for shape in shapes()]
+
+
+def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(10 * step + rank)
+    return tuple(torch.randn((2, w), generator=draw, dtype=torch.float64) for w in (WIDTHS[0], WIDTHS[-1]))  # type: ignore[return-value]
+
+
+@functools.cache
+def trained(size: int) -> list[list[torch.Tensor]]:
+    """Of one process: the weights after each step."""
+    held, found = [w.requires_grad_() for w in weights()], []
+    for step in range(STEPS):
+        for rank in range(size):
+            x, target = batch(rank, step)
+            for i, weight in enumerate(held):
+                x = (torch.tanh(x) if i else x) @ weight.t()
+            (((x - target) ** 2).sum() / size).backward()
+        with torch.no_grad():
+            for weight in held:
+                assert weight.grad is not None
+                weight -= RATE * weight.grad
+                weight.grad = None
+        found.append([weight.detach().clone() for weight in held])
+    return found
