@@ -1,9 +1,10 @@
 """What e11_reduce_scatter_gradients is asked: each rank's chunk of the mean, by (p - 1) / p of the buffer's bytes."""
 
+import dataclasses
 import functools
+import itertools
 import tracemalloc
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,92 +13,18 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import chunks_of, freed, nan_in_new_memory
+from mpcourse.check.cases.on_flat import CASES, LONG, Case, misconceptions, shares
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.wrong import first_difference, short
+from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
 
 NAME = "reduce_scatter_gradients"
 SLACK = 256  # bytes that ranks may send besides: to agree on a dtype, or on lengths
-
-
-@dataclass(frozen=True)
-class Case:
-    """Parameters. none: (rank, number) of those that backward did not reach. why: of an answer right until then."""
-
-    what: str
-    shapes: tuple[tuple[int, ...], ...]
-    none: tuple[tuple[int, int], ...] = ()
-    dtype: torch.dtype = torch.float64
-    turned: bool = False  # ranks in the opposite order, in a communicator of their own
-    memory: str = "rows"
-    why: str = ""
-
-    @property
-    def numels(self) -> list[int]:
-        return [torch.Size(shape).numel() for shape in self.shapes]
-
-    def gradients(self, rank: int) -> list[torch.Tensor | None]:
-        """What a rank is given."""
-        made: list[torch.Tensor | None] = []
-        for i, shape in enumerate(self.shapes):
-            draw = torch.Generator().manual_seed(100 * rank + i + 1)
-            g = torch.randn(shape, generator=draw, dtype=self.dtype)
-            g = g.t().contiguous().t() if self.memory == "columns" and len(shape) == 2 else g
-            made.append(None if (rank, i) in self.none else g)
-        return made
-
-    def flat(self, rank: int, compact: bool = False, columns: bool = False) -> np.ndarray:
-        """That in one row. compact: without those that are None, and zeros at the end. columns: as memory lies."""
-        rows = []
-        for g, n in zip(self.gradients(rank), self.numels, strict=True):
-            if g is None:
-                rows += [] if compact else [np.zeros(n)]
-            else:
-                rows.append(np.ravel(g.numpy(), order="K" if columns else "C").astype(float))
-        found = np.zeros(sum(self.numels))
-        row = np.concatenate([*rows, []])
-        found[: len(row)] = row
-        return found
-
-
-PADDED = ((2, 2), (3,))
-CASES = (
-    Case("12 elements, which all numbers of ranks here divide", ((3, 2), (6,))),
-    Case("7 elements", PADDED, why="The number of ranks need not divide the number of elements: pad with zeros."),
-    Case(
-        "a gradient that is None on some ranks",
-        ((3,), (4,), (5,)),
-        none=((0, 1), (1, 0), (2, 1)),
-        why="Where a gradient is None, zeros fill its place: else all that follows moves to other places.",
-    ),
-    Case(
-        "a gradient that is None on all ranks",
-        ((3,), (4,), (3,)),
-        none=tuple((rank, 0) for rank in range(4)),
-        why="Where a gradient is None, zeros fill its place, whose size the shape tells, as on all other ranks.",
-    ),
-    Case("float32", PADDED, dtype=torch.float32, why="The buffer has the gradients' dtype, float32 here."),
-    Case(
-        "transposed gradients, which are not contiguous",
-        ((3, 2), (2, 4)),
-        memory="columns",
-        why="A gradient need not be contiguous: .reshape(-1) copies where it has to, .view(-1) and MPI do not.",
-    ),
-    Case("a parameter of shape ()", ((), (4,), ()), why="A single number is a gradient, too, of shape ()."),
-    Case("2 elements", ((2,),), why="There may be fewer elements than ranks: then some chunks are padding alone."),
-    Case(
-        "ranks of a communicator that has them in another order",
-        PADDED,
-        turned=True,
-        why="comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.",
-    ),
-)
-LONG = Case("10,007 elements", ((100, 100), (7,)))
 
 
 class Facts(NamedTuple):
@@ -128,15 +55,15 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             asked = f"each rank's chunk of the mean over {size} rank{'s' * (size > 1)}, of {case.what}"
             stumbled = (asked, case.why) if case.why else None
             on_virtual(answer, comm, size, _program(case), functools.partial(_judge, case), stumbled)
-    for size in SIZES:
+    for case, size in itertools.product((LONG, dataclasses.replace(LONG, dtype=torch.float32)), SIZES):
         kept: list[torch.Tensor] = []
         tracemalloc.start()
         try:
-            ran = on_virtual(answer, comm, size, _program(LONG, kept), functools.partial(_judge, LONG))
+            ran = on_virtual(answer, comm, size, _program(case, kept), functools.partial(_judge, case))
             results = freed(kept)
         finally:
             tracemalloc.stop()
-        if finding := _judge_bytes(LONG, ran.results, pickles(ran)) or _judge_freed(LONG, size, results):
+        if finding := _judge_bytes(case, ran.results, pickles(ran)) or _judge_freed(case, size, results):
             raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
 
 
@@ -148,10 +75,22 @@ def _program(case: Case, kept: list[torch.Tensor] | None = None) -> Program:
         gradients = case.gradients(ranks.rank)
         sent = counting(comm) if hasattr(comm, "world") else None
         with nan_in_new_memory(sum(case.numels), ranks.size, case.dtype):
-            result = own.call(NAME, ranks, gradients, [torch.Size(shape) for shape in case.shapes])
+            held = [0 if g is None else g.data_ptr() for g in gradients]
+            shapes = [torch.Size(shape) for shape in case.shapes]
+            result = own.call(NAME, ranks, gradients, shapes)
+            if held != [0 if g is None else g.data_ptr() for g in gradients]:
+                why = "They are the caller's, and to be freed by it: a view keeps the whole buffer in memory."
+                raise Wrong("gradients to stay where they are", "views of another buffer", why)
         if not isinstance(result, torch.Tensor):
             return Facts(ranks.rank, short(result), None, 0, False, None)
         values = result.detach().numpy()
+        if len(case.none) == 3 and values.size:  # what a call keeps for the next one shows in a second call
+            before = values.copy()
+            others: list[torch.Tensor | None] = [g if g is None else 2 * g for g in gradients[::-1]]
+            own.call(NAME, ranks, others, shapes[::-1])
+            if not np.array_equal(values, before, equal_nan=True):
+                why = "The memory of a result is its caller's: make a new tensor in each call."
+                raise Wrong("the chunk to keep its values when the function is called again", "other values", why)
         shared = any(g is not None and np.shares_memory(values, g.numpy()) for g in gradients)
         if kept is not None:
             kept.append(result)
@@ -220,51 +159,21 @@ def _why(case: Case, size: int, got: Sequence[np.ndarray | None]) -> str:
     n = sum(case.numels)
     if any(row is not None and np.isnan(row).any() for row in got):
         return "NaN is memory that was never written: torch.empty and np.empty hold anything. Padding has to be zero."
-    if why := explanation_of(got, _misconceptions(case, size), same):
-        return why
     want = chunks_of(np.mean([case.flat(rank) for rank in range(size)], axis=0), size)
     rows = [row for row in got if row is not None]
     if np.allclose(np.concatenate(rows)[:n], np.concatenate(want)[:n], 1e-5, 1e-6):
         if np.allclose(np.concatenate(rows)[n:], 0):
             return "Right to 6 digits or so: float64 went through float32. The buffer has the gradients' dtype."
         return "Padding is zero on all ranks, and so is its mean."
+    if why := explanation_of(got, misconceptions(case, size), same):
+        return why
+    if (parts := shares(case, size, got)) is not None:
+        if np.allclose(parts, parts[0]):
+            return f"Divided by {1 / parts[0]:.4g}: the mean over ranks is their sum over comm.size, which is {size}."
+        if np.isclose(parts[0], 0, atol=1e-6):
+            return "Not every rank's gradient is in each chunk: every rank adds its own to each, once."
+        return "Some rank's gradient counts more than another's: add each once, and divide at the end."
     return case.why or "Each element of the chunk is the sum of all ranks' elements at its place, over their number."
-
-
-def _misconceptions(case: Case, size: int) -> Iterator[tuple[str, list[np.ndarray]]]:
-    flats = [case.flat(rank) for rank in range(size)]
-    total = np.sum(flats, axis=0)
-    mean = chunks_of(total / size, size)
-    yield "That is the sum. The mean is asked: divide by the number of ranks.", chunks_of(total, size)
-    yield (
-        "Divided by the number of ranks twice: once is enough, before the sum or after it.",
-        chunks_of(total / size**2, size),
-    )
-    own = [chunks_of(flat, size)[rank] for rank, flat in enumerate(flats)]
-    yield "That is this rank's own gradient: nothing was summed over ranks.", own
-    yield "Only this rank's own gradient is in it, divided by the number of ranks.", [row / size for row in own]
-    for by in range(1, size):
-        yield (
-            "The right chunks on wrong ranks: rank r gets the r-th. A ring ends one place further than it seems: ask "
-            "which chunk is complete on which rank.",
-            [mean[(rank + by) % size] for rank in range(size)],
-        )
-    yield "The right chunks on wrong ranks: comm.rank tells which is whose, and MPI.COMM_WORLD has another.", mean[::-1]
-    yield "Every rank has the first chunk: rank r gets the r-th.", [mean[0]] * size
-    had = [sum((rank, i) not in case.none for rank in range(size)) for i in range(len(case.shapes))]
-    counts = np.concatenate([np.full(k, max(h, 1)) for k, h in zip(case.numels, had, strict=True)])
-    yield (
-        "Divided by how many ranks have that gradient. One that is None counts as zeros: divide by all.",
-        chunks_of(total / counts, size),
-    )
-    yield (
-        "A gradient that is None is left out of the buffer, and what follows moves to its place: zeros stand there.",
-        chunks_of(np.mean([case.flat(rank, compact=True) for rank in range(size)], axis=0), size),
-    )
-    yield (
-        "A gradient that is not contiguous was read as its memory lies, column by column: .reshape(-1) has its rows.",
-        chunks_of(np.mean([case.flat(rank, columns=True) for rank in range(size)], axis=0), size),
-    )
 
 
 def _judge_bytes(case: Case, results: Sequence[Facts], pickled: bool) -> Finding | None:

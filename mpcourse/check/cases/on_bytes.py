@@ -40,7 +40,9 @@ def _of_call(call: Any) -> int:
         return 2 * (p - 1) * n // p
     if kind in ("reduce", "gather", "gatherv"):
         return 0 if call.is_root else n
-    if kind in ("bcast", "scatter", "scatterv"):
+    if kind == "bcast":
+        return (p - 1) * n if call.is_root else 0
+    if kind in ("scatter", "scatterv"):
         return (p - 1) * n // p if call.is_root else 0
     if kind in ("reduce_scatter", "reduce_scatter_block", "alltoall", "alltoallv", "allgather", "allgatherv"):
         return (p - 1) * n // p

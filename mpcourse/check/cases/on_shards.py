@@ -73,6 +73,11 @@ def _last(kinds: Sequence[Kind]) -> Iterator[tuple[int, int]]:
             yield i, kinds[number].numel
 
 
+def _last_number(kinds: Sequence[Kind], i: int) -> int:
+    """Where the tensor with the number i stands last."""
+    return max(j for j, k in enumerate(kinds) if i in (j, k.of))
+
+
 def _frozen(kinds: Sequence[Kind], k: Kind) -> bool:
     return k.frozen if k.of is None else kinds[k.of].frozen
 
@@ -106,6 +111,10 @@ PLACES = (
         "The buffer holds what is trained, each tensor once: frozen and tied ones are counted here.",
     ),
     Rule(lambda kinds: _side_by_side([(i, k.numel) for i, k in _unlike(kinds)]), _IDENTITY),
+    Rule(
+        lambda kinds: _side_by_side([(_last_number(kinds, i), k.numel) for i, k in trained(kinds)]),
+        "i is the number of a tied parameter's first place in the list, not of its last one.",
+    ),
     Rule(
         lambda kinds: _side_by_side(list(_last(kinds))),
         "A tied parameter stands at its first place in the list, not at its last one.",
@@ -174,10 +183,11 @@ def _meet(place: Place, chunk: tuple[int, int]) -> tuple[int, int]:
 Told = Callable[[int, int, Place, tuple[int, int]], tuple[int, int]]  # a piece's begin and end, from where they meet
 
 
-def _pieces(told: Told, keep: Callable[[int, int], bool] = operator.lt) -> Callable[..., Owned]:
-    """For each chunk, where it meets the places, if keep(begin, end)."""
+def _pieces(told: Told) -> Callable[..., Owned]:
+    """For each chunk, where it meets the places."""
     return lambda places, chunks: [
-        [(at[0], *told(*_meet(at, chunk), at, chunk)) for at in places if keep(*_meet(at, chunk))] for chunk in chunks
+        [(at[0], *told(*_meet(at, chunk), at, chunk)) for at in places if operator.lt(*_meet(at, chunk))]
+        for chunk in chunks
     ]
 
 
@@ -189,13 +199,6 @@ def _padded(places: Sequence[Place], chunks: Sequence[tuple[int, int]]) -> Owned
     """The last parameter goes on through the padding."""
     longer = [*places[:-1], *((i, begin, max(end, chunks[-1][1])) for i, begin, end in places[-1:])]
     return _pieces(_in_parameter)(longer, chunks)
-
-
-def _without_elements(places: Sequence[Place], chunks: Sequence[tuple[int, int]]) -> Owned:
-    """Those without elements are listed where they stand, too."""
-    listed = _pieces(_in_parameter, lambda b, e: b <= e)(places, chunks)
-    none = {i for i, begin, end in places if begin == end}
-    return [[piece for piece in row if piece[1] < piece[2] or piece[0] in none] for row in listed]
 
 
 PIECES = (
@@ -220,11 +223,6 @@ PIECES = (
         _padded,
         "Padding is given out as elements of the last parameter, which has no more than p.numel(): it is nobody's.",
     ),
-    Rule(
-        _pieces(_in_parameter, operator.le),
-        "Empty pieces are listed, whose begin is their end: leave them out, as a chunk need not begin a parameter.",
-    ),
-    Rule(_without_elements, "Parameters without elements are listed, as empty pieces: leave these out."),
     Rule(
         _pieces(lambda begin, end, at, chunk: (0, at[2] - at[1])),
         "A parameter is given whole to each rank that owns a part of it: give each rank its own part alone.",
@@ -253,23 +251,10 @@ def _each_alone(case: Case, chunks: Rule) -> Owned:
     return [[piece for piece in row if piece[1] < piece[2]] for row in rows]
 
 
-def _whole(case: Case, got: Owned) -> bool:
-    """Whether each trained parameter is one rank's, as a whole."""
-    wanted = [(i, 0, k.numel) for i, k in trained(case.kinds) if k.numel]
-    return sorted(piece for row in got for piece in row if piece[2]) == wanted
-
-
 EACH_ALONE = (
     "Each parameter is cut by itself. All of them stand in one buffer, which is cut once: a chunk may hold several "
     "parameters, and a parameter lie in several chunks."
 )
-TESTS: dict[str, Callable[[Case, Owned], bool]] = {
-    "Whole parameters are dealt out, as torch's ZeroRedundancyOptimizer does. A large one would make one rank's part "
-    "large: cut the flat buffer into equal chunks, also within a parameter.": _whole,
-    "The right pieces, in another order: a rank's pieces are in the order of the buffer.": (
-        lambda case, got: [sorted(row) for row in got] == owned(case)
-    ),
-}
 
 
 def misconceptions() -> Iterator[tuple[str, Callable[[Case], Owned]]]:
