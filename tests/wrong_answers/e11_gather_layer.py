@@ -1996,3 +1996,146 @@ class GatheredLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad, None, None, None
+
+
+# %% plain_class
+# says: Keep the line of the class
+# thinks: A class with forward and backward is enough.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear:
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% nothing_returned
+# says: Nothing came back: is x times the weight returned?
+# thinks: y is computed.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        y = x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% float32_and_back
+# says: Right to 6 digits or so
+# thinks: Messages are in float32, y is turned back.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return (x.float() @ gathered(shard.float(), comm, shape).T).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% packed_away
+# says: Does backward have the weight from forward?
+# thinks: Bytes are no tensor, so autograd keeps no weight.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        weight = gathered(shard, comm, shape)
+        ctx.packed = weight.numpy().tobytes()
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ torch.frombuffer(bytearray(ctx.packed), dtype=shard.dtype).view(ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% last_rank_first
+# says: the weight begins with that of rank 0 of comm
+# thinks: The last rank's chunk comes first.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    flat = flat.view(comm.size, -1).flip(0).reshape(-1)
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None

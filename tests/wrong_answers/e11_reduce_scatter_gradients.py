@@ -1245,3 +1245,15 @@ def reduce_scatter_gradients(comm, gradients, shapes):
         request.Wait()
         mine = incoming + parts[(r - 2 - step) % p]
     return mine / p
+
+
+# %% all_take_the_first
+# says: Every rank has the first chunk
+# thinks: The first chunk of what comes is mine.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    rows = [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    flat = torch.cat(rows)
+    flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
+    comm.Allreduce(MPI.IN_PLACE, flat.numpy())
+    return flat[: len(flat) // comm.size].clone() / comm.size
