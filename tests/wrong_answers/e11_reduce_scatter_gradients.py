@@ -1,7 +1,7 @@
 """Wrong answers to e11_reduce_scatter_gradients. What a cell holds is told in tests/answers.py."""
 
 # %% sum_not_mean
-# says: @@@
+# says: That is the sum. The mean is asked: divide by the number of ranks.
 # thinks: The reduce-scatter sums, and that is the gradient.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -19,7 +19,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% allreduce_then_copy_my_chunk
-# says: @@@
+# says: An all-reduce gives the whole mean to all ranks, by a reduce-scatter
 # thinks: An all-reduce and then a copy of my chunk is a reduce-scatter.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -32,7 +32,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% allreduce_and_a_view
-# says: @@@
+# says: The chunk is a view of the whole buffer, which stays in memory as
 # thinks: All-reduce in place, divide in place, and return the slice.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -50,7 +50,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_returns_a_view
-# says: @@@
+# says: The chunk is a view of the whole buffer, which stays in memory as
 # thinks: The ring is done in the buffer, and my chunk is a slice of it: no copy is needed.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -74,7 +74,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_ends_at_the_neighbours_chunk
-# says: @@@
+# says: The right chunks on wrong ranks: rank r gets the r-th. A ring ends
 # thinks: The ring begins with my own chunk, so it ends with my own (it ends with that of r + 1).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -97,7 +97,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_one_step_too_few
-# says: @@@
+# says: Not every rank's gradient is in each chunk: every rank adds its own
 # thinks: The first chunk is already there, so p - 2 steps are left.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -120,7 +120,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_one_step_too_many
-# says: @@@
+# says: Divided by 0.5: the mean over ranks is their sum over comm.size,
 # thinks: p ranks, p steps.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -143,7 +143,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_wrong_way
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: Whether the chunks go up or down the ring does not matter.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -166,7 +166,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_overwrites
-# says: @@@
+# says: Not every rank's gradient is in each chunk: every rank adds its own
 # thinks: What comes is put where it belongs.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -189,7 +189,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_sends_the_whole_buffer
-# says: @@@
+# says: To another rank goes what that rank needs, its chunk, and each once.
 # thinks: Pass the buffer round the ring and add up what comes; then keep my chunk.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -207,7 +207,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_and_then_round_again
-# says: @@@
+# says: To another rank goes what that rank needs, its chunk, and each once.
 # thinks: A ring all-reduce in two halves; at its end I take my chunk.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -234,7 +234,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% mean_of_means
-# says: @@@
+# says: Some rank's gradient counts more than another's: add each once, and
 # thinks: At each step of the ring, take the mean of what comes and what is mine.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -257,7 +257,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% none_left_out
-# says: @@@
+# says: A gradient that is None is left out of the buffer, and what follows
 # thinks: A missing gradient takes no place in the buffer.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -275,7 +275,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% none_not_expected
-# says: @@@
+# says: Where a gradient is None, zeros fill its place: else all that follows
 # thinks: Each parameter has a gradient.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients)
@@ -292,7 +292,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% dtype_of_the_first
-# says: @@@
+# says: Where a gradient is None, zeros fill its place: else all that follows
 # thinks: The first gradient tells the dtype (it may be None).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = gradients[0].dtype
@@ -310,7 +310,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% shapes_from_my_gradients
-# says: @@@
+# says: Where a gradient is None, zeros fill its place: else all that follows
 # thinks: A gradient knows its own size, and None is one zero.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -329,7 +329,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% float32_only
-# says: @@@
+# says: The result has the gradients' dtype. torch.zeros and torch.empty make
 # thinks: torch.zeros and torch.empty have the dtype that gradients have.
 def reduce_scatter_gradients(comm, gradients, shapes):
     n = sum(s.numel() for s in shapes)
@@ -346,7 +346,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% float32_and_back
-# says: @@@
+# says: Right to 6 digits or so: float64 went through float32. The buffer has
 # thinks: Messages are in float32, the result is turned back.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -364,7 +364,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% sums_in_float64
-# says: @@@
+# says: To another rank goes what that rank needs, its chunk, and each once.
 # thinks: A sum is safer in float64, and the result is turned back (twice the bytes for float32).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -382,7 +382,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% float64_stays
-# says: @@@
+# says: The result has the gradients' dtype. torch.zeros and torch.empty make
 # thinks: A mean is safer in float64.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -395,7 +395,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% mpi_float_always
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: Tensors are MPI.FLOAT.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -413,7 +413,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% padding_not_set
-# says: @@@
+# says: NaN is memory that was never written: torch.empty and np.empty hold
 # thinks: torch.empty is enough, since the padding is nobody's.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -430,7 +430,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% padding_in_front
-# says: @@@
+# says: The number of ranks need not divide the number of elements: pad with
 # thinks: F.pad(flat, (pad, 0)) pads the end.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -443,7 +443,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% padding_repeats_the_last
-# says: @@@
+# says: Padding is zero on all ranks, and so is its mean.
 # thinks: Padding is nobody's, so it may repeat the last element.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -456,7 +456,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% rest_is_dropped
-# says: @@@
+# says: The length was rounded down, so the last elements are in no chunk.
 # thinks: n // p elements a rank; what is left over is not worth a message.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -474,7 +474,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% last_chunk_shorter
-# says: @@@
+# says: Padding belongs to a chunk, and is zero: all chunks have one length,
 # thinks: The padding is cut off the result of the last ranks.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -492,7 +492,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_more_if_divisible
-# says: @@@
+# says: A row is asked, as long as all elements over the number of ranks,
 # thinks: p - n % p elements of padding (a whole p of them when n is divisible).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -505,7 +505,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% each_parameter_alone
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: Reduce-scatter each parameter's gradient, and put the pieces together.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -520,7 +520,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% divides_by_those_that_have_one
-# says: @@@
+# says: Divided by how many ranks have that gradient. One that is None counts
 # thinks: The mean is over the ranks that have a gradient for the parameter.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -537,7 +537,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% divides_by_number_of_gradients
-# says: @@@
+# says: Divided by 2: the mean over ranks is their sum over comm.size, which
 # thinks: The mean divides by how many gradients there are.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -550,7 +550,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% divides_twice
-# says: @@@
+# says: Divided by the number of ranks twice: once is enough, before the sum
 # thinks: Divide before the sum, so that nothing overflows, and after it, for the mean.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -563,7 +563,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% divides_by_the_others
-# says: @@@
+# says: Divided by 2: the mean over ranks is their sum over comm.size, which
 # thinks: Only the p - 1 other ranks send something.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -576,7 +576,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% integer_mean
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: // is the division of Python.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -589,7 +589,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% divides_in_the_gradients
-# says: @@@
+# says: The caller still needs that object: work on a copy, or build a new
 # thinks: Divide first, in place, to save memory.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -605,7 +605,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% sums_into_the_gradients
-# says: @@@
+# says: They are the caller's, and to be freed by it: a view keeps the whole
 # thinks: Gradients are views of the buffer from now on, as in real frameworks.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -624,7 +624,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% fills_in_the_none
-# says: @@@
+# says: The caller still needs that object: work on a copy, or build a new
 # thinks: Put zeros into the list where None is.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -640,7 +640,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% clears_the_list
-# says: @@@
+# says: The caller still needs that object: work on a copy, or build a new
 # thinks: What belongs to other ranks can be freed, so clear the list.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -654,7 +654,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% empties_the_gradients
-# says: @@@
+# says: The caller still needs that object: work on a copy, or build a new
 # thinks: What belongs to other ranks can be freed: set_() without arguments frees a tensor's memory.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -670,7 +670,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_rank_gets_the_gradient_itself
-# says: @@@
+# says: The result lies in a gradient's memory: whoever changes one changes
 # thinks: A single rank has nothing to reduce (and what it returns is a view of the gradient, if that is the only one).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -687,7 +687,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_rank_returns_the_list
-# says: @@@
+# says: A torch.Tensor was asked.
 # thinks: With one rank alone there is nothing to do.
 def reduce_scatter_gradients(comm, gradients, shapes):
     if comm.size == 1:
@@ -702,7 +702,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_rank_hangs_on_itself
-# says: @@@
+# says: Divided by 0.5: the mean over ranks is their sum over comm.size,
 # thinks: The ring's neighbours are r + 1 and r - 1, and each has one.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -727,7 +727,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% view_of_a_transposed
-# says: @@@
+# says: A gradient need not be contiguous: .reshape(-1) copies where it has
 # thinks: view(-1) flattens any tensor.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -745,7 +745,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% order_in_memory
-# says: @@@
+# says: A gradient that is not contiguous was read as its memory lies, column
 # thinks: ravel("K") flattens without a copy (in the order of memory, not of the indices).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -763,7 +763,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% columns_first
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: Flattening goes down the columns.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -781,7 +781,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% pickled_alltoall
-# says: @@@
+# says: Methods with a small letter pickle, which copies and adds to what is
 # thinks: comm.alltoall sends the chunks to their ranks, any object will do.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -792,7 +792,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% pickled_allreduce
-# says: @@@
+# says: Methods with a small letter pickle, which copies and adds to what is
 # thinks: comm.allreduce adds tensors as it adds numbers.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -803,7 +803,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% pickled_reduce_scatter
-# says: @@@
+# says: has no reduce_scatter
 # thinks: The small letters are simpler.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -814,7 +814,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% pickled_sends
-# says: @@@
+# says: Methods with a small letter pickle, which copies and adds to what is
 # thinks: isend and recv send the chunks, as tensors.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -831,7 +831,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% tensors_not_arrays
-# says: @@@
+# says: counts and displacements are integers
 # thinks: mpi4py knows that a tensor is an array, with a list of chunks too.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -844,7 +844,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% root_does_it_all
-# says: @@@
+# says: One rank gets all buffers, sums them and gives chunks out: its link
 # thinks: Rank 0 reduces and scatters the chunks.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -859,7 +859,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% only_root_is_right
-# says: @@@
+# says: Divided by 3: the mean over ranks is their sum over comm.size, which
 # thinks: Reduce gives the sum, and each rank takes its chunk from it (but only rank 0 has it).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -872,7 +872,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% gathers_all_buffers
-# says: @@@
+# says: One rank gets all buffers, sums them and gives chunks out: its link
 # thinks: Allgather all buffers, and take the mean of my column.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -885,7 +885,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% alltoall_wrong_axis
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: After the all-to-all, the mean is over the last dimension.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -898,7 +898,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% scatter_from_root_only
-# says: @@@
+# says: Not every rank's gradient is in each chunk: every rank adds its own
 # thinks: Scatter gives each rank its chunk (of rank 0's gradients alone).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -911,7 +911,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% max_not_sum
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: op=MPI.MAX was in the example that I copied.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -924,7 +924,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% blocking_sends_first
-# says: @@@
+# says: rank 0
 # thinks: Send to all, then receive from all (with messages that wait for their receiver, none gets to its Recv).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -943,7 +943,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% plain_sends_first
-# says: @@@
+# says: rank 0
 # thinks: Send to all, then receive from all: Send has always come back for me (small messages only).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -962,7 +962,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% receives_first
-# says: @@@
+# says: rank 0
 # thinks: First take what the others send, then send them theirs.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -981,7 +981,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% skips_what_is_none
-# says: @@@
+# says: Where a gradient is None, zeros fill its place: else all that follows
 # thinks: A rank without a gradient for a parameter need not take part in that parameter's sum (the others wait for it).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1000,7 +1000,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% padding_ranks_go_home
-# says: @@@
+# says: A single number is a gradient, too, of shape ().
 # thinks: A rank whose chunk is padding alone has nothing to do.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1020,7 +1020,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% does_not_wait_for_receives
-# says: @@@
+# says: Only this rank's own gradient is in it, divided by the number of
 # thinks: Irecv has received when it returns.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1039,7 +1039,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% never_waits
-# says: @@@
+# says: was never waited for
 # thinks: Isend sends and Irecv receives; the requests can be dropped.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1056,7 +1056,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% buffer_kept_and_not_cleared
-# says: @@@
+# says: Where a gradient is None, zeros fill its place: else all that follows
 # thinks: The buffer is made once and used again; where a gradient is missing it is zero anyway (it holds the last call's).
 buffers = {}
 
@@ -1080,7 +1080,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% result_memory_used_again
-# says: @@@
+# says: The memory of a result is its caller's: make a new tensor in each
 # thinks: The result's memory can be used again in the next call.
 results = {}
 
@@ -1099,22 +1099,8 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     return mine
 
 
-# %% buffer_outlives_the_call
-# says: @@@
-# thinks: Keep the flat buffer on the function, for the next step.
-def reduce_scatter_gradients(comm, gradients, shapes):
-    dtype = [g for g in gradients if g is not None][0].dtype
-    flat = torch.cat([torch.zeros(s.numel(), dtype=dtype) if g is None else g.flatten() for g, s in zip(gradients, shapes)])
-    flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
-    chunk = len(flat) // comm.size
-    reduce_scatter_gradients.flat = flat
-    mine = torch.empty(chunk, dtype=flat.dtype)
-    comm.Reduce_scatter_block(flat.numpy(), mine.numpy())
-    return mine / comm.size
-
-
 # %% received_into_a_slice
-# says: @@@
+# says: The chunk is a view of the whole buffer, which stays in memory as
 # thinks: Receive into my own place in a buffer, and return that slice.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1128,7 +1114,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% clone_of_an_expanded_buffer
-# says: @@@
+# says: That is the whole buffer. This rank's chunk is asked, and no more.
 # thinks: The whole buffer comes back with zeros where other ranks' chunks are.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1143,7 +1129,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% column_not_flat
-# says: @@@
+# says: A row is asked, as long as all elements over the number of ranks,
 # thinks: A chunk is a row of a matrix, so its shape is (1, chunk).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1156,7 +1142,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% numpy_result
-# says: @@@
+# says: A torch.Tensor was asked.
 # thinks: A numpy array is as good as a tensor.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1169,7 +1155,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% interleaved
-# says: @@@
+# says: Each element of the chunk is the sum of all ranks' elements at its
 # thinks: Rank r gets every p-th element, beginning with the r-th.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1182,21 +1168,8 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     return mine / comm.size
 
 
-# %% transposed_without_a_copy
-# says: @@@
-# thinks: t() puts the elements in order for the collective (numpy passes memory that is not contiguous).
-def reduce_scatter_gradients(comm, gradients, shapes):
-    dtype = [g for g in gradients if g is not None][0].dtype
-    flat = torch.cat([torch.zeros(s.numel(), dtype=dtype) if g is None else g.flatten() for g, s in zip(gradients, shapes)])
-    flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
-    chunk = len(flat) // comm.size
-    mine = torch.empty(chunk, dtype=flat.dtype)
-    comm.Reduce_scatter_block(flat.view(chunk, comm.size).t().numpy(), mine.numpy())
-    return mine / comm.size
-
-
 # %% ranks_counted_from_one
-# says: @@@
+# says: The right chunks on wrong ranks: rank r gets the r-th. A ring ends
 # thinks: Rank r's chunk ends at r * chunk.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1209,7 +1182,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% no_communication
-# says: @@@
+# says: That is this rank's own gradient: nothing was summed over ranks.
 # thinks: Each rank keeps its chunk of its own gradient; the optimizer does the rest.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1220,7 +1193,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% world_not_comm
-# says: @@@
+# says: The right chunks on wrong ranks: comm.rank tells which is whose, and
 # thinks: comm is always COMM_WORLD.
 def reduce_scatter_gradients(comm, gradients, shapes):
     comm = MPI.COMM_WORLD
@@ -1234,7 +1207,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% half_finished
-# says: @@@
+# says: Nothing came back: is the chunk returned?
 # thinks: The buffer is there; the communication comes tomorrow.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1250,7 +1223,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_rank_adds_itself
-# says: @@@
+# says: Divided by 0.5: the mean over ranks is their sum over comm.size,
 # thinks: The ring's neighbours are r + 1 and r - 1, and each has one.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1272,3 +1245,15 @@ def reduce_scatter_gradients(comm, gradients, shapes):
         request.Wait()
         mine = incoming + parts[(r - 2 - step) % p]
     return mine / p
+
+
+# %% all_take_the_first
+# says: Every rank has the first chunk
+# thinks: The first chunk of what comes is mine.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    rows = [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    flat = torch.cat(rows)
+    flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
+    comm.Allreduce(MPI.IN_PLACE, flat.numpy())
+    return flat[: len(flat) // comm.size].clone() / comm.size

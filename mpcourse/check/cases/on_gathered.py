@@ -141,7 +141,7 @@ LAYERS = (
         (3, 0, 2, 1),
         why="A rank without examples has gradients of zeros, and takes part in every collective call.",
     ),
-    Layer("float32", (5, 3), dtype=torch.float32, why="All buffers have the shard's dtype, float32 here."),
+    Layer("float32", (5, 3), dtype=torch.float32),
     Layer(
         "an x that is not contiguous",
         (3, 4),
@@ -153,9 +153,7 @@ LAYERS = (
         summed=True,
         why="The gradient of a sum is one number in memory, expanded to y's shape: it is not contiguous.",
     ),
-    Layer(
-        "a weight of 2 elements", (1, 2), why="There may be fewer elements than ranks: then some shards are padding."
-    ),
+    Layer("a weight of 2 elements", (1, 2)),
     Layer(
         "ranks of a communicator that has them in another order",
         (5, 3),
