@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 ZeRO
 #
-# **What if even the optimizer does not fit?** About 30 minutes to read, and 65 for its exercises.
+# **What if even the optimizer does not fit?** About 25 minutes to read, and 80 for its exercises.
 #
 # In 2020 Rajbhandari et al. counted what a GPU holds of a model that is trained by Adam in mixed precision: 16 bytes a
 # parameter. A model of 7.5 billion parameters needs 120 GB, and their GPUs had 32. Data parallelism does not help: each
@@ -43,17 +43,17 @@ STAGES = {1: ShardedOptimizer, 2: ShardedGradients, 3: ShardedParameters}
 # %% [markdown]
 # ## 16 bytes a parameter
 #
-# Mixed precision (lesson 01): forward and backward compute with parameters of 16 bits (2 bytes), and give gradients of 16 bits
-# (2 bytes). The optimizer has float32 copies of the parameters, the **master weights**, and Adam a mean and a variance
-# in float32, too (12 bytes together). Why the copies? A number in bfloat16 has 8 significant bits. A small update of a
-# large number is rounded away, in each step again.
+# Mixed precision (lesson 01): forward and backward compute with parameters of 16 bits (2 bytes), and give gradients of
+# 16 bits (2 bytes). The optimizer has float32 copies of the parameters, the **master weights**, and Adam a mean and a
+# variance in float32, too (12 bytes together). Why the copies? A number in bfloat16 has 8 significant bits. A small
+# update of a large number is rounded away, in each step again.
 
 # %%
 short, master = torch.ones((), dtype=torch.bfloat16), torch.ones(())
 for _ in range(100):
     short -= 0.001  # an update of a thousandth
     master -= 0.001
-print(f"after 100 updates: {short.item():.3f} in bfloat16, {master.to(torch.bfloat16).item():.3f} from the master weight")
+print(f"after 100 updates: {short.item():.3f} in bfloat16, {master.bfloat16().item():.3f} from the master weight")
 assert short == 1 and abs(master - 0.9) < 1e-5
 
 # %% [markdown]
@@ -97,7 +97,8 @@ for row in ZERO_TABLE_1:
     for stage, printed in enumerate(row.gigabytes, start=1):
         nbytes = sum(one_of_many(stage, row.ranks, layers, width)[1].values())
         ours.append(str((Decimal(nbytes) / 10**9).quantize(Decimal(printed), rounding)))
-    print(f"{row.parameters:.1e} {row.ranks:8}   " + "   ".join(f"{a:>5} {b:>5}  " for a, b in zip(ours, row.gigabytes)))
+    pairs = "   ".join(f"{a:>5} {b:>5}  " for a, b in zip(ours, row.gigabytes))
+    print(f"{row.parameters:.1e} {row.ranks:8}   {pairs}")
     assert ours == list(row.gigabytes)
 
 # %% [markdown]
@@ -105,9 +106,9 @@ for row in ZERO_TABLE_1:
 #
 # ## Stage 1: who owns which elements
 #
-# All parameters stand side by side in one flat buffer. It is padded until its length is a multiple of d, and cut into d
-# equal chunks. A cut may go through the middle of a parameter: an optimizer such as Adam or SGD computes each element by
-# itself, so it does not mind. LARS and LAMB of lesson 09 do: they need the norm of a whole layer.
+# All parameters stand side by side in one flat buffer. It is padded until its length is a multiple of d, and cut into
+# d equal chunks. A cut may go through the middle of a parameter: an optimizer such as Adam or SGD computes each
+# element by itself, so it does not mind. LARS and LAMB of lesson 09 do: they need the norm of a whole layer.
 #
 # Exercise `e11_shard`: which elements of which parameters belong to whom.
 
@@ -215,8 +216,9 @@ def traffic_of(stage, steps, ranks=4):
 P = sum(p.numel() for p in alone.parameters())
 for stage in STAGES:
     a_step = (traffic_of(stage, 2) - traffic_of(stage, 1)) / 8  # values of float64; the first step has a broadcast more
-    print(f"stage {stage}: {a_step.mean():6.0f} values a rank and step; closed form {sent(P, stage, 4):6.0f}, of P = {P}")
-    assert abs(a_step.mean() / sent(P, stage, 4) - 1) < 0.03  # padding, and a few numbers for norms
+    formula = sent(P, stage, 4)
+    print(f"stage {stage}: {a_step.mean():6.0f} values a rank and step; closed form {formula:6.0f}, of P = {P}")
+    assert abs(a_step.mean() / formula - 1) < 0.03  # padding, and a few numbers for norms
 
 # %% [markdown]
 # 3 P instead of 2 P: parameters are gathered twice, once for forward and once for backward, and gradients are scattered
@@ -244,8 +246,8 @@ None
 # ## One layer ahead
 #
 # Stage 3 waits for each layer's parameters. The next layer's are known in advance: they can be on their way while this
-# one computes. That is **prefetching**. It takes memory for two layers instead of one. Four ranks; a layer computes twice
-# as long forward, and four times as long backward, as its parameters take to arrive.
+# one computes. That is **prefetching**. It takes memory for two layers instead of one. Four ranks; a layer computes
+# twice as long forward, and four times as long backward, as its parameters take to arrive.
 
 # %%
 WIDTH, LAYERS = 100, 8
@@ -279,8 +281,8 @@ assert abs(took["waiting for each layer"] - (computing + 3 * LAYERS)) < 0.1
 assert computing < took["one layer ahead"] < computing + 5
 
 # %% [markdown]
-# Waiting, a step takes 72 times as long as a layer's parameters take to arrive, 48 of them computing. One layer ahead it
-# takes 52: what is not hidden is the first gather of each direction and the last sum.
+# Waiting, a step takes 72 times as long as a layer's parameters take to arrive, 48 of them computing. One layer ahead
+# it takes 52: what is not hidden is the first gather of each direction and the last sum.
 #
 # ## The bandwidth below which stage 3 loses
 #
@@ -313,10 +315,10 @@ plot.lines(
 None
 
 # %% [markdown]
-# On 384 GPUs each sees 8192 tokens a step, and 13.2 GB/s are enough. On 768 it sees 4096, and 26.4 would be needed: more
-# than the network card carries. From there on twice the GPUs compute half as long each, and send as much. So a step
-# takes the same time. To keep what each GPU sees, the batch has to grow with the GPUs, which costs learning (lesson 09).
-# Or the shards stay within a node, where the link is fast, and nodes add up their chunks of gradients:
+# On 384 GPUs each sees 8192 tokens a step, and 13.2 GB/s are enough. On 768 it sees 4096, and 26.4 would be needed:
+# more than the network card carries. From there on twice the GPUs compute half as long each, and send as much. So a
+# step takes the same time. To keep what each GPU sees, the batch has to grow with the GPUs, which costs learning
+# (lesson 09). Or the shards stay within a node, where the link is fast, and nodes add up their chunks of gradients:
 # `within_nodes` makes the communicators. Then 16/8 bytes a parameter stay on each GPU of a node of eight.
 #
 # ## What the memory pays for
@@ -404,7 +406,7 @@ TWINS = "../lessons/twins"
 # %% [markdown]
 # | you wrote | they ship |
 # |---|---|
-# | `ShardedOptimizer` | `ZeroRedundancyOptimizer`, which deals out whole parameters; Megatron's distributed optimizer, which cuts a flat buffer as ours; DeepSpeed's `stage: 1` |
+# | `ShardedOptimizer` | `ZeroRedundancyOptimizer`; Megatron's distributed optimizer; DeepSpeed's `stage: 1` |
 # | `ShardedGradients`, `OverlappedGradients` | DeepSpeed's `stage: 2` |
 # | `ShardedParameters` | `fully_shard` with `reshard_after_forward=True`; DeepSpeed's `stage: 3` |
 # | `PrefetchedParameters` | what `fully_shard` does by itself |
@@ -412,9 +414,10 @@ TWINS = "../lessons/twins"
 # | `master=torch.float32` | `MixedPrecisionPolicy` |
 # | `ShardedCheckpointer` | `torch.distributed.checkpoint` |
 #
-# Theirs does more: FSDP2 cuts each parameter along its first axis instead of a flat buffer, so that a parameter keeps its
-# name, shape and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the host's
-# memory. Ours shows what is sent and freed when, on one time axis and in one memory trace.
+# Megatron cuts a flat buffer, as ours does. `ZeroRedundancyOptimizer` deals out whole parameters, so that its ranks may
+# have unequal shares. Theirs does more: FSDP2 cuts each parameter along its first axis instead of a flat buffer, so that a parameter keeps
+# its name, shape and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the
+# host's memory. Ours shows what is sent and freed when, on one time axis and in one memory trace.
 #
 # ## The reference implementation
 #
@@ -425,3 +428,8 @@ TWINS = "../lessons/twins"
 from mpcourse.source import reference
 
 reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, ShardedParameters._after_forward)
+
+# %% [markdown]
+# This was the last lesson. What it leaves out: sequence parallelism, which shards activations as well, experts, and
+# optimizer state in the host's memory. Next comes your own training: `mpcourse plan` and `mpcourse predict --zero` tell
+# what fits, and the readable files of `mpcourse` how it is done.
