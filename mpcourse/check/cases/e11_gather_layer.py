@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import traceback
 from collections.abc import Callable, Sequence
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import nan_in_new_memory
 from mpcourse.check.cases.on_gathered import LAYERS, LONG, RATE, STEPS, Layer, batch, shapes, shard_of, trained, weights
+from mpcourse.check.cases.on_kept_weights import whole_weights
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
@@ -76,7 +77,7 @@ def _apply(own: ModuleType, *args: Any) -> torch.Tensor:
     if not isinstance(function, type) or not issubclass(function, torch.autograd.Function):
         why = "Keep the line of the class: it makes apply, which calls forward and notes backward."
         raise Wrong(f"{NAME} to be a torch.autograd.Function", short(function), why)
-    y = function.apply(*args)  # type: ignore[no-untyped-call]
+    y = function.apply(*args)
     if not isinstance(y, torch.Tensor):
         raise Wrong("forward to return y, a tensor", short(y), "Nothing came back: is x times the weight returned?")
     return y
@@ -111,12 +112,12 @@ def _program(layer: Layer, counts: bool = False) -> Program:
             values = y.detach().numpy().copy()
             if tuple(y.shape) != (len(x), layer.shape[0]):
                 return Facts(values, None, None, 0, ("", ""), None)
-            kept = _wholeweights(own.module, ranks, y, whole)
+            kept = whole_weights(own.module, ranks, y, whole)
             sent = counting(comm) if counts else None
             _backward(own.module, y, layer.grad(ranks.rank))
             backward = _met(ranks, sent)
             del y
-            after = _wholeweights(own.module, ranks, None, whole)
+            after = whole_weights(own.module, ranks, None, whole)
             if not torch.equal(x.detach(), before[0]) or not torch.equal(shard.detach(), before[1]):
                 raise Wrong("x and shard to be as they were", "other values", "Work on copies: both are the caller's.")
             gx, gs = (None if t.grad is None else t.grad for t in (x, shard))
@@ -142,38 +143,6 @@ def _met(comm: Any, sent: Callable[[], Sent] | None) -> Sent | None:
     comm.Barrier()
     found = sent()
     return found._replace(calls=found.calls[:-1])
-
-
-def _wholeweights(module: ModuleType, comm: Any, y: torch.Tensor | None, nbytes: int) -> str:
-    """Where an array or a tensor of so many bytes can be reached from what calls have left; empty: nowhere."""
-    places: list[tuple[str, Any]] = []
-    if y is not None and y.grad_fn is not None:
-        places += [("ctx.saved_tensors", t) for t in y.grad_fn.saved_tensors]  # type: ignore[attr-defined]
-        places += [(f"ctx.{name}", value) for name, value in vars(y.grad_fn).items()]
-    places += [(f"`{name}` of the file", value) for name, value in vars(module).items() if not name.startswith("__")]
-    places += [(f"comm.{name}", value) for name, value in getattr(comm, "__dict__", {}).items() if name != "world"]
-    return next((where for where, value in places if _holds(value, nbytes, module.__name__)), "")
-
-
-def _holds(value: Any, nbytes: int, module: str, depth: int = 5) -> bool:
-    """Whether a value is, or contains, an array or a tensor whose memory has so many bytes."""
-    if isinstance(value, torch.Tensor):
-        return value.untyped_storage().nbytes() >= nbytes
-    if isinstance(value, np.ndarray):
-        return value.nbytes >= nbytes or (value.base is not None and _holds(value.base, nbytes, module, depth - 1))
-    if depth == 0 or isinstance(value, str | bytes | int | float | ModuleType):
-        return False
-    parts: list[Any] = []
-    if isinstance(value, dict):
-        parts = [*value.values()]
-    elif isinstance(value, list | tuple | set):
-        parts = [*value]
-    elif isinstance(value, FunctionType):
-        parts = [*(value.__defaults__ or ()), *vars(value).values()]
-        parts += [cell.cell_contents for cell in value.__closure__ or ()]
-    elif getattr(value, "__module__", None) == module or getattr(type(value), "__module__", None) == module:
-        parts = [*getattr(value, "__dict__", {}).values()]
-    return any(_holds(part, nbytes, module, depth - 1) for part in parts)
 
 
 def _training() -> Program:

@@ -75,7 +75,7 @@ def _program(case: Case, kept: list[torch.Tensor] | None = None) -> Program:
         gradients = case.gradients(ranks.rank)
         sent = counting(comm) if hasattr(comm, "world") else None
         with nan_in_new_memory(sum(case.numels), ranks.size, case.dtype):
-            first = before = None
+            first, before = None, np.empty(0)
             if len(case.none) == 3:  # what a call leaves for the next one shows there
                 full = [torch.full(shape, 5.0, dtype=case.dtype) for shape in case.shapes]
                 first = own.call(NAME, ranks, full, [torch.Size(shape) for shape in case.shapes])
