@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 ZeRO
 #
-# **What if even the optimizer does not fit?** About 25 minutes to read, and 80 for its exercises.
+# **What if even the optimizer does not fit?** About 20 minutes to read, and 80 for its exercises.
 #
 # In 2020 Rajbhandari et al. counted what a GPU holds of a model that is trained by Adam in mixed precision: 16 bytes a
 # parameter. A model of 7.5 billion parameters needs 120 GB, and their GPUs had 32. Data parallelism does not help: each
@@ -415,9 +415,9 @@ TWINS = "../lessons/twins"
 # | `ShardedCheckpointer` | `torch.distributed.checkpoint` |
 #
 # Megatron cuts a flat buffer, as ours does. `ZeroRedundancyOptimizer` deals out whole parameters, so that its ranks may
-# have unequal shares. Theirs does more: FSDP2 cuts each parameter along its first axis instead of a flat buffer, so that a parameter keeps
-# its name, shape and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the
-# host's memory. Ours shows what is sent and freed when, on one time axis and in one memory trace.
+# have unequal shares. Theirs does more: FSDP2 cuts each parameter along its first axis, so that it keeps its name, shape
+# and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the host's memory. Ours
+# shows what is sent and freed when, on one time axis and in one memory trace.
 #
 # ## The reference implementation
 #
@@ -430,6 +430,6 @@ from mpcourse.source import reference
 reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, ShardedParameters._after_forward)
 
 # %% [markdown]
-# This was the last lesson. What it leaves out: sequence parallelism, which shards activations as well, experts, and
-# optimizer state in the host's memory. Next comes your own training: `mpcourse plan` and `mpcourse predict --zero` tell
-# what fits, and the readable files of `mpcourse` how it is done.
+# What is missing here: sequence parallelism, which shards activations, too; experts; optimizer state in the host's memory.
+#
+# Next comes your own training. `mpcourse plan` and `mpcourse predict --zero` tell what fits, and how fast it is.
