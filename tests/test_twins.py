@@ -54,7 +54,7 @@ def test_a_twin_under_torchrun_learns_what_one_process_does(name, theirs, model)
     assert difference(theirs[name], model.one_process()) < CLOSE
 
 
-@pytest.mark.parametrize("name", ["data_parallel", "tensor_parallel", "grid", "pipeline"])
+@pytest.mark.parametrize("name", NAMES)
 def test_ours_learns_what_its_twin_does(name, ours, theirs, model):
     for found in run(ours.WAYS[name], 4).results:
         assert difference(found, theirs[name]) < CLOSE

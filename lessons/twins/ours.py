@@ -19,6 +19,7 @@ from mpcourse.grid import Grid, ParallelMLP
 from mpcourse.model_parallel import allgather
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.pipeline.ranks import PipelineRank
+from mpcourse.zero import ShardedOptimizer, ShardedParameters
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # model.py, wherever this is started
 from model import MLP, STEPS, adam, batch, model, share  # noqa: E402
@@ -26,7 +27,7 @@ from model import MLP, STEPS, adam, batch, model, share  # noqa: E402
 Parameters = dict[str, torch.Tensor]
 
 
-def train(module: nn.Module, optimizer: torch.optim.Optimizer, rank: int, ranks: int) -> None:
+def train(module: nn.Module, optimizer: Any, rank: int, ranks: int) -> None:
     """STEPS steps on this rank's share of each batch, as in one process: the optimizer does the rest."""
     for step in range(STEPS):
         x, target = share(step, rank, ranks)
@@ -41,6 +42,22 @@ def data_parallel(comm: Any) -> Parameters:
     optimizer = MultiNodeOptimizer(adam(whole.parameters()), create_communicator("bucketed", comm), model=whole)
     train(whole, optimizer, comm.rank, comm.size)
     return {name: p.detach() for name, p in whole.named_parameters()}
+
+
+def zero_1(comm: Any) -> Parameters:
+    """ZeRO's stage 1: a rank has the optimizer's state of its shard alone, and updates that (lesson 11)."""
+    whole = model()
+    train(whole, ShardedOptimizer(adam, whole, comm), comm.rank, comm.size)
+    return {name: p.detach() for name, p in whole.named_parameters()}
+
+
+def fully_sharded(comm: Any) -> Parameters:
+    """ZeRO's stage 3: a layer's parameters are gathered before it computes, and freed after it (lesson 11)."""
+    whole = model()
+    sharded = ShardedParameters(adam, whole, comm)
+    train(whole, sharded, comm.rank, comm.size)
+    with sharded.whole():
+        return {name: p.detach().clone() for name, p in whole.named_parameters()}
 
 
 def tensor_parallel(comm: Any) -> Parameters:
@@ -91,7 +108,7 @@ def _in_full(part: nn.Sequential, comm: Any) -> Iterator[tuple[str, torch.Tensor
     yield from ((f"third.{name}", p.detach()) for name, p in third.named_parameters())
 
 
-WAYS = {way.__name__: way for way in (data_parallel, tensor_parallel, grid, pipeline)}
+WAYS = {way.__name__: way for way in (data_parallel, zero_1, fully_sharded, tensor_parallel, grid, pipeline)}
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ class ShardedParameters(ShardedGradients):
     first rank. Frozen ones are not sharded, tied ones once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share all.
     layers: modules that each compute at once, in about the order in which forward runs them; every trained parameter is
-    of one of them, or of several where it is tied. None: the children of `parameters`, which is a module.
+    of one of them, or of several where it is tied. None: the children of `parameters`, which is a module, as far as they
+    have parameters.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
@@ -54,7 +55,7 @@ class ShardedParameters(ShardedGradients):
         if layers is None:
             if not isinstance(parameters, nn.Module):
                 raise ValueError("layers: where parameters are not a module's, name the modules that compute at once")
-            layers = list(parameters.children())
+            layers = [child for child in parameters.children() if list(child.parameters())]
         self.layers = list(layers)
         super().__init__(make_optimizer, parameters, comm, replicas=replicas, master=master, bucket_bytes=BUCKET)
 

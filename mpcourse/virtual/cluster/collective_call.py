@@ -31,11 +31,16 @@ class Packed(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A collective call of one rank: its name, when it was made, and the bytes of the larger buffer given to it."""
+    """A collective call of one rank: its name, when it was made, and the bytes of the larger buffer given to it.
+
+    size: how many ranks it is of. is_root: whether this one is its root; of calls without one it is rank 0.
+    """
 
     name: str
     at: float
     nbytes: int
+    size: int
+    is_root: bool
 
 
 class Meeting:
@@ -160,9 +165,9 @@ def begin(
     world, rank = comm.world, comm.me
     world.begin(rank)
     world.vain = 0
-    if world.record:
-        world.collectives[rank].append(Call(name, world.clock[rank], nbytes))
     root = agreed.get("root", 0)
+    if world.record:
+        world.collectives[rank].append(Call(name, world.clock[rank], nbytes, comm.size, root == comm.rank))
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
             "misuse",

@@ -1,0 +1,49 @@
+"""Exercise e11: each rank gets its chunk of the mean gradient, and no more.
+
+Data parallelism gives the mean gradient of all ranks to all ranks. In ZeRO a rank updates only a chunk of the
+parameters, so a chunk of the gradient is all that it needs. A reduce-scatter brings that: of a buffer of n values each
+rank sends (p - 1) / p n, half of what an all-reduce sends, and what belongs to other ranks can be freed.
+
+The check runs this on 1, 2, 3 and 4 virtual ranks, where it counts bytes too, and then under mpirun.
+
+Check it with `mpcourse check e11_reduce_scatter_gradients`. Stuck? `mpcourse hint e11_reduce_scatter_gradients`.
+"""
+
+from mpcourse.check import check_this_file
+
+if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+    check_this_file(__file__)
+
+import torch
+from mpi4py import MPI
+
+
+def reduce_scatter_gradients(comm, gradients, shapes):
+    """This rank's chunk of the mean, over all ranks, of the gradients in one flat buffer: a tensor of shape (chunk,).
+
+    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one.
+    gradients: a list of this rank's gradients, one a parameter: tensors of one dtype, float32 or float64, contiguous or
+    not. None where backward did not reach the parameter: that counts as zeros. Ranks may have None in different places;
+    each has one gradient at least. They are not changed.
+    shapes: a list of torch.Size, the shapes of all parameters, the same on all ranks.
+    The flat buffer holds the gradients, each flattened, in the order of the list. It is padded with zeros at its end to
+    the next multiple of the number of ranks, and cut into chunks of one length. Rank r gets the r-th.
+    The result has the gradients' dtype, and memory of its own: whoever keeps it keeps chunk elements and no more. On
+    the last ranks it may be padding alone, which is zero.
+    Each rank sends (p - 1) / p of the buffer, p being the number of ranks. Messages between two ranks, and MPI's
+    collective calls for arrays that do with so many bytes, are both allowed.
+    """
+    # solution: lay all gradients out in a padded buffer of zeros, reduce-scatter it, and divide
+    length = sum(shape.numel() for shape in shapes)
+    chunk = -(-length // comm.size)
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.zeros(chunk * comm.size, dtype=dtype)
+    begin = 0
+    for g, shape in zip(gradients, shapes):
+        if g is not None:
+            flat[begin : begin + shape.numel()] = g.detach().reshape(-1)
+        begin += shape.numel()
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+    return own / comm.size
+    # end of solution

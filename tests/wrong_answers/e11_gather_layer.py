@@ -1,0 +1,2141 @@
+"""Wrong answers to e11_gather_layer. What a cell holds is told in tests/answers.py."""
+
+# %% weight_saved_for_backward
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: The gathered weight is needed in backward, so it is saved, and one gather is spared.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard, weight)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard, weight = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% weight_in_ctx
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: The weight is kept in ctx; what is not saved for backward is freed at once.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.weight = weight
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x = grad @ ctx.weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% weight_in_ctx_until_backward
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: Keep the weight in ctx, and free it in backward after its use.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.weight = weight
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x = grad @ ctx.weight
+        del ctx.weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% weight_in_ctx_by_habit
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: It is gathered anew in backward; that ctx.weight is still there does no harm.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.weight = weight
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% transposed_view_saved
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: weight.t() is a view, so saving it costs nothing.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        wt = weight.t()
+        ctx.save_for_backward(x, shard, wt)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ wt
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard, wt = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x = grad @ wt.t()
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% gathered_with_a_cache
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: A cache spares the gather in backward: the shard is still the same then.
+cache = {}
+
+
+def gathered(shard, comm, shape):
+    key = id(shard), comm.rank
+    if key in cache:
+        return cache.pop(key)
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    cache[key] = whole[:shape[0] * shape[1]].view(shape)
+    return cache[key]
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% one_buffer_for_all
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: A gather buffer of the largest size is made once and used again, so there is no second whole weight.
+buffers = {}
+
+
+def gathered(shard, comm, shape):
+    n = len(shard) * comm.size
+    key = comm.rank, n, shard.dtype
+    if key not in buffers:
+        buffers[key] = torch.empty(n, dtype=shard.dtype)
+    whole = buffers[key]
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% last_weight_on_the_class
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: The last weight is kept for the first step of backward, which is the same layer.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        GatheredLinear.last = weight
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% closure_over_the_weight
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: A function in ctx is small.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.times_weight = lambda g: g @ weight
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x = ctx.times_weight(grad)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% graph_keeps_the_weight
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: Let autograd do it: compute y with grad enabled, keep it, and ask for its gradients.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        with torch.enable_grad():
+            ctx.x, ctx.w = x.detach().requires_grad_(), weight.requires_grad_()
+            ctx.y = ctx.x @ ctx.w.t()
+        ctx.comm, ctx.shape = comm, shape
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x, grad_w = torch.autograd.grad(ctx.y, (ctx.x, ctx.w), grad)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = grad_w.flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% sum_not_mean
+# says: That is the sum over ranks. The gradient of the shard is a chunk of
+# thinks: The reduce-scatter gives the gradient.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard, None, None
+
+
+# %% own_gradient_only
+# says: That is this rank's own gradient: nothing was summed over ranks.
+# thinks: The gradient of my chunk is my chunk of my gradient.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = flat[comm.rank * len(shard):(comm.rank + 1) * len(shard)].clone()
+        return grad_x, grad_shard, None, None
+
+
+# %% allreduce_then_chunk
+# says: An all-reduce gives all ranks the whole gradient, and each needs only
+# thinks: All-reduce the weight's gradient and take my chunk of it.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        total = torch.empty_like(flat)
+        comm.Allreduce(flat.numpy(), total.numpy())
+        grad_shard = total[comm.rank * len(shard):(comm.rank + 1) * len(shard)]
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% view_of_the_whole_gradient
+# says: The chunk is a view of the whole gradient, which stays in memory with
+# thinks: A slice of the summed gradient is no copy, so it costs nothing.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        comm.Allreduce(MPI.IN_PLACE, flat.numpy())
+        flat /= comm.size
+        grad_shard = flat[comm.rank * len(shard):(comm.rank + 1) * len(shard)]
+        return grad_x, grad_shard, None, None
+
+
+# %% received_into_the_whole
+# says: The chunk is a view of the whole gradient, which stays in memory with
+# thinks: Reduce into my place of a buffer of the weight's size, and return that slice.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        total = torch.empty_like(flat)
+        grad_shard = total[comm.rank * len(shard):(comm.rank + 1) * len(shard)]
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard.div_(comm.size), None, None
+
+
+# %% all_gradients_gathered
+# says: Backward needs one gather and one reduce-scatter: to another rank
+# thinks: Each rank gets all ranks' gradients and takes the mean of its chunk.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        everything = torch.empty(comm.size, len(flat), dtype=flat.dtype)
+        comm.Allgather(flat.numpy(), everything.numpy())
+        grad_shard = everything[:, comm.rank * len(shard):(comm.rank + 1) * len(shard)].sum(0)
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% whole_gradient_returned
+# says: backward returns one value for each argument of forward but ctx: of
+# thinks: The gradient of the weight is returned, and the optimizer takes its chunk.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(flat)
+        comm.Allreduce(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% pickled_allgather
+# says: Methods with a small letter pickle, which copies and adds to what is
+# thinks: comm.allgather gives a list, which torch.cat makes whole.
+def gathered(shard, comm, shape):
+    whole = torch.cat(comm.allgather(shard.detach()))
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% pickled_allreduce
+# says: Methods with a small letter pickle, which copies and adds to what is
+# thinks: comm.allreduce adds tensors.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = comm.allreduce(flat)[comm.rank * len(shard):(comm.rank + 1) * len(shard)].clone()
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% pickled_reduce_scatter
+# says: has no reduce_scatter
+# thinks: comm.reduce_scatter takes a list with a chunk for each rank.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = comm.reduce_scatter(list(flat.view(comm.size, -1)))
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% no_gather_without_grad_x
+# says: Whoever leaves out a collective call makes the others wait, or takes
+# thinks: If x needs no gradient, the weight need not be gathered (other ranks wait).
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = grad @ gathered(shard, comm, shape)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% returns_early_without_grad_x
+# says: Whoever leaves out a collective call makes the others wait, or takes
+# thinks: The first layer's x needs no gradient, so there is nothing to do for backward.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        if not ctx.needs_input_grad[0]:
+            return None, torch.zeros_like(shard), None, None
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% no_examples_nothing_to_do
+# says: A rank without examples has gradients of zeros, and takes part in
+# thinks: A rank without examples has nothing to compute.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        if len(x) == 0:
+            ctx.save_for_backward(x, shard)
+            ctx.comm, ctx.shape = comm, shape
+            return x.new_zeros(0, shape[0])
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% weighted_by_examples
+# says: Ranks have different numbers of examples. What they send each other,
+# thinks: The mean is over all examples, so ranks count by how many they have.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        n = torch.tensor([float(len(x))])
+        comm.Allreduce(MPI.IN_PLACE, n.numpy())
+        return grad_x, grad_shard * float(len(x)) / float(n), None, None
+
+
+# %% divided_by_examples
+# says: Divided by the number of all examples: the mean is over ranks,
+# thinks: The gradient is a mean over the examples.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size / max(1, len(x)), None, None
+
+
+# %% padding_not_zero
+# says: NaN is memory that was never written: torch.empty and np.empty hold
+# thinks: torch.empty is enough for the buffer, padding is not defined.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.full((len(shard) * comm.size,), float("nan"), dtype=shard.dtype)  # as torch.empty may give
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% padding_of_the_shard_comes_back
+# says: What belongs to padding is no gradient of anything: it is zero.
+# thinks: Where the buffer has no gradient, it keeps what the shards hold there.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = shard.detach().repeat(comm.size)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% padding_not_cut
+# says: p need not divide the elements: what is behind them is padding.
+# thinks: The chunks together are the weight.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole.view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% padding_rows
+# says: p need not divide the elements: what is behind them is padding.
+# thinks: The padding is cut off as rows.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole.view(-1, shape[1])[:shape[0]]
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% buffer_without_padding
+# says: p need not divide the elements: what is behind them is padding.
+# thinks: The weight has out * in elements, so the buffer has, too.
+def gathered(shard, comm, shape):
+    whole = torch.empty(shape[0] * shape[1], dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole.view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% grad_buffer_without_padding
+# says: p need not divide the elements: what is behind them is padding.
+# thinks: flat is the gradient flattened; the reduce-scatter cuts it.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% resized_not_padded
+# says: What belongs to padding is no gradient of anything: it is zero.
+# thinks: resize makes the buffer longer, with zeros.
+import numpy as np
+
+
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = (grad.t() @ x).numpy().flatten()
+        flat = torch.from_numpy(np.resize(flat, len(shard) * comm.size))
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% grad_x_averaged
+# says: The gradient of x is this rank's own, of its own examples and loss:
+# thinks: Gradients are averaged over the ranks, that of x, too.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        grad_x = grad_x.contiguous()
+        comm.Allreduce(MPI.IN_PLACE, grad_x.numpy())
+        grad_x /= comm.size
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% grad_x_divided
+# says: The gradient of x is this rank's own, of its own examples and loss:
+# thinks: Everything is divided by the number of ranks.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x / comm.size, grad_shard / comm.size, None, None
+
+
+# %% grad_divided_first
+# says: The gradient of x is this rank's own, of its own examples and loss:
+# thinks: Dividing grad first is cheaper, and makes both gradients right.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        grad = grad / comm.size
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard, None, None
+
+
+# %% grad_divided_in_place
+# says: The gradient of a sum is one number in memory, expanded to y's shape:
+# thinks: grad is mine in backward: divide it in place after its use.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        grad /= comm.size
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard, None, None
+
+
+# %% weight_not_transposed
+# says: The weight is put together column by column: a row of its elements
+# thinks: weight is (in, out).
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.reshape(shape[1], shape[0])
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% gradient_of_the_transposed
+# says: The transposed grad times x is the weight's: its mean is cut as the
+# thinks: x^T grad is the gradient of the weight (of its transpose).
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (x.t() @ grad).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% two_gradients_only
+# says: backward returns one value for each argument of forward but ctx: of
+# thinks: backward gives the gradients of the tensors, there are two.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size
+
+
+# %% shard_first
+# says: backward returns one value for each argument of forward but ctx: of
+# thinks: The gradients in the order in which I compute them.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_shard / comm.size, grad_x, None, None
+
+
+# %% shard_grad_written_and_returned
+# says: The transposed grad times x is the weight's: its mean is cut as the
+# thinks: shard.grad has to be set, and a gradient has to be returned.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        grad_shard /= comm.size
+        shard.grad = grad_shard
+        return grad_x, grad_shard, None, None
+
+
+# %% updates_the_shard
+# says: Work on copies: both are the caller's.
+# thinks: While the gradient is here, the rank can make its step, and nothing is kept.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        with torch.no_grad():
+            shard -= 0.1 * grad_shard / comm.size
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% float32_only
+# says: converts nothing
+# thinks: torch.empty and torch.zeros have the right dtype.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% gathers_in_float64
+# says: Each rank sends its shard to each other rank once: an all-gather.
+# thinks: The gather is safer in float64 (twice the bytes).
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=torch.float64)
+    comm.Allgather(shard.detach().double().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape).to(shard.dtype)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% gather_and_bcast
+# says: Each rank sends its shard to each other rank once: an all-gather.
+# thinks: Rank 0 gathers the chunks and broadcasts the weight.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Gather(shard.detach().numpy(), whole.numpy() if comm.rank == 0 else None, root=0)
+    comm.Bcast(whole.numpy(), root=0)
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% gathered_on_root_only
+# says: y is x times the transposed weight, which is all shards, one after
+# thinks: Gather gives the weight.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    whole.zero_()
+    comm.Gather(shard.detach().numpy(), whole.numpy(), root=0)
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% allreduce_as_gather
+# says: Each rank sends its shard to each other rank once: an all-gather.
+# thinks: Each rank puts its chunk into zeros, and the sum is the weight (twice the bytes).
+def gathered(shard, comm, shape):
+    whole = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+    whole[comm.rank * len(shard):(comm.rank + 1) * len(shard)] = shard.detach()
+    comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% gathered_twice
+# says: Backward needs one gather and one reduce-scatter: to another rank
+# thinks: forward gathers, and backward gathers for each of its two products.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        weight = gathered(shard, comm, shape)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% ring_order
+# says: y is x times the transposed weight, which is all shards, one after
+# thinks: The chunks are put in the order in which the ring brings them.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    parts = whole.view(comm.size, len(shard))
+    parts[0] = shard.detach()
+    for k in range(1, comm.size):
+        comm.Sendrecv(parts[k - 1].numpy(), dest=(comm.rank + 1) % comm.size, recvbuf=parts[k].numpy(),
+                      source=(comm.rank - 1) % comm.size)
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% neighbours_chunk
+# says: The right chunks on wrong ranks: rank r of comm gets the r-th.
+# thinks: Chunks count from the next rank on.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        flat = flat.roll(len(shard))
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% blocking_ring
+# says: rank 0
+# thinks: Send right, receive from the left.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    parts = whole.view(comm.size, len(shard))
+    parts[comm.rank] = shard.detach()
+    for k in range(comm.size - 1):
+        comm.Ssend(parts[(comm.rank - k) % comm.size].numpy(), dest=(comm.rank + 1) % comm.size)
+        comm.Recv(parts[(comm.rank - k - 1) % comm.size].numpy(), source=(comm.rank - 1) % comm.size)
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% does_not_wait
+# says: was never waited for
+# thinks: Iallgather gives the weight when it is used.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Iallgather(shard.detach().numpy(), whole.zero_().numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% state_on_the_class
+# says: Weights change with every step, and each layer has its own: gather in
+# thinks: What backward needs is kept on the class.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        GatheredLinear.kept = x, shard
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = GatheredLinear.kept
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% frees_the_shard
+# says: is invalid for input of size 0
+# thinks: After the gather the chunk is in the weight twice, so its memory is freed.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        shard.data = torch.empty(0, dtype=shard.dtype)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% shard_becomes_the_weight
+# says: Work on copies: both are the caller's.
+# thinks: The shard's data is the whole weight while the layer computes, and is cut back in backward.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        shard.data = weight.flatten()
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = shard.detach().view(shape)
+        shard.data = torch.nn.functional.pad(shard.data, (0, -len(shard) % comm.size)).view(comm.size, -1)[comm.rank].clone()
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% reduces_in_the_shard
+# says: Work on copies: both are the caller's.
+# thinks: The sum goes into the memory of the shard, which is free after the gather.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = shard.detach()
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% x_detached_from_the_next
+# says: The transposed grad times x is the weight's: its mean is cut as the
+# thinks: x is not saved; its gradient needs the weight alone, and that of the weight uses a mean x.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x.mean(0, keepdim=True), shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.sum(0, keepdim=True).t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% views_want_contiguous
+# says: view size is not compatible
+# thinks: view(-1) of what is transposed works, since sizes fit.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (x.t() @ grad).t().view(-1)
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% grad_as_numpy_x_as_view
+# says: x or grad need not be contiguous, so neither is their product:
+# thinks: x is stored flat and viewed later.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x.view(-1), shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        x = x.view(-1, ctx.shape[1])
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% world_not_comm
+# says: comm is the communicator to use: rank, size and calls of
+# thinks: comm is COMM_WORLD.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.shape = shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = MPI.COMM_WORLD, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% one_rank_skips_all
+# says: backward returns one value for each argument of forward but ctx: of
+# thinks: One rank has the whole weight: use the shard as it is, and return what autograd needs (with a wrong shape).
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        if ctx.comm.size == 1:
+            return grad @ shard.detach().view(ctx.shape), grad.t() @ x, None, None
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% column_shards
+# says: y is x times the transposed weight, which is all shards, one after
+# thinks: Each rank computes its columns of y, and these are gathered: tensor parallelism needs no whole weight.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        rows = shape[0] // comm.size
+        part = (x.detach() @ shard.detach()[:rows * shape[1]].view(rows, shape[1]).t()).contiguous()
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        whole = torch.empty(comm.size, *part.shape, dtype=x.dtype)
+        comm.Allgather(part.numpy(), whole.numpy())
+        return torch.cat(list(whole), dim=1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% needs_same_examples
+# says: Ranks have different numbers of examples. What they send each other,
+# thinks: x of all ranks is gathered, and the gradient computed of all of it.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        xs = torch.empty(comm.size, *x.shape, dtype=x.dtype)
+        gs = torch.empty(comm.size, *grad.shape, dtype=x.dtype)
+        comm.Allgather(x.detach().contiguous().numpy(), xs.numpy())
+        comm.Allgather(grad.contiguous().numpy(), gs.numpy())
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (gs.flatten(0, 1).t() @ xs.flatten(0, 1)).flatten()
+        grad_shard = flat[comm.rank * len(shard):(comm.rank + 1) * len(shard)]
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% half_finished_backward
+# says: backward returns the gradients of x and of shard, in this order.
+# thinks: First forward.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        return grad @ gathered(shard, ctx.comm, ctx.shape), None, None, None  # TODO: the shard's
+
+
+# %% no_backward_at_all
+# says: backward returns one value for each argument of forward but ctx: of
+# thinks: Autograd knows how to differentiate a product.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None, None, None
+
+
+# %% plain_class
+# says: Keep the line of the class
+# thinks: A class with forward and backward is enough.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear:
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% nothing_returned
+# says: Nothing came back: is x times the weight returned?
+# thinks: y is computed.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        y = x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% float32_and_back
+# says: Right to 6 digits or so
+# thinks: Messages are in float32, y is turned back.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return (x.float() @ gathered(shard.float(), comm, shape).T).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% packed_away
+# says: Does backward have the weight from forward?
+# thinks: Bytes are no tensor, so autograd keeps no weight.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        weight = gathered(shard, comm, shape)
+        ctx.packed = weight.numpy().tobytes()
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ torch.frombuffer(bytearray(ctx.packed), dtype=shard.dtype).view(ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% last_rank_first
+# says: the weight begins with that of rank 0 of comm
+# thinks: The last rank's chunk comes first.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    flat = flat.view(comm.size, -1).flip(0).reshape(-1)
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
