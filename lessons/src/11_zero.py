@@ -414,10 +414,10 @@ TWINS = "../lessons/twins"
 # | `master=torch.float32` | `MixedPrecisionPolicy` |
 # | `ShardedCheckpointer` | `torch.distributed.checkpoint` |
 #
-# Megatron cuts a flat buffer, as ours does. `ZeroRedundancyOptimizer` deals out whole parameters, so that its ranks may
-# have unequal shares. Theirs does more: FSDP2 cuts each parameter along its first axis, so that it keeps its name, shape
-# and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the host's memory. Ours
-# shows what is sent and freed when, on one time axis and in one memory trace.
+# Megatron cuts a flat buffer, as ours does. `ZeroRedundancyOptimizer` deals out whole parameters, so that its ranks
+# may have unequal shares. Theirs does more: FSDP2 cuts each parameter along its first axis, so that it keeps its name,
+# shape and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the host's memory.
+# Ours shows what is sent and freed when, on one time axis and in one memory trace.
 #
 # ## The reference implementation
 #
@@ -430,6 +430,7 @@ from mpcourse.source import reference
 reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, ShardedParameters._after_forward)
 
 # %% [markdown]
-# What is missing here: sequence parallelism, which shards activations, too; experts; optimizer state in the host's memory.
+# What is missing here: sequence parallelism, which shards activations, too; experts; optimizer state in the host's
+# memory.
 #
 # Next comes your own training. `mpcourse plan` and `mpcourse predict --zero` tell what fits, and how fast it is.
