@@ -204,7 +204,7 @@ def write_sources(folder: Path) -> None:
     shutil.copytree(ROOT / "lessons" / "figures", folder / "lessons" / "figures")
     for file in sources.linked:
         code, kind = (ROOT / file).read_text(encoding="utf-8"), {".py": "python", ".cff": "yaml"}[Path(file).suffix]
-        sources.write(f"code/{file}.md", f"---\norphan: true\n---\n# `{file}`\n\n````{kind}\n{code}````\n")
+        sources.write(f"code/{file}.md", f"---\norphan: true\n---\n# {file}\n\n````{kind}\n{code}````\n")
     index = (ROOT / "website" / "index.md").read_text(encoding="utf-8")
     parts = ["lessons/index", "exercises/index", "reference/index", "glossary", *(Path(page).stem for page in PAGES)]
     sources.write("index.md", index.replace("{lessons}", "\n".join(rows)) + toctree(parts, hidden=True))
