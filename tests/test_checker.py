@@ -465,7 +465,7 @@ def test_an_interrupted_check_takes_its_ranks_with_it(small_course, tmp_path, nu
 def test_a_killed_check_leaves_ranks_that_end_themselves(small_course, tmp_path):
     (small_course / "exercises" / "manifest.toml").write_text(
         (small_course / "exercises" / "manifest.toml").read_text().replace("seconds = 6.0", "seconds = 1.0")
-    )  # ranks outlive three times their limit by ten seconds at most
+    )  # ranks that compute end after ten seconds of it
     file, started = tmp_path / "e90_mean.py", tmp_path / "started"
     file.write_text(f"open({str(started)!r}, 'w').close()\nwhile True:\n    pass\n")
     command = [sys.executable, "-m", "mpcourse.cli", "check", "e90", "--file", str(file)]
@@ -475,7 +475,7 @@ def test_a_killed_check_leaves_ranks_that_end_themselves(small_course, tmp_path)
     assert below
     os.kill(checker.pid, signal.SIGKILL)
     checker.wait()
-    _, alive = psutil.wait_procs(below, timeout=20)
+    _, alive = psutil.wait_procs(below, timeout=60)
     assert not alive
 
 

@@ -22,7 +22,7 @@ from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noq
 from mpcourse.check.stubs import stub_of  # noqa: E402
 
 ROOMS = ("collectives", "data_parallel", "model_parallel", "split", "pipeline", "grid", "large_batch")
-PAGES = ("README.md", "SEVERAL_MACHINES.md", "VIRTUAL_GPUS.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = ("README.md", "TEACHING.md", "SEVERAL_MACHINES.md", "VIRTUAL_GPUS.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
 

@@ -1,7 +1,9 @@
 """How long ranks have had to get on, on a machine that may be busy with something else."""
 
 import faulthandler
+import math
 import os
+import resource
 import time
 from collections.abc import Iterable
 
@@ -37,10 +39,15 @@ class Had:
 
 
 def end_after(seconds: float) -> None:
-    """End this process if nobody who watches it does, long after the latest time at which they would.
+    """End this process if nobody who watches it does, as when they were killed.
 
-    seconds: that they grant it, as `Had` counts. Works in C, without Python's lock.
+    seconds: that they grant it, as `Had` counts. Twice as long it may compute. One that waits is ended some time after
+    the latest moment at which they would end it, on a busy machine. Neither needs Python's lock.
     """
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    limit = math.ceil(2 * seconds) + 1
+    if most == resource.RLIM_INFINITY or limit < most:
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, most))
     faulthandler.dump_traceback_later(MOST * seconds + 10, exit=True, file=open(os.devnull, "w"))
 
 
