@@ -328,8 +328,8 @@ def test_a_file_of_a_busy_machine_is_refused(found, told):
 
 
 def test_a_quiet_machine_is_not():
-    refuse_if_busy(Noise(0.01, 0.05))
-    refuse_if_busy(Noise(None, 0.05))
+    assert refuse_if_busy(Noise(0.01, 0.05)) is None
+    assert refuse_if_busy(Noise(None, 0.05)) is None
 
 
 def test_a_process_that_computes_is_seen(tmp_path):

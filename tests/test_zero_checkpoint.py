@@ -4,13 +4,14 @@ import random
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.virtual import RankFailed, run
-from mpcourse.zero import ShardedCheckpointer, within_nodes
+from mpcourse.zero import ShardedCheckpointer, ShardedOptimizer, within_nodes
 from tests.conftest import ROOT, python
 from tests.programs.zero_truth import STAGES, values
 
@@ -144,3 +145,16 @@ def test_what_goes_wrong_on_one_rank_is_told_on_all(tmp_path):
     assert one.startswith("FileNotFoundError")
     with pytest.raises(ValueError, match="keep=0: at least one"):
         run(lambda comm: saved(comm, tmp_path, keep=0), 1)
+
+
+def test_random_numbers_of_python_numpy_and_torch_go_on_where_they_were(tmp_path):
+    def program(comm):
+        update = ShardedOptimizer(lambda groups: torch.optim.SGD(groups, 0.1), nn.Linear(3, 2), comm)
+        snapshots = ShardedCheckpointer(update, tmp_path)
+        snapshots.save(1)
+        drawn = [(random.random(), np.random.rand(), torch.rand(()).item())]
+        snapshots.resume()
+        return [*drawn, (random.random(), np.random.rand(), torch.rand(()).item())]
+
+    before, after = run(program, 1).results[0]
+    assert before == after

@@ -1,17 +1,16 @@
 """Snapshots of a run over ranks: each rank writes its own, atomically, and resuming finds the latest that all have."""
 
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.random_state import random_state, set_random_state
+from mpcourse.data_parallel.together import together
 from mpcourse.files import remove_parts, write_atomically
-from mpcourse.virtual import RankFailed
 
 
 class Stateful(Protocol):
@@ -69,7 +68,7 @@ class Checkpointer:
                 "step": step,
                 "position": position,
                 "what": {name: each.state_dict() for name, each in self.what.items()},
-                "random": _random_state(),
+                "random": random_state(),
             }
             self._write(state, self._path(step))
             return self._steps()
@@ -78,17 +77,8 @@ class Checkpointer:
 
     def _together(self, doing: str, call: Callable[[], Any]) -> list[Any]:
         """What `call` returns on each rank, by rank. Where it raises anything on one, the others raise RankFailed."""
-        result, error = None, None
-        try:
-            result = call()
-        except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
-            error = mine
-        answers = self.communicator.comm.allgather((result, error and f"{type(error).__name__}: {error}"))
-        if error is not None:
-            raise error
-        if failed := [(rank, text) for rank, (_, text) in enumerate(answers) if text]:
-            raise RankFailed(f"rank {failed[0][0]} cannot {doing} its snapshot: {failed[0][1]}")
-        return [each for each, _ in answers]
+        gather = self.communicator.comm.allgather
+        return gather(together(gather, f"{doing} its snapshot", call))
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         write_atomically(path, lambda file: torch.save(state, file), sync=True)
@@ -126,7 +116,7 @@ class Checkpointer:
         def restore() -> None:
             for name, each in self.what.items():
                 each.load_state_dict(state["what"][name])
-            _set_random_state(state["random"])
+            set_random_state(state["random"])
 
         self._together("restore", restore)
         return {**state["position"], "step": state["step"]}
@@ -151,25 +141,3 @@ class Checkpointer:
         for step in self._steps():
             if len(common) >= self.keep and step < common[-self.keep]:
                 self._path(step).unlink()
-
-
-def _random_state() -> dict[str, Any]:
-    version, numbers, gauss = random.getstate()
-    name, keys, at, has_gauss, cached = np.random.get_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {
-        "python": [version, list(numbers), gauss],
-        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), at, has_gauss, cached],
-        "torch": torch.get_rng_state(),
-        "cuda": cuda,
-    }
-
-
-def _set_random_state(state: dict[str, Any]) -> None:
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    name, keys, at, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), at, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
-    for device, numbers in enumerate(state["cuda"]):
-        torch.cuda.set_rng_state(numbers, device)

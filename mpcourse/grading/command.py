@@ -1,6 +1,7 @@
 """`mpcourse grade`: the verdicts on a class's answers."""
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -45,13 +46,9 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
         print(text, file=sys.stderr, flush=True)
 
     hidden = [options.submissions, *(path.resolve() for path in (options.junit,) if path)]
-    if starter:
+    with contextlib.nullcontext(starter) if starter else starter_for(exercises) as starter:
         grader = Grader(course, hidden, starter, options.memory, not options.no_sandbox)
         graded = grade(submissions, exercises, grader, state, jobs, tell)
-    else:
-        with starter_for(exercises) as starter:
-            grader = Grader(course, hidden, starter, options.memory, not options.no_sandbox)
-            graded = grade(submissions, exercises, grader, state, jobs, tell)
     sandboxes = Counter(g.sandbox for g in graded if g.sandbox)
     told = ", ".join(f"{name} ({count})" for name, count in sorted(sandboxes.items())) or "nothing was checked"
     about = [

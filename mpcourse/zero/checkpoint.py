@@ -4,15 +4,14 @@ import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
-from mpcourse.errors import RankFailed
+from mpcourse.data_parallel.random_state import random_state, set_random_state
+from mpcourse.data_parallel.together import Result, together
 from mpcourse.files import remove_parts, write_atomically
 from mpcourse.zero.optimizer import ShardedOptimizer
-
-Result = TypeVar("Result")
 
 
 class Snapshot(NamedTuple):
@@ -67,13 +66,13 @@ class ShardedCheckpointer:
         position: what else it takes to go on, the same on all ranks: numbers, text, tensors, lists and dicts of them,
         e.g. epoch=3, scheduler=scheduler.state_dict().
 
-        torch's random numbers of each rank are saved with it.
+        The random numbers of Python, numpy and torch of each rank are saved with it.
         Raises what goes wrong on this rank, and RankFailed on the others.
         """
         snapshot = Snapshot(step, self.run, self.comm.size)
 
         def write() -> None:
-            part = {"position": position, "part": self.sharded.state_dict(), "random": torch.get_rng_state()}
+            part = {"position": position, "part": self.sharded.state_dict(), "random": random_state()}
             path = self.folder / snapshot.file(self.comm.rank)
             write_atomically(path, lambda file: torch.save(part, file), sync=True)
 
@@ -94,7 +93,7 @@ class ShardedCheckpointer:
         parts = self._together("read", lambda: [torch.load(path, weights_only=True, mmap=True) for path in paths])
         self.sharded.load_state_dicts([each["part"] for each in parts])
         if latest.ranks == self.comm.size and self.replicas is None:
-            torch.set_rng_state(parts[self.comm.rank]["random"])
+            set_random_state(parts[self.comm.rank]["random"])
         return {**parts[0]["position"], "step": latest.step}
 
     def _whole(self) -> list[Snapshot]:
@@ -120,17 +119,7 @@ class ShardedCheckpointer:
 
     def _together(self, doing: str, call: Callable[[], Result]) -> Result:
         """What `call` returns. Where it raises on one rank, the others raise RankFailed."""
-        error = None
-        try:
-            result = call()
-        except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
-            error = mine
-        told = self._told(error and f"{type(error).__name__}: {error}")
-        if error is not None:
-            raise error
-        if failed := [f"rank {rank} cannot {doing} its snapshot: {text}" for rank, text in enumerate(told) if text]:
-            raise RankFailed(failed[0])
-        return result
+        return together(self._told, f"{doing} its snapshot", call)
 
 
 def _nothing() -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-_ROW = 8  # values that a mailbox notes of each message
-
 
 class Sent(NamedTuple):
     """Of one rank. nbytes: of all. calls: the names of its collective calls. pickled: of these, what was pickled."""
@@ -21,8 +19,7 @@ def counting(comm: Any) -> Callable[[], Sent]:
 
     def sent() -> Sent:
         made = world.collectives[rank][calls:]
-        rows = world.mail.messages[messages:]
-        in_messages = sum(n for owner, n in zip(rows[::_ROW], rows[3::_ROW], strict=True) if owner == rank)
+        in_messages = sum(n for source, _, _, n, *_ in world.mail.received(messages) if source == rank)
         nbytes = in_messages + sum(_of_call(call) for call in made)
         pickled = sum(_of_call(call) for call in made if call.name.islower())
         return Sent(nbytes, tuple(call.name for call in made), pickled)

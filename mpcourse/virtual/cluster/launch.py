@@ -59,7 +59,7 @@ class VirtualRun:
         location = self._world.location
         events = [
             Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=location(line))
-            for a, b, tag, nbytes, posted, start, end, line in _rows(self._world.mail.messages, 8)
+            for a, b, tag, nbytes, posted, start, end, line in self._world.mail.received()
         ]
         events += [
             Event(f"rank {rank}", name, kind, start, end, start, phase=name if name in PHASES else "")
@@ -69,7 +69,7 @@ class VirtualRun:
 
     def _matrix(self, weight: Callable[[int], int]) -> np.ndarray:
         matrix = np.zeros((self.size, self.size), np.int64)
-        for source, target, _, nbytes, *_ in _rows(self._world.mail.messages, 8):
+        for source, target, _, nbytes, *_ in self._world.mail.received():
             matrix[source, target] += weight(nbytes)
         return matrix
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +52,13 @@ class Mail:
         self.boxes: defaultdict[tuple[int, int], Mailbox] = defaultdict(Mailbox)  # by communicator and receiver
         self.order = itertools.count()
         self.messages: list[Any] = []
+
+    def received(self, since: int = 0) -> Iterator[tuple]:
+        """Source, target, tag, bytes, posted, start, end and line of each message, as tuples.
+
+        since: how long `messages` was; those after that.
+        """
+        return zip(*[itertools.islice(self.messages, since, None)] * 8, strict=True)
 
     def send(self, m: Message, context: int, target: int, keeps: bool, ready: bool = False) -> None:
         """Send `m` to rank `target` of the world. keeps: its data may change before it is received."""

@@ -1,0 +1,28 @@
+"""What each rank does by itself, but all or none of them have done."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from mpcourse.errors import RankFailed
+
+Result = TypeVar("Result")
+
+
+def together(allgather: Callable[[Any], list[Any]], doing: str, call: Callable[[], Result]) -> Result:
+    """What a function returns on this rank, once no rank has failed in it. All ranks call this.
+
+    allgather: of a communicator: what each rank gives it, in the same order on all ranks.
+    doing: what the function does, for the other ranks' message, e.g. "save its snapshot".
+    call: may raise anything; that is raised on this rank, and RankFailed on the others.
+    """
+    error = None
+    try:
+        result = call()
+    except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
+        error = mine
+    told = allgather(error and f"{type(error).__name__}: {error}")
+    if error is not None:
+        raise error
+    if failed := [f"rank {rank} cannot {doing}: {text}" for rank, text in enumerate(told) if text]:
+        raise RankFailed(failed[0])
+    return result
