@@ -295,22 +295,23 @@ assert computing < took["one layer ahead"] < computing + 5
 
 # %%
 X, BATCH = 144e12, 1536 * 2048  # FLOP/s; tokens of a step
-tokens = [1024 * 2**i for i in range(6)]
-needed = [6 / 8 * X / t / 1e9 for t in tokens]
-by_gpus = {n: 6 / 8 * X / (BATCH / n) / 1e9 for n in (384, 768, 1536)}
-for n, bandwidth in by_gpus.items():
-    print(f"{n:5} GPUs: {BATCH / n:5.0f} tokens each, so stage 3 needs {bandwidth:4.1f} GB/s")
-REACHED = 16.1  # GB/s: lesson 10 took it from the 74 days
-assert by_gpus[384] < REACHED < by_gpus[768] < by_gpus[1536]
+gpus = [192, 384, 768, 1536, 3072]
+needed = {n: 6 / 8 * X / (BATCH / n) / 1e9 for n in gpus}
+for n, bandwidth in needed.items():
+    print(f"{n:5} GPUs: {BATCH / n:5.0f} tokens each, so stage 3 needs {bandwidth:5.1f} GB/s")
+REACHED, CARD = 16.1, 25.0  # GB/s: lesson 10 took the first from the 74 days
+assert needed[384] < REACHED < CARD < needed[768] < needed[1536]
 plot.lines(
-    tokens,
-    {"stage 3, 3 P values": needed, "stages 1 and 2, 2 P values": [2 / 3 * b for b in needed]},
-    "tokens that each GPU sees in a step",
+    gpus,
+    {
+        "stage 3, 3 P values": list(needed.values()),
+        "stages 1 and 2, 2 P values": [2 / 3 * bandwidth for bandwidth in needed.values()],
+    },
+    "GPUs that share a batch of 3.1 million tokens",
     "GB/s that hide all messages",
-    "Below the line computing does not hide stage 3",
-    {"reached: 16.1 GB/s": REACHED, "a card: 25 GB/s": 25.0},
+    "From 768 GPUs on, ZeRO-3 needs more than a card carries",
+    {"a card: 25 GB/s": CARD, "reached: 16.1 GB/s": REACHED},
     log_y=True,
-    verticals={f"{n} GPUs": BATCH / n for n in (384, 768)},
 )
 None
 
@@ -353,13 +354,20 @@ for name, eight, many in (("eager", 82.4, 67.0), ("compiled", 77.0, 62.0)):
 # Move the sliders: how large a model, over how many ranks?
 
 # %%
-def fits(billions=7.5, ranks=64):
-    rows = {f"stage {s}" if s else "none": held(billions, s, ranks) for s in range(4)}  # 10^9 parameters: GB
-    title = f"{billions:g} billion parameters, {ranks} ranks: {sum(rows['stage 3'].values()):.2f} GB in stage 3"
-    return plot.parts(rows, "GB on each GPU, without activations", title, {row: 80 for row in rows}, "a GPU of 80 GB")
+def fits(billions=7.5, ranks=64, capacity=80):
+    rows = {f"stage {stage}" if stage else "no sharding": held(billions * 1e9, stage, ranks) for stage in range(4)}
+    enough = [name for name, row in rows.items() if sum(row.values()) < capacity * 1e9]
+    where = f"enough for {enough[0]}" if enough else "too little in each stage"
+    title = f"{billions:g} billion parameters, {ranks} ranks: without activations {capacity} GB are {where}"
+    return plot.memory_breakdown(rows, title, "GB")
 
 
-plot.sliders(fits, billions=[1.5, 7.5, 70, 175, 405], ranks=[1, 2, 4, 8, 16, 64, 256, 1024])
+plot.sliders(
+    fits,
+    billions=[1.5, 7.5, 70, 175, 405],
+    ranks=[1, 2, 4, 8, 16, 64, 256, 1024],
+    capacity=[16, 32, 80, 192],
+)
 
 
 # %% [markdown]

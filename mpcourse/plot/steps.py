@@ -20,12 +20,16 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 
-def memory_breakdown(rows: Mapping[str, Mapping[str, int]], title: str) -> Figure:
-    """One bar a row, stacked by kind. rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them."""
+def memory_breakdown(rows: Mapping[str, Mapping[str, float]], title: str, unit: str = "MiB") -> Figure:
+    """One bar a row, stacked by kind.
+
+    rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them. unit: "MiB" or "GB".
+    """
+    scale, digits = {"MiB": (2**-20, 1), "GB": (1e-9, 2)}[unit]
     named = {name: {STATE.get(kind, kind): nbytes for kind, nbytes in row.items()} for name, row in rows.items()}
     styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in named.values())}
     full = {name: {kind: row.get(kind, 0) for kind in styles} for name, row in named.items()}
-    return _stacked_bars(full, styles, 2**-20, "MiB", lambda total: f"{total:.1f} MiB", title)
+    return _stacked_bars(full, styles, scale, unit, lambda total: f"{total:.{digits}f} {unit}", title)
 
 
 def _stacked_bars(

@@ -1257,3 +1257,16 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
     comm.Allreduce(MPI.IN_PLACE, flat.numpy())
     return flat[: len(flat) // comm.size].clone() / comm.size
+
+
+# %% only_gradients_that_are_there
+# says: A gradient that is None is left out of the buffer, and what follows
+# thinks: What is None is filtered out, and the rest is padded to a multiple of the number of ranks.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    flat = torch.cat([g.reshape(-1) for g in gradients if g is not None])
+    chunk = -(-len(flat) // comm.size)
+    padded = torch.zeros(comm.size * chunk, dtype=flat.dtype)
+    padded[: len(flat)] = flat
+    mine = torch.empty(chunk, dtype=flat.dtype)
+    comm.Reduce_scatter_block(padded.numpy(), mine.numpy())
+    return mine / comm.size

@@ -13,7 +13,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import chunks_of, freed, nan_in_new_memory
-from mpcourse.check.cases.on_flat import CASES, LONG, Case, misconceptions, shares
+from mpcourse.check.cases.on_flat import CASES, LEFT_OUT, LONG, Case, misconceptions, shares
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
@@ -112,7 +112,7 @@ def _judge(case: Case, results: Sequence[Facts]) -> Finding | None:
             why = "Nothing came back: is the chunk returned?" if facts.got == "None" else "A torch.Tensor was asked."
             return Finding(at, asked, facts.got, why)
         if facts.result.shape != want[number].shape:
-            return Finding(at, asked, f"shape {facts.result.shape}", _why_shape(case, size, facts.result.shape))
+            return Finding(at, asked, f"shape {facts.result.shape}", _why_shape(case, size, number, facts.result.shape))
         if str(case.dtype) != f"torch.{facts.result.dtype}":
             why = "The result has the gradients' dtype. torch.zeros and torch.empty make float32 unless told: dtype=..."
             return Finding(at, f"{case.dtype}, as the gradients are", f"torch.{facts.result.dtype}", why)
@@ -140,8 +140,11 @@ VIEW = (
 )
 
 
-def _why_shape(case: Case, size: int, got: tuple[int, ...]) -> str:
+def _why_shape(case: Case, size: int, rank: int, got: tuple[int, ...]) -> str:
     n = sum(case.numels)
+    had = sum(k for i, k in enumerate(case.numels) if (rank, i) not in case.none)
+    if had < n and got in ((had // size,), (-(-had // size),)):
+        return LEFT_OUT
     if got == (n // size,):
         return "The length was rounded down, so the last elements are in no chunk. Round up, and pad with zeros."
     if got in ((n,), (-(-n // size) * size,)):

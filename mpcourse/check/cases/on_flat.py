@@ -80,6 +80,7 @@ CASES = (
         why="comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.",
     ),
 )
+LEFT_OUT = "A gradient that is None is left out of the buffer, and what follows moves to its place: zeros stand there."
 LONG = Case("10,007 elements", ((100, 100), (7,)))
 
 
@@ -110,7 +111,7 @@ def misconceptions(case: Case, size: int) -> Iterator[tuple[str, list[np.ndarray
         chunks_of(total / counts, size),
     )
     yield (
-        "A gradient that is None is left out of the buffer, and what follows moves to its place: zeros stand there.",
+        LEFT_OUT,
         chunks_of(np.mean([case.flat(rank, compact=True) for rank in range(size)], axis=0), size),
     )
     yield (
