@@ -10,6 +10,7 @@ import argparse
 import ast
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections import Counter, deque
@@ -20,14 +21,18 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS = ROOT / "tests" / "seconds.json"
 BUDGET = 90.0  # seconds of tests, which three workers on two cores take in about half of that
 UNKNOWN = 5.0  # of a test file that is new
+ANSWER = re.compile(r"test_a_(?:wrong_answer_is_named|right_answer_passes)\[(\w+)-")
 BEGIN = ("test_time_limit.py", "test_schedule.py")  # of no change at all: a sign of life
 
 
 def changed_files(since: str) -> list[str]:
     """Paths, from the root, of what differs from a commit."""
     asked = (["diff", "--name-only", since], ["ls-files", "--others", "--exclude-standard"])
-    told = [subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=True) for words in asked]
-    return sorted({line for done in told for line in done.stdout.splitlines()})
+    listed = [
+        subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=True).stdout
+        for words in asked
+    ]
+    return sorted({line for paths in listed for line in paths.splitlines()})
 
 
 def module_of(path: Path) -> str:
@@ -98,8 +103,8 @@ def learn(report: Path) -> None:
     took: Counter[str] = Counter()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         file = case.attrib["classname"].split(".")[-1]
-        answer = case.attrib["name"].partition("[")[2].partition("-")[0]
-        took[f"answers {answer}" if file == "test_answers" else f"{file}.py"] += float(case.attrib["time"])
+        judged = ANSWER.match(case.attrib["name"])
+        took[f"answers {judged[1]}" if judged else f"{file}.py"] += float(case.attrib["time"])
     kept = {name: round(spent, 1) for name, spent in sorted(took.items()) if name.startswith(("test_", "answers "))}
     SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
 

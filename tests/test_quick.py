@@ -1,5 +1,8 @@
 """`make quick` takes the tests that are nearest to a change, as far as there is time."""
 
+import json
+
+from tests import quick
 from tests.quick import BUDGET, chosen, distances
 
 
@@ -25,3 +28,20 @@ def test_the_answers_to_an_exercise_are_judged_where_its_check_or_they_have_chan
 
 def test_a_program_that_a_test_starts_is_as_near_as_a_module():
     assert distances("tests.test_servers")["tests.programs.servers_truth"] == 1
+
+
+def test_what_a_report_says_is_kept_by_file_and_the_answers_by_exercise(tmp_path, monkeypatch):
+    cases = (
+        ("tests.test_answers", "test_a_wrong_answer_is_named[e00_hello-no-root]", 1.5),
+        ("tests.test_answers", "test_a_right_answer_passes[e00_hello-gather]", 2),
+        ("tests.test_answers", "test_an_answer_that_cannot_be_read_is_refused[# %% a-b]", 0.25),
+        ("tests.test_split", "test_a", 4),
+        ("build.00_start_here", "Cell 1", 8),
+    )
+    report = tmp_path / "report.xml"
+    rows = [f'<testcase classname="{file}" name="{name}" time="{spent}"/>' for file, name, spent in cases]
+    report.write_text(f"<s>{''.join(rows)}</s>")
+    monkeypatch.setattr(quick, "SECONDS", tmp_path / "seconds.json")
+    quick.learn(report)
+    learnt = json.loads(quick.SECONDS.read_text())
+    assert learnt == {"answers e00_hello": 3.5, "test_answers.py": 0.2, "test_split.py": 4.0}
