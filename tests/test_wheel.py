@@ -107,6 +107,7 @@ def test_a_wheel_that_is_installed_elsewhere_runs_a_lesson_checks_answers_and_is
     assert "asked: None on rank 1" in installed("mpcourse", "check", "e00", cwd=root, status=1)
     answer.write_text(f"{head}    return comm.gather(f'rank {{comm.rank}} of {{comm.size}}')\n")
     assert "e00_hello passed" in installed("mpcourse", "check", "e00", cwd=root / "exercises")
+    assert "e00_hello passed" in installed("python", answer, cwd=tmp_path)  # checks itself, called from elsewhere
     assert "comm.gather" in installed("mpcourse", "solution", "e00", cwd=root)
     installed("mpcourse", "solution", "e01", cwd=root, status=2)
 

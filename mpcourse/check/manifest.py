@@ -159,8 +159,12 @@ def check_version(root: Path, version: str) -> None:
 def _find_root() -> Path:
     if asked := os.environ.get("MPCOURSE_ROOT"):
         return Path(asked)
-    here = Path.cwd()
-    for folder in (here, *here.parents, PACKAGE.parent):
-        if (folder / "exercises" / "manifest.toml").is_file():
-            return folder
-    raise UserError(f"no course was found here: {ELSEWHERE}")
+    root = root_around(Path.cwd()) or root_around(PACKAGE)
+    if root is None:
+        raise UserError(f"no course was found here: {ELSEWHERE}")
+    return root
+
+
+def root_around(folder: Path) -> Path | None:
+    """The root of the course in which `folder`, an absolute path, lies; None where it lies in none."""
+    return next((f for f in (folder, *folder.parents) if (f / "exercises" / "manifest.toml").is_file()), None)

@@ -47,10 +47,12 @@ def check_this_file(file: str) -> NoReturn:
 
 
 def _check(file: Path) -> int:
-    from mpcourse.check.manifest import load_course
+    from mpcourse.check.manifest import load_course, root_around
     from mpcourse.check.rank import Job
     from mpcourse.processes import MARK, end_all
 
+    if root := root_around(file.parent):  # from whatever folder mpirun was called
+        os.environ.setdefault("MPCOURSE_ROOT", str(root))
     exercise = load_course().find(file.name)
     if "mpi4py.MPI" in sys.modules:
         raise UserError(f"{file.name} imports mpi4py above its call of check_this_file: move the import below it")
