@@ -21,6 +21,7 @@ SETTINGS = {
     "proxy": "ALL_PROXY",
     "trusted-host": "UV_INSECURE_HOST",
     "no-index": "UV_NO_INDEX",
+    "constraint": "UV_CONSTRAINT",
 }
 HARMLESS = {"timeout", "default-timeout", "retries", "disable-pip-version-check", "root-user-action", "progress-bar",
             "no-cache-dir", "cache-dir", "quiet", "verbose", "break-system-packages", "require-virtualenv", "no-input",

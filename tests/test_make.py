@@ -145,6 +145,11 @@ freeze.timeout='10'"""
     }
 
 
+def test_what_an_administrator_holds_versions_to_holds_for_uv_too():
+    listed = "global.constraint='/etc/pip/a.txt\\n/etc/pip/b.txt'"
+    assert INSTALL.uv_environment(listed) == {"UV_CONSTRAINT": "/etc/pip/a.txt /etc/pip/b.txt"}
+
+
 def test_a_setting_that_uv_does_not_have_leaves_it_to_pip():
     assert INSTALL.uv_environment("global.only-binary=':all:'") is None
     assert INSTALL.uv_environment("") == {}
