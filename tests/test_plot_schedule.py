@@ -90,7 +90,7 @@ def test_the_legend_shows_the_colours_that_are_drawn_and_the_strip_of_later_chun
 
 
 def test_numbers_too_small_to_read_are_left_out():
-    (axis,) = plot.schedule(replay(gpipe(2, 8), Costs(forward=0.1, backward=10.0))).axes
+    (axis,) = plot.schedule(replay(gpipe(2, 8), Costs(forward=0.8, backward=10.0))).axes
     numbers = [t for t in axis.texts if t.get_text().isdigit()]
     assert len(numbers) == 16 and min(t.get_fontsize() for t in numbers) >= 5.5
 
