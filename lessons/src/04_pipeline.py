@@ -512,11 +512,11 @@ print(f"measured / predicted: {computing:.2f} (computing) x {waiting:.2f} (bubbl
 
 # %% [markdown]
 # The prediction uses nothing of the run with two ranks: only what one process needs for the same micro-batches, divided
-# into equal stages, and the schedule. A measured step is longer by two factors, which the last line shows. The ranks
-# together compute longer than one process does for the same micro-batches: perhaps because they share memory bandwidth
-# and the last-level cache. And more of their time is bubble: micro-batches do not all take equally long on a CPU, and a
-# delay on one stage propagates to the other. If the first factor is far above 1, then something else is using the
-# cores: close it, and run the cell again.
+# into equal stages, and the schedule. The measured step is longer by two factors, which the last line shows. One is how
+# much longer both ranks together compute than one process does: they share memory bandwidth and the last-level cache,
+# which may be why. The other is the larger bubble: micro-batches do not all take equally long on a CPU, and a delay on
+# one stage propagates to the other. If a factor is far above 1, then something else is using the cores: close it, and
+# run the cells again.
 #
 # The pipeline's speedup is over one process that computes the same micro-batches. One process that takes the whole
 # batch at once is faster than that, for matrix products of 512 rows use a core better than those of 64.
