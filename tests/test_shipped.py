@@ -291,9 +291,9 @@ def test_real_ranks_of_the_shipped_all_reduces_are_off_the_formula_and_beside_mp
     text = printed("05_mpi_allreduce")
     lines = re.findall(r"^(doubling|ring) +measured / formula: (.*)$", text, re.MULTILINE)
     factors = [float(part.split()[-1]) for _, line in lines for part in line.split(", ")]
-    assert len(factors) == 2 * 11 and 1 / 3.3 < min(factors) < max(factors) < 3.3  # "up to three"
+    assert len(factors) == 2 * 11 and 1 / 3.3 < min(factors) < max(factors) < 3.3  # "up to about three"
     ratios = re.findall(r"^ *(\d+ (?:B|KiB|MiB)) +([\d.]+) \(.*\) +([\d.]+) \(", text, re.MULTILINE)
     mpi = {size: float(ratio) for size, ratio, _ in ratios}
     short = ["16 B", "64 B", "256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB"]
-    assert list(mpi)[:8] == short and all(1 / 3 < mpi[size] < 1 / 1.4 for size in short)
+    assert list(mpi)[:8] == short and all(1 / 3.5 < mpi[size] < 1 / 1.3 for size in short)
     assert all(float(gloo) > 1 for *_, gloo in ratios)

@@ -591,11 +591,11 @@ for name in ("doubling", "ring"):
 
 # %% [markdown]
 # The formula has the same three parameters for all sizes. The last two lines show by which factor it is off, which was
-# up to three in our runs. Part of alpha is the time of Python around a message. The formula does not contain that MPI
-# changes its protocol with the size (eager, rendezvous), nor what a new receive buffer costs; that of doubling is twice
-# as long as that of the ring. Long arrays exceed the cores' caches, and a byte then costs more than the formula's beta
-# and gamma. Where the ring wins at smaller sizes than by formula, look at doubling's factor there. The two are told
-# apart only where one of them wins in each of the three runs.
+# up to about three in our runs. Part of alpha is the time of Python around a message. The formula leaves out that
+# MPI changes its protocol with the size (eager, rendezvous), nor what a new receive buffer costs; that of doubling is
+# twice as long as that of the ring. Long arrays exceed the cores' caches, and a byte then costs more than the formula's
+# beta and gamma. Where the ring wins at smaller sizes than by formula, look at doubling's factor there. The two are
+# told apart only where one of them wins in each of the three runs.
 #
 # How fast are libraries? The course's `allreduce` chooses recursive doubling, the ring or Rabenseifner's algorithm by
 # their formulas, and sends long arrays in pieces of half a megabyte, so that each piece can be added while it is in the
@@ -613,8 +613,8 @@ for label, size in zip(labels, sizes):
     print(f"{label:>9} {shown}")
 
 # %% [markdown]
-# A ratio below 1 means that the library was faster than `allreduce`. Up to 256 KiB MPI was, by a factor of 1.4 to 3 in
-# our runs. For short arrays that is the time of Python around a message. At some hundred KiB it is also that
+# A ratio below 1 means that the library was faster than `allreduce`. Up to 256 KiB MPI was, by a factor of 1.3 to 3.5
+# in our runs. For short arrays that is the time of Python around a message. At some hundred KiB it is also that
 # `allreduce` chose doubling by its formula where the ring was faster by the clock. gloo exchanges through TCP sockets
 # even on one machine, and a call passes several threads: that takes a fraction of a millisecond. MPI and `allreduce`
 # use memory that both processes share.
