@@ -108,9 +108,9 @@ None
 # $$\text{bubble} = \frac{p - 1}{m + p - 1}$$
 #
 # This is the idle share of the whole time. It holds if all stages take equally long, all micro-batches do, and what
-# goes from stage to stage takes no time. What a forward and a backward cost does not appear in it. The bubble shrinks
-# with the number of micro-batches and grows with that of stages. (Papers often divide by the computing time instead of
-# the whole: (p - 1) / m. For p = 4 and m = 8 that is 3/8, where the share of the whole is 3/11.)
+# goes from stage to stage takes no time. What a forward and a backward cost does not appear in it. With more
+# micro-batches the bubble is smaller, with more stages it is larger. (Papers often divide by the computing time instead
+# of the whole: (p - 1) / m. For p = 4 and m = 8 that is 3/8, where the share of the whole is 3/11.)
 
 # %%
 print("stages \\ micro-batches    4     8    16    32")
@@ -152,7 +152,7 @@ print(f"formula {3 / 11:.3f}, virtual GPUs {ran.bubble:.3f}")
 plot.place_schedule(stages=4, microbatches=8, cap=4)
 
 # %% [markdown]
-# The schedule in use is **1F1B** (one forward, one backward; PipeDream-Flush, Narayanan et al., 2020): each stage
+# A schedule that does it is **1F1B** (one forward, one backward; PipeDream-Flush, Narayanan et al., 2020): each stage
 # alternates between forward and backward as soon as it can.
 
 # %%
@@ -216,7 +216,7 @@ assert memory["gpipe"] == ([8 - 1] + [2 * 8 - 1] * 3, ["backward"] * 4)
 #
 # **Interleaved 1F1B** (Narayanan et al., 2021): each GPU has two small parts of the network instead of one large one.
 # An action of a part takes half as long, and so each GPU is idle half as long. In the picture the parts, or chunks, are
-# a and b. (Where a block has no room for the letter, a dark strip at its foot means b.)
+# a and b, and blocks of b have a dark strip at their foot.
 #
 # **Zero bubble** (ZB-H1; Qi et al., 2023): a backward pass computes two things, the gradient of the input, for which
 # the stage before waits, and the gradients of the weights, which no other stage needs. So the first is computed at
