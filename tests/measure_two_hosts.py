@@ -8,19 +8,20 @@ import json
 import sys
 
 from mpcourse.bench.two_hosts import MEASURED
-from mpcourse.quiet import refuse_if_busy
+from mpcourse.quiet import noise, refuse_if_busy
 from tests.hosts import LINK, hosts
 
 SETTING = f"two hosts made of network namespaces on one machine, an sshd each, joined by a bridge; tc tbf {LINK}"
 
 if __name__ == "__main__":
-    refuse_if_busy()
+    measured = noise()
+    refuse_if_busy(measured)
     with hosts(2) as (a, _):
         command = ["-m", "mpcourse.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "7", "--json"]
         done = a.run(sys.executable, "-P", *command, timeout=600)
     if done.returncode:
         sys.exit(done.stderr)
     found = json.loads(done.stdout)
-    MEASURED.write_text(json.dumps({"setting": SETTING, **found}, indent=1) + "\n")
+    MEASURED.write_text(json.dumps({"setting": SETTING, "noise": measured._asdict(), **found}, indent=1) + "\n")
     for record in found["records"]:
         print(f"{record['what']}: {record['median']:.2f} {record['unit']}")

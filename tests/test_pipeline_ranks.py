@@ -150,6 +150,9 @@ def test_the_demonstration_learns_well_as_it_stands_on_1_to_4_ranks(mpirun, tmp_
     assert right > 90 and found["losses"] == sorted(found["losses"], reverse=True)
     assert found["difference"] < 0.2 * found["rounding"] and "That is rounding" in " ".join(done.stdout.split())
     assert "It grew" not in done.stdout
+    step = found["measured"]["makespan"]
+    computed = size * step - sum(found["measured"]["idle"])
+    assert f"A step takes {step:.0f} ms" in done.stdout and f"compute {computed:.0f} ms of a step" in done.stdout
 
 
 def test_where_training_diverges_all_ranks_say_so_and_fail(mpirun, tmp_path):

@@ -68,6 +68,27 @@ def test_chunks_are_drawn_round_by_round():
     assert black == [0, 3, 3, 3, 3]  # each rank changes one chunk a round
     stripes = [sum(r.get_facecolor() == to_rgba(plot.color(0)) for r in p.patches) for p in panels]
     assert stripes == [3, 4, 6, 8, 9]  # of rank 0's numbers
+    (legend,) = made.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["changed in this round", "sum of all ranks"]
+    named = [[t.get_text() for t in p.get_yticklabels()] for p in panels]
+    assert named == [["rank 0", "rank 1", "rank 2"], *[[""] * 3] * 4]  # once in a row
+
+
+def test_panels_of_chunks_are_shared_out_evenly_among_rows():
+    for ranks, columns in ((3, 5), (4, 4), (6, 4)):  # 5, 7 and 11 panels
+        grid = plot.chunks(rounds(ring_allreduce, ranks)).axes[0].get_gridspec()
+        assert grid.ncols == columns and grid.nrows * columns - (2 * ranks - 1) < columns
+
+
+def test_a_deadlock_of_two_is_a_flat_figure():
+    def program(comm):
+        comm.Recv(np.zeros(2), 1 - comm.rank)
+
+    two = plot.deadlock(caught(program, 2))
+    circle = plot.deadlock(caught(lambda comm: comm.Recv(np.zeros(2), (comm.rank + 1) % 3), 3))
+    assert two.get_figheight() < 0.5 * circle.get_figheight()
+    heights = {round(line.get_ydata()[0], 6) for line in two.axes[0].lines}
+    assert heights == {0.0}
 
 
 def test_of_chunks_some_rounds_are_drawn_and_twice_is_told():

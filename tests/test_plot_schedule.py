@@ -4,6 +4,8 @@ import json
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
 from mpcourse import plot
 from mpcourse.pipeline import (
@@ -73,6 +75,24 @@ def test_chunks_have_letters_and_later_ones_a_foot():
     assert {"0a", "0b", "1a", "1b"} <= {t.get_text() for t in axis.texts}
     feet = [c for c in axis.collections if not c.get_gid()]
     assert len(feet) == 2 * 2 * 2  # of the second chunk, F and B of 2 micro-batches on 2 stages
+
+
+def test_the_legend_shows_the_colours_that_are_drawn_and_the_strip_of_later_chunks():
+    made = plot.schedule({"a": zero_bubble_h1(2, 2), "b": interleaved_one_f_one_b(2, 2, 2)})
+    drawn = [(c.get_gid()[0], to_hex(c.get_facecolor()[0])) for a in made.axes for c in a.collections if c.get_gid()]
+    fills = {kind: {fill for other, fill in drawn if other == kind} for kind in "FBIW"}
+    (legend,) = made.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["forward", "backward", "backward, for the weights", "bubble", "chunk b"]
+    shown = [to_hex(patch.get_facecolor()) for patch in legend.findobj(Rectangle)]
+    assert [set(shown[i : i + 2]) for i in (0, 2, 4)] == [fills["F"], fills["B"], fills["W"]] and len(shown) == 7
+    assert fills["B"] == fills["I"]
+
+
+def test_numbers_too_small_to_read_are_left_out():
+    (axis,) = plot.schedule(replay(gpipe(2, 8), Costs(forward=0.8, backward=10.0))).axes
+    numbers = [t for t in axis.texts if t.get_text().isdigit()]
+    assert len(numbers) == 16 and min(t.get_fontsize() for t in numbers) >= 5.5
 
 
 def test_several_schedules_share_one_time_axis_and_one_title():

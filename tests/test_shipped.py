@@ -271,11 +271,29 @@ def printed(lesson):
 
 def test_two_real_ranks_of_the_shipped_pipeline_computed_what_one_process_computes():
     """On a busy machine they take half as long again: such a run is not shipped."""
+    text = printed("04_pipeline")
     told = re.search(
         r"(\d+) ms by one process, (\d+) ms by both ranks.*\n"
-        r"step: \d+ ms by one process, (\d+) ms by two ranks: speedup ([\d.]+), predicted ([\d.]+)",
-        printed("04_pipeline"),
+        r"step: \d+ ms by one process, (\d+) ms by two ranks: speedup ([\d.]+), predicted ([\d.]+)\n"
+        r"the whole batch at once, by one process: (\d+) ms",
+        text,
     )
-    alone, together, step = map(int, told.groups()[:3])
+    alone, together, step, at_once = (int(told[i]) for i in (1, 2, 3, 6))
     assert 0.95 < together / alone < 1.25
-    assert together / 2 < step < alone and 1 < float(told[4]) < float(told[5])
+    assert together / 2 < step < alone and 1 < float(told[4]) < float(told[5]) and at_once < alone
+    bubble, equal = re.search(
+        r"Bubble: measured ([\d.]+) %.* ([\d.]+) % if all stages", " ".join(text.split())
+    ).groups()
+    assert float(equal) < float(bubble) < 2 * float(equal)
+
+
+def test_real_ranks_of_the_shipped_all_reduces_are_off_the_formula_and_beside_mpi_as_the_lesson_says():
+    text = printed("05_mpi_allreduce")
+    lines = re.findall(r"^(doubling|ring) +measured / formula: (.*)$", text, re.MULTILINE)
+    factors = [float(part.split()[-1]) for _, line in lines for part in line.split(", ")]
+    assert len(factors) == 2 * 11 and 1 / 3.3 < min(factors) < max(factors) < 3.3  # "up to about three"
+    ratios = re.findall(r"^ *(\d+ (?:B|KiB|MiB)) +([\d.]+) \(.*\) +([\d.]+) \(", text, re.MULTILINE)
+    mpi = {size: float(ratio) for size, ratio, _ in ratios}
+    short = ["16 B", "64 B", "256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB"]
+    assert list(mpi)[:8] == short and all(1 / 3.5 < mpi[size] < 1 / 1.3 for size in short)
+    assert all(float(gloo) > 1 for *_, gloo in ratios)

@@ -23,7 +23,7 @@ from mpcourse.comm import Comm
 from mpcourse.data import Dataset, digits
 from mpcourse.errors import UserError
 from mpcourse.examples.pipeline_options import check_batches, check_files
-from mpcourse.examples.pipeline_report import compare, draw, report
+from mpcourse.examples.pipeline_report import compare, draw, later_steps, report
 from mpcourse.pipeline import SCHEDULES, Schedule, interleaved_one_f_one_b
 from mpcourse.pipeline.local import cut
 from mpcourse.pipeline.ranks import PipelineRank
@@ -82,14 +82,11 @@ def _run(comm: Comm, options: argparse.Namespace) -> int:
     mine = list(parts)[comm.rank :: comm.size]
     pipeline = PipelineRank(comm, mine, schedule, F.cross_entropy)
     optimizer = torch.optim.SGD(nn.ModuleList(mine).parameters(), lr=options.lr, momentum=0.9)
-    losses, seconds, executions = [], [], []
+    losses, executions = [], []
     for images, labels in _batches(data, options):
         optimizer.zero_grad()
         comm.Barrier()
-        begin = time.perf_counter()
         loss, ran = pipeline.timed_step(images, labels)
-        comm.Barrier()
-        seconds.append(time.perf_counter() - begin)
         optimizer.step()
         losses.append(comm.bcast(None if loss is None else float(loss), root=comm.size - 1))
         if not math.isfinite(losses[-1]):
@@ -112,8 +109,9 @@ def _run(comm: Comm, options: argparse.Namespace) -> int:
                 name: 1e3 * statistics.median(t) for name, t in zip(("at_once", "in_turn"), alone, strict=True)
             }
             figures["losses"] = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
-            report(comm.size, options, figures, seconds, evaluate(parts, data.test))
-            draw(options, schedule, executions, figures)
+            middle, later = later_steps(executions)
+            report(comm.size, options, figures, middle, evaluate(parts, data.test))
+            draw(options, schedule, middle, later, figures)
     return 0
 
 

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import statistics
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,9 +50,16 @@ def difference(figures: dict[str, Any]) -> str:
     )
 
 
-def report(
-    ranks: int, options: argparse.Namespace, figures: dict[str, Any], seconds: list[float], accuracy: float
-) -> None:
+def later_steps(executions: list[Execution]) -> tuple[Execution, list[Execution]]:
+    """Of the second half of all steps, in milliseconds: the one of median length, and all, from short to long.
+
+    executions: of all steps, in seconds. All that is reported of a step is of that one, so that its figures agree.
+    """
+    later = sorted((_in_ms(e) for e in executions[len(executions) // 2 :]), key=lambda e: e.makespan)
+    return later[len(later) // 2], later
+
+
+def report(ranks: int, options: argparse.Namespace, figures: dict[str, Any], step: Execution, accuracy: float) -> None:
     pieces = counted(options.microbatches, "micro-batch")
     print(f"{options.schedule}: {counted(ranks, 'rank')}, {pieces} a batch of {options.batch}")
     losses = figures["losses"]
@@ -62,7 +68,7 @@ def report(
     print(f"{100 * accuracy:.1f} % of the test digits are classified rightly.")
     _say(difference(figures))
     alone = figures["alone"]
-    _say(durations(ranks, options, 1e3 * statistics.median(seconds), alone["at_once"], alone["in_turn"]))
+    _say(durations(ranks, options, step.makespan, alone["at_once"], alone["in_turn"]))
 
 
 def _say(text: str) -> None:
@@ -70,7 +76,7 @@ def _say(text: str) -> None:
 
 
 def durations(ranks: int, options: argparse.Namespace, step: float, at_once: float, in_turn: float) -> str:
-    """Milliseconds of a step, beside one process that takes the whole batch, or its micro-batches in turn."""
+    """Milliseconds of a step (forwards and backwards), beside one process with the whole batch or its micro-batches."""
     said = f"A step takes {step:.0f} ms on {counted(ranks, 'rank')}"
     if ranks > (cores := usable_cores()):
         said += f", which share {counted(cores, 'core')}"
@@ -83,15 +89,18 @@ def durations(ranks: int, options: argparse.Namespace, step: float, at_once: flo
     return said + "."
 
 
-def draw(options: argparse.Namespace, schedule: Schedule, executions: list[Execution], figures: dict[str, Any]) -> None:
-    """The step of median length, beside what the replay says of actions that take what they took on average."""
-    later = sorted(executions[len(executions) // 2 :], key=lambda e: e.makespan)
-    measured = _in_ms(later[len(later) // 2])
-    predicted = replay(schedule, measured_costs([_in_ms(e) for e in later]))
+def draw(
+    options: argparse.Namespace,
+    schedule: Schedule,
+    measured: Execution,
+    later: list[Execution],
+    figures: dict[str, Any],
+) -> None:
+    """A measured step, beside what the replay says of actions that take what they took on average in `later` steps."""
+    predicted = replay(schedule, measured_costs(later))
     equal = replay(schedule)
-    computed = statistics.median(sum(_in_ms(e).busy) for e in later)
     _say(
-        f"The ranks together compute {computed:.0f} ms of a step. "
+        f"The ranks together compute {sum(measured.busy):.0f} ms of a step. "
         f"Bubble: measured {100 * measured.bubble:.1f} %, predicted {100 * predicted.bubble:.1f} % from the measured "
         f"forwards and backwards, {100 * equal.bubble:.1f} % if all stages took the same."
     )
@@ -106,7 +115,7 @@ def draw(options: argparse.Namespace, schedule: Schedule, executions: list[Execu
         picture(runs, title, "milliseconds").savefig(options.save, bbox_inches="tight", dpi=150)
     print(f"The picture: {options.save}")
     if options.json:
-        contents = figures | {"computed": computed, "measured": measured.as_dict(), "predicted": predicted.as_dict()}
+        contents = figures | {"measured": measured.as_dict(), "predicted": predicted.as_dict()}
         with _writing(options.json):
             options.json.write_text(json.dumps(contents))
 

@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from mpcourse.plot.style import INK, color, figure
+from mpcourse.plot.style import INK, color, figure, ink_on
 
 GAP = 1.6  # between the arrays before and after, in boxes
+LETTERS = "ABCDEFG"  # of ranks: in a grey print two colours may look alike
 
 
 def marked(ranks: int) -> np.ndarray:
@@ -27,7 +28,8 @@ def collectives(calls: Mapping[str, tuple[Any, Any]], title: str, columns: int =
     """A panel for each call: on the left what each rank has before it, on the right what it has after it.
 
     calls: name -> (before, after), each of shape (ranks, numbers), with numbers of `marked` and their sums; 0: nothing.
-    A colour is the rank that a number comes from, the digit its place there; stripes are a sum.
+    Colour and letter are the rank that a number comes from (A: rank 0), the digit is its place there. Stripes are a
+    sum, on which only the place is written.
     """
     ranks = len(next(iter(calls.values()))[0])
     rows = -(-len(calls) // columns)
@@ -41,7 +43,7 @@ def collectives(calls: Mapping[str, tuple[Any, Any]], title: str, columns: int =
         arrow = {"arrowstyle": "->", "color": INK}
         axis.annotate("", (width + GAP - 0.3, ranks / 2), (width + 0.3, ranks / 2), arrowprops=arrow)
         axis.set_title(name, fontsize=9, color=INK, loc="left", pad=3)
-        axis.set(xlim=(-0.1, 2 * width + GAP + 0.1), ylim=(ranks + 0.1, -0.1))
+        axis.set(xlim=(-0.1, 2 * width + GAP + 0.8), ylim=(ranks + 0.1, -0.1))
         axis.set_yticks([rank + 0.5 for rank in range(ranks)], [f"rank {rank}" for rank in range(ranks)])
     for axis in axes:
         axis.spines[:].set_visible(False)
@@ -62,8 +64,12 @@ def _boxes(axis: Axes, numbers: np.ndarray, left: float, ranks: int) -> None:
         axis.add_patch(Rectangle((left + column, row), 1, 1, facecolor="none", edgecolor="white", linewidth=1.5))
         axis.add_patch(Rectangle((left + column, row), 1, 1, facecolor="none", edgecolor="#CCCCCC", linewidth=0.6))
         if places := {place for _, place in origins}:
-            text = str(places.pop()) if len(places) == 1 else "?"
-            plain = len(origins) == 1
-            paper = None if plain else {"boxstyle": "circle,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-            axis.text(left + column + 0.5, row + 0.5, text, fontsize=7, color="white" if plain else INK,
-                      ha="center", va="center", bbox=paper)  # fmt: skip
+            place = str(places.pop()) if len(places) == 1 else "?"
+            at = (left + column + 0.5, row + 0.5)
+            if len(origins) == 1:
+                rank = origins[0][0]
+                ink = ink_on(color(rank))
+                axis.text(*at, f"{LETTERS[rank]}{place}", fontsize=7, color=ink, ha="center", va="center")
+            else:
+                paper = {"boxstyle": "circle,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+                axis.text(*at, place, fontsize=7, color=INK, ha="center", va="center", bbox=paper)

@@ -1,21 +1,25 @@
 """A pipeline's schedule as the field draws it: stages down, time across, micro-batches as numbered blocks."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from mpcourse.pipeline import Execution, Schedule, replay
-from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, GREY, INK, color, figure, label, shade
+from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, ink_on, label, shade
+from mpcourse.plot.timeline import SWATCHES
 
 # As in a device's timeline: forward is light, backward full, what comes last dark.
 SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}
 NAMES = {"F": "forward", "B": "backward", "I": "backward, for the input", "W": "backward, for the weights"}
 CHUNKS = "abcdefghijklmnopqrstuvwxyz"
 POINTS = 400.0  # width of the axes in print
-FONT, SMALL = 6.5, 4.5  # of the numbers in blocks, and the smallest that can still be read
+FONT, SMALL = 6.5, 5.5  # of the numbers in blocks, and the smallest that can still be read
+DIGIT = 0.64  # width of a digit, in parts of the font's size
 FOOT = 0.18  # how much of a block a later chunk's foot takes
 
 
@@ -53,7 +57,11 @@ def schedule(
         if axis is not axes[-1]:
             axis.tick_params(axis="x", labelbottom=False)
     label(axes[-1], unit, "")
-    made.legend(handles=_legend(list(runs.values())), fontsize=8, frameon=False, loc="outside lower center", ncols=5)
+    shown = _legend(list(runs.values()))
+    made.legend(
+        [*shown.values()], [*shown], fontsize=8, frameon=False, loc="outside lower center", ncols=5,
+        handlelength=2.6, columnspacing=1.6, handler_map={tuple: HandlerTuple(None, pad=0.1)},
+    )  # fmt: skip
     return made
 
 
@@ -102,23 +110,25 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
 def _write(axis: Axes, number: str, letter: str, room: float, at: tuple[float, float], fill: str) -> None:
     """The micro-batch, and the chunk's letter where there is room for it, `room` being in points."""
     for name in (number + letter, number):
-        font = min(FONT, (room - 1) / (0.6 * len(name)))
+        font = min(FONT, (room - 0.5) / (DIGIT * len(name)))
         if font >= SMALL:
-            red, green, blue = to_rgb(fill)
-            ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-            axis.text(*at, name, fontsize=font, color=ink, ha="center", va="center_baseline")
+            axis.text(*at, name, fontsize=font, color=ink_on(fill), ha="center", va="center_baseline")
             return
 
 
-def _legend(runs: Sequence[Execution]) -> list[Patch]:
+def _legend(runs: Sequence[Execution]) -> dict[str, Any]:
+    """Names, and what is drawn under them: a patch in the colour of each stage, of many the first few."""
     kinds = {t.action.kind for run in runs for row in run.stages for t in row}
     names = NAMES if "I" in kinds else NAMES | {"B": "backward"}
     if {"B", "I"} <= kinds:
         names = names | {"B": "backward", "I": "backward"}  # of one shade
-    handles = {names[k]: Patch(facecolor=shade(GREY, SHADES[k]), label=names[k]) for k in NAMES if k in kinds}
-    handles[BUBBLE] = Patch(label=BUBBLE, **BUBBLE_LOOK)
-    chunks = max(run.chunks for run in runs)
-    if chunks > 1:
-        letters = ", ".join(CHUNKS[:chunks])
-        handles[letters] = Patch(facecolor="none", label=f"{letters}: chunks, later ones with a dark strip")
-    return list(handles.values())
+    stages = range(min(SWATCHES, max(len(run.stages) for run in runs)))
+    shown: dict[str, Any] = {}
+    for kind in NAMES:
+        if kind in kinds:
+            shown[names[kind]] = tuple(Patch(facecolor=shade(color(s), SHADES[kind])) for s in stages)
+    shown[BUBBLE] = Patch(**BUBBLE_LOOK)
+    if (chunks := max(run.chunks for run in runs)) > 1:
+        later = f"chunks {CHUNKS[1]} to {CHUNKS[chunks - 1]}" if chunks > 2 else f"chunk {CHUNKS[1]}"
+        shown[later] = Line2D([], [], color=INK, linewidth=3)
+    return shown

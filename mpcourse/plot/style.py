@@ -49,6 +49,12 @@ def shade(fill: str, strength: float) -> str:
     return to_hex((red, green, blue))
 
 
+def ink_on(fill: str) -> str:
+    """Dark or white: what can be read on that colour."""
+    red, green, blue = to_rgb(fill)
+    return INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+
+
 def figure(
     title: str, columns: int = 1, width: float = 7.0, height: float = 3.2, rows: int = 1
 ) -> tuple[Figure, list[Axes]]:

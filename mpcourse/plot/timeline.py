@@ -7,7 +7,6 @@ from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
@@ -15,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
 from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
-from mpcourse.plot.style import INK, figure, label, shade
+from mpcourse.plot.style import INK, figure, ink_on, label, shade
 from mpcourse.virtual import Box, Event, busy, span
 from mpcourse.virtual.ledger import size
 
@@ -163,14 +162,12 @@ def _write_names(
     axis: Axes, bars: list[tuple[Event, Bar]], start: float, end: float, scale: float, y: float, fill: str
 ) -> None:
     """The name of an operation, or the bytes of a copy, in each bar that has room for it."""
-    red, green, blue = to_rgb(fill)
-    ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
     for event, (at, width, _) in bars:
         name = size(event.nbytes) if event.kind == "copy" and event.nbytes else event.name
         if _printed(name) + 5 < POINTS * width / (end - start):
             box = {"facecolor": fill, "edgecolor": "none", "pad": 0.8} if event.kind == "copy" else None
             middle = scale * (at + width / 2 - start)
-            axis.text(middle, y, name, fontsize=FONT, color=ink, ha="center", va="center_baseline", bbox=box)
+            axis.text(middle, y, name, fontsize=FONT, color=ink_on(fill), ha="center", va="center_baseline", bbox=box)
 
 
 @functools.cache

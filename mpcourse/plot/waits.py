@@ -22,11 +22,13 @@ def deadlock(error: Deadlock, title: str | None = None) -> Figure:
     around = dict(zip(error.cycle, [*error.cycle[1:], *error.cycle[:1]], strict=True))
     if title is None:
         title = "No rank can go on" + (f": {len(around)} in a circular wait" if around else "")
-    made, (axis,) = figure(title, width=6.4, height=4.2)
+    pair = len(shown) <= 2  # side by side: in a circle they would leave most of the figure empty
+    made, (axis,) = figure(title, width=6.4, height=1.5 if pair else 4.2)
     axis.axis("off")
-    axis.set(xlim=(-2.1, 2.1), ylim=(-1.45, 1.45))
+    axis.set(xlim=(-2.1, 2.1), ylim=(-0.5, 0.5) if pair else (-1.45, 1.45))
+    begin = -math.pi / 2 if pair else 0.0
     at = {
-        rank: (math.sin(2 * math.pi * i / len(shown)), math.cos(2 * math.pi * i / len(shown)))
+        rank: (math.sin(begin + 2 * math.pi * i / len(shown)), math.cos(begin + 2 * math.pi * i / len(shown)))
         for i, rank in enumerate(shown)
     }
     for wait in error.waits:
