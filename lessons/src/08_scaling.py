@@ -506,7 +506,8 @@ assert rates["VGG-16, measured"] > 3 * rates["ResNet-101"]
 # Scaling can be measured without a GPU, on one machine with two cores. `mpcourse bench scaling` trains the tutorial's
 # network on 1 to 4 ranks of one thread each. Weak scaling: 100 images for each rank. Strong scaling: 400 for all
 # together. Beside each is an upper limit: as many processes that do not communicate. These are the authors'
-# measurements. For yours run `mpcourse bench scaling --save scaling.csv`.
+# measurements of 2026-11-22. The file records machine and versions, but not what else the machine was doing. For yours
+# run `mpcourse bench scaling --save scaling.csv`.
 
 # %%
 rows = load()
@@ -543,7 +544,7 @@ None
 # Now threads. What if each rank starts as many as there are cores, as numpy and torch do by default?
 
 # %%
-for told, case in (
+for setting, case in (
     ("1 rank, 1 thread", (1, 1, True)),
     ("1 rank, 2 threads", (1, 2, False)),
     ("1 rank, 2 threads, bound to one core", (1, 2, True)),
@@ -556,7 +557,7 @@ for told, case in (
     speed = measured["weak", *case, "ours"]
     runs = [r.examples_per_second for r in rows if (r.kind, *r.case, r.side) == ("weak", *case, "ours")]
     spread = f"({min(runs):.0f} to {max(runs):.0f})"
-    print(f"{told:38} {speed:6.0f} examples/s {spread:15} {1e5 * case[0] / speed:5.1f} ms a step")
+    print(f"{setting:38} {speed:6.0f} examples/s {spread:15} {1e5 * case[0] / speed:5.1f} ms a step")
 free, crowded = measured["weak", 2, 1, True, "ours"], measured["weak", 2, 2, False, "ours"]
 bound, unbound = measured["weak", 1, 2, True, "ours"], measured["weak", 1, 2, False, "ours"]
 assert free > 3 * crowded and unbound > 1.5 * bound
@@ -577,7 +578,8 @@ assert free > 3 * crowded and unbound > 1.5 * bound
 # The tutorial's effect can be reproduced without GPUs. Two hosts are emulated on one machine by network namespaces
 # (Linux's way to give processes a network of their own), each with an address and an ssh server, and a link between
 # them that is limited to 1 Gbit/s. mpirun starts a rank on each by ssh; the neural network is the same, 7.18 MB a step.
-# `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with one on each.
+# `mpcourse bench two-hosts --hosts a,b` trains with both ranks on one host, and then with one on each. These are the
+# authors' measurements of 2026-11-22, too, without a record of what else the machine was doing.
 
 # %%
 hosts = {record["what"]: record["median"] for record in as_measured()["records"]}
