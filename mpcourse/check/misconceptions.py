@@ -60,7 +60,7 @@ def is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
 
 _RULES = (
     (r"(?<![\w)\]])[-+]?\d+(\.\d+)?(e[-+]?\d+)?|\d+(\.\d+)*|\b(nan|inf)\b", "#"),  # numbers
-    (r"(#|\.\.\.)((, | and )(#|\.\.\.))+,?|[\[(]#[\])]", "#"),  # several, and what holds them
+    (r"(#|\.\.\.)((, | and )(#|\.\.\.))+,?|[\[(]#,?[\])]", "#"),  # several, and what holds them
     (r"(?<=line #): `[^`]*`", ""),  # the learner's own code
     (r"(?<=# )(has|have|is|are|was|were|does|do)\b", "~"),  # after one rank, and after several
 )

@@ -49,6 +49,10 @@ def list_exercises(options: argparse.Namespace) -> int:
 
 def show(options: argparse.Namespace) -> int:
     """`mpcourse progress`: in the terminal, as JSON, or as a page."""
+    if options.force and not options.html:
+        raise UserError("--force is of `mpcourse progress --html`")
+    if options.json and options.html:
+        raise UserError("--json and --html are two ways to show it: give one of them")
     course = load_course()
     progress = Progress(course)
     lessons = standings(course, progress)

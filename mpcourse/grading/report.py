@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from mpcourse.check.manifest import Exercise
+from mpcourse.check.misconceptions import without_values
 from mpcourse.check.verdict import Verdict
 from mpcourse.grading.run import NOT_CHECKED, NOT_HANDED_IN, Graded
 from mpcourse.grading.similar import Pair
@@ -37,13 +38,19 @@ def misconception(verdict: Verdict) -> str:
 
 
 def counts(graded: Sequence[Graded]) -> list[tuple[str, str, str, int]]:
-    """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first."""
-    found = Counter(
-        (g.verdict.exercise, g.verdict.kind, "" if g.verdict.passed else misconception(g.verdict))
-        for g in graded
-        if g.verdict.kind not in (NOT_HANDED_IN, NOT_CHECKED)
-    )
-    return sorted(((*key, count) for key, count in found.items()), key=lambda row: (row[0], -row[3], row[1], row[2]))
+    """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first.
+
+    Sentences that differ in numbers only are one misconception, in the words of the first answer that has it.
+    """
+    found: Counter[tuple[str, str, str]] = Counter()
+    words: dict[tuple[str, str, str], str] = {}
+    for verdict in (g.verdict for g in graded if g.verdict.kind not in (NOT_HANDED_IN, NOT_CHECKED)):
+        text = "" if verdict.passed else misconception(verdict)
+        key = (verdict.exercise, verdict.kind, without_values(text))
+        found[key] += 1
+        words.setdefault(key, text)
+    rows = [(exercise, kind, words[exercise, kind, same], n) for (exercise, kind, same), n in found.items()]
+    return sorted(rows, key=lambda row: (row[0], -row[3], row[1], row[2]))
 
 
 def as_csv(report: Report) -> str:

@@ -16,8 +16,9 @@ from mpcourse.check.standing import LessonStanding, Standing, done_of, misconcep
 from mpcourse.errors import UserError
 
 # JupyterLab's own colours, which follow its theme; elsewhere what is readable on light and on dark. They stand in the
-# elements themselves, for JupyterLab takes style sheets out of outputs that it does not trust.
+# elements themselves: a style sheet would be of the whole page, and JupyterLab takes it out of what it does not trust.
 _FRAME = "border-left: 4px solid var(--jp-brand-color1, #2a7fc1); padding: 2px 12px; line-height: 1.5; max-width: 60em"
+_ALIGNED = "display: inline-block; min-width: 19em"
 _TRACK = (
     "display: inline-block; width: 12em; height: 0.6em; margin: 0 0.6em; border-radius: 0.3em; overflow: hidden; "
     "background: var(--jp-layout-color3, #8886)"
@@ -52,7 +53,7 @@ def _lessons(course: Course, asked: str | None) -> list[LessonStanding]:
         return [each for each in every if each.lesson.id == notebook] or every
     found = [each for each in every if asked and each.lesson.id.startswith(asked)]
     if len(found) != 1:
-        raise UserError(f"there is no lesson {asked!r} with exercises: {', '.join(each.lesson.id for each in every)}")
+        raise UserError(f"there is no lesson {asked!r}: they go from {every[0].lesson.id} to {every[-1].lesson.id}")
     return found
 
 
@@ -71,7 +72,8 @@ def as_html(lessons: Sequence[LessonStanding]) -> str:
     """The same, with a bar, and misconceptions folded: those that are not mended yet are unfolded."""
     parts = []
     for lesson in lessons:
-        parts.append(f"<div><b>{escape(lesson.name)}</b>{_bar(lesson.exercises)}{_count(lesson.exercises)}</div>")
+        name = f'<b style="{_ALIGNED * (len(lessons) > 1)}">{escape(lesson.name)}</b>'
+        parts.append(f"<div>{name}{_bar(lesson.exercises)}{_count(lesson.exercises)}</div>")
         if len(lessons) == 1:
             states = (f"<code>{escape(e.exercise.name)}</code>&nbsp;{escape(_state(e))}" for e in lesson.exercises)
             parts.append(f"<div>{' &middot; '.join(states)}</div>")
