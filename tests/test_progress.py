@@ -214,6 +214,7 @@ def test_the_list_has_a_bar_for_each_lesson_and_fits_a_narrow_terminal(course, c
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert all(re.search(rf"\b{exercise.name}\b", text) for exercise in course.exercises), "a name is cut"
+    assert re.search(r"\blesson\W+min\W+level\W+tries\b", text), "a heading is cut"
     full, empty = ("━", "━") if colours else ("#", ".")
     assert re.search(rf"^00 Start here +{full}{{16}} +1 of 1 done", text, re.MULTILINE)
     assert re.search(rf"^07 Synchronous or asynchronous +{empty}{{16}} +0 of 2 done", text, re.MULTILINE)
@@ -367,7 +368,13 @@ def test_durations_are_told_in_the_largest_unit_of_which_there_are_two():
     ]  # fmt: skip
 
 
-def test_a_summary_of_nothing_is_one_line(course):
-    every = [each for lesson in standings(course, Progress(course)) for each in lesson.exercises]
-    assert summary(every) == ["0 of 32 exercises done."]
-    assert summary(every[:1]) == ["0 of 1 exercise done."]
+def test_a_summary_begins_with_one_line_and_grows(course, check):
+    def told(number=32):
+        every = [each for lesson in standings(course, Progress(course)) for each in lesson.exercises]
+        return summary(every[:number])
+
+    assert told() == ["0 of 32 exercises done."] and told(1) == ["0 of 1 exercise done."]
+    check("e00", COUNT)
+    done, began, checks, met = told()
+    assert began.startswith("You began on ") and "passed" not in began
+    assert (checks, met) == ("1 check and 0 hints so far.", "You met 1 misconception and mended 0.")
