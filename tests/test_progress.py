@@ -11,6 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from rich.console import Console
 
+from mpcourse.check import progress
 from mpcourse.check.manifest import load_course
 from mpcourse.check.misconceptions import is_same, names_one
 from mpcourse.check.progress import Progress
@@ -149,11 +150,11 @@ def test_checks_that_end_at_once_lose_nothing(course, tmp_path):
     orders = [both, both[::-1], ["e02_copy"]]
     begun = [subprocess.Popen(python("-c", program, *names), env=environment) for names in orders]
     assert [each.wait(60) for each in begun] == [0, 0, 0]
-    progress = Progress(course)
+    kept = Progress(course)
     for name, checks in (("e00", 40), ("e01", 40), ("e02_copy", 20)):
         exercise = course.find(name)
-        assert progress.of(exercise).attempts == checks
-        assert [met.times for met in progress.history(exercise).met] == [checks]
+        assert kept.of(exercise).attempts == checks
+        assert [met.times for met in kept.history(exercise).met] == [checks]
 
 
 def test_files_of_an_older_mpcourse_are_read_and_theirs_holds_no_more_than_they_know(course, check, tmp_path):
@@ -229,18 +230,21 @@ def test_the_lists_json_has_what_it_had_and_what_was_met(course, check, capsys):
     assert row["misconceptions"][0]["why"] == COUNT and row["tried_at"]
 
 
-def test_progress_tells_by_lesson_what_is_done_and_open_met_and_mended(course, check):
-    check("e00", ORDER, "deadlock")
-    check("e00", ORDER, "deadlock")
-    check("e00")
-    check("e02_copy", COUNT)
+def test_progress_tells_by_lesson_what_is_done_and_open_met_and_mended(course, check, monkeypatch):
+    checks = [("e00", ORDER, "deadlock"), ("e00", ORDER, "deadlock"), ("e00",), ("e02_copy", COUNT)]
+    for minute, each in zip((1, 9, 16, 17), checks, strict=True):
+        monkeypatch.setattr(progress, "now", lambda minute=minute: f"2026-11-03T10:{minute:02}:00+00:00")
+        check(*each)
     out = Console(width=100)
     with out.capture() as shown:
         show_progress(course, Progress(course), out)
     text = " ".join(shown.get().split())
-    assert "1 of 32 exercises done. You began on" in text and "4 checks and 0 hints so far." in text
+    assert (
+        "1 of 32 exercises done. You began on 3 November 2026; the last one passed on 3 Nov" in text
+        and "4 checks and 0 hints so far." in text
+    )
     assert "You met 2 misconceptions and mended 1." in text
-    assert re.search(r"done e00_hello 3 checks, passed 0 seconds after the first met on [^;]*, twice; mended on", text)
+    assert re.search(r"done e00_hello 3 checks, passed 15 minutes after the first met on [^;]*, twice; mended on", text)
     assert f"(deadlock) {ORDER}" in text and "open e02_parallel_mlp" in text
     assert re.search(r"begun e02_copy 1 check met on [^;]*; not mended yet \(wrong answer\) Each rank", text)
     assert "not begun: 01 One device, 03" in text and "next: e01_memory" in text

@@ -30,6 +30,11 @@ Record = TypeVar("Record")
 Rows = dict[str, dict[str, Any]]  # of one file, by the name of the exercise
 
 
+def now() -> str:
+    """This moment as it is kept."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
 def moment(text: str) -> datetime:
     """What is kept as ISO 8601, in the time zone of this machine. ValueError or OverflowError for what is no moment."""
     return datetime.fromisoformat(text).astimezone()
@@ -98,15 +103,15 @@ class Progress:
 
     def note_check(self, exercise: Exercise, verdict: "Verdict") -> None:
         """Count an attempt, unless nothing was written yet, and keep what was met, and the moment of the first pass."""
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        at = now()
         with self.changing(exercise) as record:
             history = self.history(exercise)
             if verdict.written and not record.attempts:
-                history.tried_at = now
+                history.tried_at = at
             record.attempts += verdict.written
             if verdict.passed and record.passed_at is None:
-                record.passed_at = now
-            note(history.met, verdict, now)
+                record.passed_at = at
+            note(history.met, verdict, at)
 
     @contextlib.contextmanager
     def changing(self, exercise: Exercise) -> Iterator[Done]:

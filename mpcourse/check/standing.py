@@ -29,13 +29,13 @@ class Standing:
         told = []
         if self.done.attempts:
             told.append(_counted(self.done.attempts, "check"))
-        if self.done.passed_at and self.history.tried_at and self.done.attempts > 1:
-            seconds = moment(self.done.passed_at) - moment(self.history.tried_at)
-            told.append(f"passed {duration(seconds.total_seconds())} after the first")
+        if self.done.passed_at and self.history.tried_at and self.done.passed_at != self.history.tried_at:
+            time = moment(self.done.passed_at) - moment(self.history.tried_at)
+            told.append(f"passed {duration(time.total_seconds())} after the first")
         if self.done.hints:
             told.append(_counted(self.done.hints, "hint"))
         if self.done.spoiled:
-            told.append("solution shown before it passed")
+            told.append("solution shown" + " before it passed" * (self.state == "done"))
         return told
 
     def as_dict(self) -> dict[str, Any]:
