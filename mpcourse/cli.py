@@ -68,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="findings as JSON")
     listing = command("list", _list, "The exercises, and what is done.")
     listing.add_argument("--json", action="store_true", help="the table as JSON")
+    progress = command("progress", _progress, "What is done and open, and which misconceptions were met and mended.")
+    progress.add_argument("--html", type=Path, metavar="FILE", help="write a page for a browser instead")
+    progress.add_argument("--force", action="store_true", help="of --html: also over a file that is no such page")
+    progress.add_argument("--json", action="store_true", help="as JSON")
     check = command("check", _check, "Check answers at several numbers of ranks.")
     check.add_argument("exercises", nargs="*", help="e00, e01_memory, ...; none: what `mpcourse next` tells")
     check.add_argument("--all", action="store_true", help="all exercises")
@@ -134,23 +138,15 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from mpcourse.check.manifest import load_course
-    from mpcourse.check.progress import Progress
+    from mpcourse.commands.progress import list_exercises
 
-    course = load_course()
-    progress = Progress(course)
-    if options.json:
-        rows = [
-            {"exercise": e.name, "title": e.title, "lesson": e.lesson, "minutes": e.minutes, "difficulty": e.difficulty}
-            | {"passed": progress.passed(e), "passed_at": progress.of(e).passed_at, "tries": progress.of(e).attempts}
-            for e in course.exercises
-        ]
-        print(json.dumps(rows, indent=1))
-    else:
-        from mpcourse.check.show import show_list
+    return list_exercises(options)
 
-        show_list(course, progress)
-    return 0
+
+def _progress(options: argparse.Namespace) -> int:
+    from mpcourse.commands.progress import show
+
+    return show(options)
 
 
 def _check(options: argparse.Namespace) -> int:

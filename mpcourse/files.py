@@ -1,8 +1,9 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and processes that wait for each other before they do."""
 
+import contextlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,3 +48,25 @@ def remove_parts(folder: Path, name: str = "*") -> None:
     """
     for part in folder.glob(f"{name}.*{PART}"):
         part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Of the processes that are in this context with the same `path`, one at a time; the others wait.
+
+    path: a folder that exists, or a file for nothing else, which is made where it is missing, and stays.
+
+    The system lets go of it even where a process is killed. Where it cannot be locked, as on Windows and on some
+    network file systems, nobody waits.
+    """
+    handle = None
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)

@@ -13,13 +13,14 @@ import pytest
 from mpcourse.check.manifest import load_course
 from mpcourse.check.stubs import hollow, make_stub
 from mpcourse.check.supervisor import check
+from mpcourse.check.verdict import Verdict
 from mpcourse.cli import _parser
 from mpcourse.errors import UserError
 from mpcourse.forkserver import offered
 from mpcourse.grading import run as grading_run
 from mpcourse.grading.command import run
 from mpcourse.grading.report import counts
-from mpcourse.grading.run import Grader
+from mpcourse.grading.run import Graded, Grader
 from mpcourse.grading.similar import similar
 from mpcourse.grading.submissions import find_submissions
 from tests.conftest import ROOT, forks
@@ -338,6 +339,21 @@ def test_counts_are_by_exercise_and_misconception(two_exercises, group, graded, 
     monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"verdict": verdict}, "namespaces"))
     graded(group(ada={"e90_mean": "a"}, bob={"e90_mean": "b"}, zoe={"e91_mean": "a"}), "--only", "e90")
     assert found[-1] == [("e90_mean", "wrong answer", "Divide.", 2)]
+
+
+def test_counts_are_of_misconceptions_whatever_numbers_their_sentences_hold():
+    def answer(student, why, kind="wrong answer"):
+        return Graded(student, Verdict("e90_mean", kind, 2, "rank 0", why=why), "namespaces")
+
+    graded = [
+        answer("ada", "Rank 1 divides by 3."),
+        answer("bob", "Rank 0 divides by 12."),
+        answer("zoe", "", "passed"),
+    ]
+    assert counts(graded) == [
+        ("e90_mean", "wrong answer", "Rank 1 divides by 3.", 2),
+        ("e90_mean", "passed", "", 1),
+    ]
 
 
 @pytest.mark.parametrize("exercise", load_course(ROOT).exercises, ids=lambda e: e.short)

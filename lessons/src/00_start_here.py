@@ -248,6 +248,7 @@ print(refusal)
 # | `mpcourse reset e00` | puts the file back as it was, and keeps your text aside |
 # | `mpcourse solution e00` | the solution, once you have passed |
 # | `mpcourse list`, `mpcourse next` | what there is, what comes next |
+# | `mpcourse progress` | what you have done, and which misconceptions you met and mended |
 #
 # They work in a terminal in the course's folder, and in a notebook with `!` in front. A notebook lives in `lessons/`:
 # there the file is `../exercises/e00_hello.py`.

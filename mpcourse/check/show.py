@@ -1,4 +1,4 @@
-"""Verdicts, lists and hints as a person reads them in a terminal or a notebook."""
+"""Verdicts and hints as a person reads them in a terminal or a notebook."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.padding import Padding
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
 from mpcourse.check.manifest import Course, Exercise, load_course
@@ -67,31 +66,6 @@ def show_next(course: Course, progress: Progress, passed: Sequence[Exercise]) ->
     _block(out, f"compare with: {compare}", "dim")
     upcoming = progress.next(course)
     _block(out, f"next: {upcoming.name}, see `mpcourse next`" if upcoming else "all exercises have passed", "dim")
-
-
-def show_list(course: Course, progress: Progress) -> None:
-    """Print the table of exercises, and what is done."""
-    table = Table(title="mpcourse: exercises", title_justify="left")
-    for heading in ("", "exercise", "task", "lesson", "min", "level", "tries"):
-        table.add_column(heading, justify="right" if heading in ("min", "tries") else "left")
-    for exercise in course.exercises:
-        record = progress.of(exercise)
-        mark = Text("done", "green") if record.passed_at else Text("")
-        table.add_row(
-            mark,
-            exercise.name,
-            exercise.title,
-            exercise.lesson[:2],
-            str(exercise.minutes),
-            "*" * exercise.difficulty,
-            str(record.attempts or ""),
-        )
-    done = sum(progress.passed(e) for e in course.exercises)
-    out = console()
-    out.print(table)
-    out.print(f"{done} of {len(course.exercises)} done", soft_wrap=True)
-    if course.outdated:
-        out.print(course.outdated, soft_wrap=True)
 
 
 def junit(verdicts: Sequence[Verdict]) -> str:

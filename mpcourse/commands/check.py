@@ -37,7 +37,7 @@ def check_answers(options: argparse.Namespace) -> int:
     if options.file and not options.file.is_file():
         raise UserError(f"{options.file} is not a file: give the path of an answer, or none for your own exercise")
     if not options.file:
-        progress.save()  # finds an unwritable folder before, not after, the learner has waited for a verdict
+        progress.check_writable()  # before, not after, the learner has waited for a verdict
     if options.junit:
         check_writable(options.junit)
     sizes = None if options.np is None else [options.np]
@@ -46,7 +46,7 @@ def check_answers(options: argparse.Namespace) -> int:
         verdict = check(exercise, options.file or course.exercise_file(exercise), sizes)
         verdicts.append(verdict)
         if not options.file:
-            progress.note_check(exercise, verdict.passed, verdict.written)
+            progress.note_check(exercise, verdict)
         if not options.json:
             show_verdict(verdict)
     passed = all(v.passed for v in verdicts)
@@ -81,7 +81,7 @@ def _watch(course: Course, exercise: Exercise, sizes: list[int] | None, starter:
             seen = stamp
             verdict = check(exercise, file, sizes, starter)
             progress = Progress(course)
-            progress.note_check(exercise, verdict.passed, verdict.written)
+            progress.note_check(exercise, verdict)
             print(f"\n--- {time.strftime('%H:%M:%S')}", flush=True)
             show_verdict(verdict)
             if verdict.passed:

@@ -14,9 +14,8 @@ def hint(options: argparse.Namespace) -> int:
     """`mpcourse hint`: show one more."""
     course = load_course()
     exercise, progress = course.find(options.exercise), Progress(course)
-    record = progress.of(exercise)
-    record.hints = min(record.hints + 1, len(exercise.hints))
-    progress.save()
+    with progress.changing(exercise) as record:
+        record.hints = min(record.hints + 1, len(exercise.hints))
     shown = exercise.hints[: record.hints]
     if options.json:
         print(json.dumps({"exercise": exercise.name, "hints": shown, "of": len(exercise.hints)}, indent=1))
@@ -43,7 +42,7 @@ def solution(options: argparse.Namespace) -> int:
             raise UserError(
                 f"{exercise.name} has not passed yet: `mpcourse hint {exercise.short}` helps, --spoil shows it"
             )
-        progress.of(exercise).spoiled = True
-        progress.save()
+        with progress.changing(exercise) as record:
+            record.spoiled = True
     show_code(solution_only(course.solution_file(exercise).read_text(encoding="utf-8")))
     return 0

@@ -4,13 +4,12 @@ only a whole, checked file gets the final name."""
 import hashlib
 import os
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
 from mpcourse.errors import UserError
+from mpcourse.files import alone_with
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
@@ -31,7 +30,7 @@ def download(url: str, path: Path, sha256: str, timeout: float = TIMEOUT) -> Non
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(path.parent):
+        with alone_with(path.parent):
             if path.exists():  # another rank was first
                 return
             if not part.exists() or _sha256(part) != sha256:  # a whole .part is left by a kill just before the rename
@@ -105,19 +104,3 @@ def _lost(url: str, part: Path, reason: str) -> str:
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`, which the system lets go even where this process is killed."""
-    handle = None
-    try:
-        with suppress(ImportError, OSError):  # Windows and some network file systems lock no folder: one rank there
-            import fcntl
-
-            handle = os.open(folder, os.O_RDONLY)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from html import escape
 
 from mpcourse.check.manifest import Exercise
+from mpcourse.check.misconceptions import without_values
 from mpcourse.check.verdict import Verdict
 from mpcourse.grading.run import NOT_CHECKED, NOT_HANDED_IN, Graded
 from mpcourse.grading.similar import Pair
+from mpcourse.page import cells, page, table
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,19 @@ def misconception(verdict: Verdict) -> str:
 
 
 def counts(graded: Sequence[Graded]) -> list[tuple[str, str, str, int]]:
-    """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first."""
-    found = Counter(
-        (g.verdict.exercise, g.verdict.kind, "" if g.verdict.passed else misconception(g.verdict))
-        for g in graded
-        if g.verdict.kind not in (NOT_HANDED_IN, NOT_CHECKED)
-    )
-    return sorted(((*key, count) for key, count in found.items()), key=lambda row: (row[0], -row[3], row[1], row[2]))
+    """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first.
+
+    Sentences that differ in numbers only are one misconception, in the words of the first answer that has it.
+    """
+    found: Counter[tuple[str, str, str]] = Counter()
+    words: dict[tuple[str, str, str], str] = {}
+    for verdict in (g.verdict for g in graded if g.verdict.kind not in (NOT_HANDED_IN, NOT_CHECKED)):
+        text = "" if verdict.passed else misconception(verdict)
+        key = (verdict.exercise, verdict.kind, without_values(text))
+        found[key] += 1
+        words.setdefault(key, text)
+    rows = [(exercise, kind, words[exercise, kind, same], n) for (exercise, kind, same), n in found.items()]
+    return sorted(rows, key=lambda row: (row[0], -row[3], row[1], row[2]))
 
 
 def as_csv(report: Report) -> str:
@@ -50,72 +58,52 @@ def as_csv(report: Report) -> str:
     an apostrophe before it.
     """
     out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["student", *(e.name for e in report.exercises), "passed", "of"])
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["student", *(e.name for e in report.exercises), "passed", "of"])
     for student, row in report.rows().items():
         name = f"'{student}" if student.startswith(("=", "+", "-", "@", "\t", "\r")) else student
         passed = sum(g.verdict.passed for g in row.values())
-        table.writerow([name, *(row[e.name].verdict.kind for e in report.exercises), passed, len(row)])
+        lines.writerow([name, *(row[e.name].verdict.kind for e in report.exercises), passed, len(row)])
     return out.getvalue()
 
 
 STYLE = """
-:root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.45 }
-body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem }
-table { border-collapse: collapse; font-size: .9rem }
-th, td { border: 1px solid #8888; padding: .2rem .5rem; text-align: left; vertical-align: top }
-.scroll { overflow-x: auto }
 .passed { background: #2a91342e } .failed { background: #d1495b38 } .none { color: GrayText }
-pre { white-space: pre-wrap; margin: .3rem 0 }
 """
 
 
 def as_html(report: Report) -> str:
     """One page without scripts, which needs no other file."""
     rows = report.rows()
-    parts = ["<h1>Verdicts</h1>", "<ul>", *(f"<li>{escape(line)}</li>" for line in report.about), "</ul>"]
-    parts += ["<h2>Students</h2>", _table(["student", *(e.short for e in report.exercises), "passed"], _cells(report))]
+    parts = ["<ul>", *(f"<li>{escape(line)}</li>" for line in report.about), "</ul>"]
+    heads = ["student", *(e.short for e in report.exercises), "passed"]
+    parts += ["<h2>Students</h2>", table(heads, _cells(report), "Students")]
     parts += ["<h2>What went wrong, by exercise</h2>"]
     parts += ["<p>Counted are the answers that were handed in and checked.</p>"]
-    table = [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in counts(report.graded)]
-    parts += [_table(["exercise", "verdict", "misconception", "students"], table)]
+    counted = [cells(row) for row in counts(report.graded)]
+    parts += [table(["exercise", "verdict", "misconception", "students"], counted, "What went wrong, by exercise")]
     parts += ["<h2>Similar answers</h2>"]
     if report.pairs:
-        pairs = [[pair.exercise, *pair.students, f"{pair.share:.0%}"] for pair in report.pairs]
-        parts += [
-            _table(["exercise", "student", "student", "alike"], [[f"<td>{escape(c)}</td>" for c in p] for p in pairs])
-        ]
+        pairs = [cells([pair.exercise, *pair.students, f"{pair.share:.0%}"]) for pair in report.pairs]
+        parts += [table(["exercise", "student", "student", "alike"], pairs, "Similar answers")]
     else:
         parts += ["<p>None.</p>"]
     parts += ["<h2>Verdicts in full</h2>"]
     for student, row in rows.items():
         told = [_verdict(g) for g in row.values() if g.verdict.kind != NOT_HANDED_IN and not g.verdict.passed]
         parts += [f"<h3>{escape(student)}</h3>", *(told or ["<p>Nothing failed.</p>"])]
-    body = "\n".join(parts)
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Verdicts</title>'
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
-    )
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """heads: plain text. rows: of cells in HTML."""
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
-    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
-    )
+    return page("Verdicts", parts, STYLE)
 
 
 def _cells(report: Report) -> list[list[str]]:
     rows = []
     for student, row in report.rows().items():
-        cells = [f'<th scope="row">{escape(student)}</th>']
+        found = [f'<th scope="row">{escape(student)}</th>']
         for verdict in (row[e.name].verdict for e in report.exercises):
             style = "passed" if verdict.passed else "none" if verdict.kind == NOT_HANDED_IN else "failed"
-            cells.append(f'<td class="{style}">{escape(verdict.kind)}</td>')
-        cells.append(f"<td>{sum(g.verdict.passed for g in row.values())} of {len(row)}</td>")
-        rows.append(cells)
+            found.append(f'<td class="{style}">{escape(verdict.kind)}</td>')
+        found.append(f"<td>{sum(g.verdict.passed for g in row.values())} of {len(row)}</td>")
+        rows.append(found)
     return rows
 
 

@@ -3,7 +3,7 @@
 .mpcourse/installed.json    the version, and the SHA-256 of each file as mpcourse wrote it
 .mpcourse/originals/        these files themselves, each under its SHA-256: what an update merges from
 .mpcourse/update/           an update that is ready to be carried out, while it is: see moves.py
-.mpcourse/progress.json     see mpcourse/check/progress.py
+.mpcourse/progress.json     see mpcourse/check/progress.py, and for history.json and progress.lock
 """
 
 import contextlib
