@@ -8,8 +8,10 @@ python lessons/build.py --judged FOLDER runs nothing, and copies the notebooks t
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -62,7 +64,8 @@ def build(path: Path) -> float:
     book = read_source(path)
     start = time.perf_counter()
     client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", record_timing=False, store_widget_state=False)
-    client.execute(cwd=str(LESSONS))
+    with tempfile.TemporaryDirectory() as progress:  # of a learner who has done nothing yet
+        client.execute(cwd=str(LESSONS), env=os.environ | {"MPCOURSE_HOME": progress})
     seconds = time.perf_counter() - start
     book.metadata = nbformat.from_dict(METADATA)  # the kernel adds its exact version
     nbformat.validate(book)
