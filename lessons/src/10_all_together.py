@@ -614,7 +614,7 @@ print(f"one process      {len(one)} parameters, sum of squares {total:.12f}")
 # - `torch.distributed.nn.functional` runs on any backend. Ours shows each rule in a line.
 # - `clip_grad_norm_` on DTensors knows from the placements what is sharded. Ours shows what is counted, and where.
 # - FSDP2's `fully_shard` comes with sharded checkpoints (`torch.distributed.checkpoint`). Ours
-#   shows what each stage of ZeRO frees.
+#   shows what ZeRO frees in each of its stages.
 #
 # torch can simulate ranks in one process, too: `LocalTensorMode` (`torch.distributed._local_tensor`, for debugging)
 # holds the tensors of all ranks, and runs one program on all of them at once. It has no clock and no links, and ranks
