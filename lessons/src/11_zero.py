@@ -413,15 +413,20 @@ for name, eight, many in (("eager", 82.4, 67.0), ("compiled", 77.0, 62.0)):
 # %% [markdown]
 # The formula explains nine tenths. What else becomes smaller with more GPUs, 1.0 and 1.4 GiB, the tables do not tell.
 #
-# Move the sliders: how large a model, over how many ranks? Which models fit 80 GB on eight ranks in stage 3 alone?
+# **Predict first.** In which stage, and on how many ranks at least, do 80 GB hold a model of 70 billion parameters? Move
+# the sliders. (Activations come on top, in each stage.)
 
 # %%
 def fits(billions=7.5, ranks=64, capacity=80):
     rows = {f"stage {stage}" if stage else "no sharding": held(billions * 1e9, stage, ranks) for stage in range(4)}
-    enough = [name for name, row in rows.items() if sum(row.values()) < capacity * 1e9]
-    where = f"enough from {enough[0]} on" if enough else "too little in each stage"
-    if len(enough) == 4:
-        where = "enough without sharding"
+    enough = sum(sum(row.values()) < capacity * 1e9 for row in rows.values())  # in how many of the four rows
+    where = (
+        "too little in each stage",
+        "enough in stage 3 alone",
+        "enough from stage 2 on",
+        "enough from stage 1 on",
+        "enough without sharding",
+    )[enough]
     title = f"{billions:g} billion parameters on {ranks} {'ranks' if ranks > 1 else 'rank'}: {capacity} GB are {where}"
     return plot.memory_breakdown(rows, title, "GB", capacity * 1e9)
 
@@ -435,8 +440,6 @@ plot.sliders(
 
 
 # %% [markdown]
-# Activations come on top, in each stage.
-#
 # ## Snapshots, and another number of ranks
 #
 # Each rank saves its own shard, so no rank needs memory for all. A snapshot counts only if all shards of it are there:
