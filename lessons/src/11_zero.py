@@ -363,7 +363,7 @@ plot.lines(
     log_y=True,
 )
 within, whole = sum(held(P, 3, 8).values()), held(P, 2, 384)["parameters"]
-print(f"on each GPU: {within / 1e9:.0f} GB in stage 3 over 8 GPUs; {whole / 1e9:.0f} GB of parameters in stages 1 and 2")
+print(f"on each GPU: {within / 1e9:.0f} GB in stage 3 over 8 GPUs; {whole / 1e9:.0f} GB of parameters in stage 1 or 2")
 assert round(within / 1e9) == round(whole / 1e9) == 349
 assert sum(held(40e9, 3, 8).values()) == 80e9
 
@@ -413,8 +413,8 @@ for name, eight, many in (("eager", 82.4, 67.0), ("compiled", 77.0, 62.0)):
 # %% [markdown]
 # The formula explains nine tenths. What else becomes smaller with more GPUs, 1.0 and 1.4 GiB, the tables do not tell.
 #
-# **Predict first.** In which stage, and on how many ranks at least, do 80 GB hold a model of 70 billion parameters? Move
-# the sliders. (Activations come on top, in each stage.)
+# **Predict first.** In which stage, and on how many ranks at least, do 80 GB hold a model of 70 billion parameters?
+# Move the sliders. (Activations come on top, in each stage.)
 
 # %%
 def fits(billions=7.5, ranks=64, capacity=80):
