@@ -524,6 +524,9 @@ for way, of in rows.items():
 grid_parts, zero_parts = (seconds_by_part(of[2]) for of in rows.values())
 assert grid_parts["computation"] > 0.8 * sum(grid_parts.values()) and grid_parts["tensor axis"] > 2
 assert zero_parts["computation"] < 0.25 * sum(zero_parts.values())
+by_gpus = [seconds_by_part(row) for row in rows["PTD-P"]]
+assert abs(by_gpus[1]["bubble"] / by_gpus[2]["bubble"] - 1) < 0.01
+assert by_gpus[0]["data axis"] < by_gpus[1]["data axis"] < by_gpus[2]["data axis"] < 0.02 * sum(by_gpus[2].values())
 
 # %% [markdown]
 # On 1536 GPUs the grid computes four fifths of its step, and most of the rest are messages along the tensor axis.

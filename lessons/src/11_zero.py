@@ -71,8 +71,6 @@ assert short == 1 and abs(master - 0.9) < 1e-5
 
 # %%
 ROOMY = replace(GPUS["A100-SXM4"], name="a GPU with room", memory=2**60, workspace=0)
-
-
 ADAMW = partial(torch.optim.AdamW, fused=True)  # one kernel an update
 
 
@@ -272,7 +270,7 @@ None
 
 # %% [markdown]
 # Stage 1 takes the largest part away. In stage 2 a layer's gradients are whole only until they are summed; chunks of
-# them are left. In stage 3 a layer's parameters are whole only while it computes: those are the steps in the dark blue.
+# them are left. In stage 3 a layer's parameters are whole only while it computes: these are the steps in dark blue.
 # Activations are what they were: no stage of ZeRO touches them. Checkpointing (lesson 03) and cutting the model
 # (lessons 02 to 04, 10) do.
 #
@@ -331,8 +329,9 @@ None
 # FLOPs (8 P t if activations are computed again), at X FLOP/s. It sends 3 P values of 2 bytes, 6 P bytes. P stands on
 # both sides: the bandwidth that stage 3 needs does not depend on the size of the model. It is 6 P / (6 P t / X), that
 # is X / t bytes a second, or 6/8 X / t with recomputation. What counts is how many tokens each GPU sees before it
-# sends. With less bandwidth, sending takes longer than computing, however far ahead it begins. (With recomputation
-# forward alone needs X / t: a third of the messages, and a quarter of the computing.)
+# sends: with gradient accumulation those of one pass. With less bandwidth, sending takes longer than computing, however
+# far ahead it begins. With more, not all can be hidden yet: with recomputation, forward alone needs X / t, for it has a
+# third of the messages and a quarter of the computing.
 #
 # Lesson 10 asked why 768 and 1536 GPUs both needed 74 days. Their batch was the same. (X is what 384 GPUs reached.)
 
@@ -357,7 +356,7 @@ plot.lines(
         "stages 1 and 2, 2 P values": [2 / 3 * bandwidth for bandwidth in needed.values()],
     },
     "GPUs that share a batch of 3.1 million tokens",
-    "GB/s needed to hide all messages",
+    "GB/s needed at least",
     "From 768 GPUs on, ZeRO-3 needs more than a card carries",
     {"a card: 25 GB/s": CARD, "reached: 16.1 GB/s": REACHED},
     log_y=True,
@@ -368,9 +367,9 @@ assert round(within / 1e9) == round(whole / 1e9) == 349
 assert sum(held(40e9, 3, 8).values()) == 80e9
 
 # %% [markdown]
-# On 384 GPUs each sees 8192 tokens a step, and 13.2 GB/s are enough. On 768 it sees 4096, and 26.4 would be needed:
-# more than the network card carries. From there on twice the GPUs compute half as long each, and send as much. So a
-# step takes the same time, and training the same 72 days (74 in the paper).
+# On 384 GPUs each sees 8192 tokens a step: 13.2 GB/s are needed at least, and 16.1 were reached. On 768 it sees 4096,
+# and 26.4 would be needed: more than the network card carries. From there on twice the GPUs compute half as long each,
+# and send as much. So a step takes the same time, and training the same 72 days (74 in the paper).
 #
 # We count one ring through all GPUs, on which one card of each node carries all that the node sends. Lesson 10 took
 # this for DeepSpeed of 2021. Where a node's eight cards share it, as with NCCL today, each needs an eighth.
