@@ -64,10 +64,10 @@ assert short == 1 and abs(master - 0.9) < 1e-5
 # the same update. Instead, each of d ranks could update 1/d of the parameters, and send these to the others. Which of
 # the 16 bytes would a rank still need for all parameters, which for its own part alone, and at which moments of a step?
 #
-# Each **stage of ZeRO** shares out one kind more. (It is no stage of a pipeline.) A rank keeps only its shard, 1/d, of
-# the optimizer's state (stage 1), of the gradients too (stage 2), of the parameters too (stage 3). Here is one rank of
-# many on a virtual GPU. Its tensors hold no data, so that 7.5 billion parameters fit this machine. What it holds after
-# backward, counted by the memory trace, stands beside the paper's table 1 (taken from transcriptions of the paper).
+# Each **stage of ZeRO** shares out one kind more. (These are not the stages of a pipeline.) A rank keeps only its
+# shard, 1/d, of the optimizer's state (stage 1), of the gradients too (stage 2), of the parameters too (stage 3). Here
+# is one rank of many on a virtual GPU. Its tensors hold no data, so that 7.5 billion parameters fit this machine. What
+# it holds after backward, counted by the memory trace, stands beside the paper's table 1 (taken from transcriptions).
 
 # %%
 ROOMY = replace(GPUS["A100-SXM4"], name="a GPU with room", memory=2**60, workspace=0)
@@ -410,7 +410,7 @@ for name, eight, many in (("eager", 82.4, 67.0), ("compiled", 77.0, 62.0)):
 
 
 # %% [markdown]
-# The formula explains nine tenths. What else becomes smaller with more GPUs, 1.0 and 1.4 GiB, the tables do not tell.
+# The formula explains nine tenths. What else becomes smaller with more GPUs, 1.4 and 1.0 GiB, the tables do not tell.
 #
 # **Predict first.** In which stage, and on how many ranks at least, do 80 GB hold a model of 70 billion parameters?
 # Move the sliders. (Activations come on top, in each stage.)
@@ -486,8 +486,8 @@ TWINS = "../lessons/twins"
 # %% [markdown]
 # How fast, and in how much memory? `mpcourse bench zero --np 2` measures it in a few minutes. This is what it gave on
 # 2026-11-24, on two cores: two ranks, an MLP of 10.5 million parameters, Adam in float32 (16 bytes a parameter, 8 of
-# them the optimizer's state), theirs over gloo, ours over MPI. Memory is what a rank's process holds after a step more
-# than before the model, and at most.
+# them the optimizer's state), theirs over gloo, ours over MPI. Memory is by how much a rank's process has grown since
+# before the model was made: after a step, and at most within one.
 
 # %%
 MEASURED = {  # examples a second, MB after a step, MB at the peak; ZeRO's stage
@@ -504,8 +504,8 @@ for name, (speed, after, peak, stage) in MEASURED.items():
     assert stage == 0 or abs(after / theory - 1) < 0.03
 
 # %% [markdown]
-# Memory is the theory's to 3 % where state is sharded. Of the speeds, do not conclude to GPUs: MPI's ranks share memory
-# here, gloo sends through sockets, and on GPUs torch sends by NCCL.
+# Memory is the theory's to 3 % where state is sharded. The speeds tell nothing of GPUs, where torch sends by NCCL: here
+# MPI's ranks share memory, and gloo sends through sockets.
 #
 # | you wrote | they ship |
 # |---|---|
@@ -527,8 +527,8 @@ for name, (speed, after, peak, stage) in MEASURED.items():
 #   `reduce_dtype` is the dtype in which gradients are summed; ours sums them in the parameters' own.
 # - `fully_shard` frees parameters after forward, but for those of the outermost module, which backward needs first
 #   (`reshard_after_forward`). With `False` they stay from forward to backward, and are gathered once. Gathers run on a
-#   CUDA stream of their own, so that forward's begin while the layer before computes; in backward it asks for the next
-#   layer's ahead.
+#   CUDA stream of their own, so that those of forward begin while the layer before computes; in backward the next
+#   layer's is begun ahead.
 # - FSDP2 can keep parameters, gradients and optimizer state in the host's memory (`CPUOffloadPolicy`).
 #
 # Ours shows what is sent and freed when, on one time axis and in one memory trace.
