@@ -131,6 +131,19 @@ def test_events_in_any_order_draw_the_figure_of_their_box(box):
     assert bars(plot.timeline(reversed(box.events))) == bars(plot.timeline(box))
 
 
+def test_panels_of_a_timeline_have_one_axis_and_each_is_busy_for_a_part_of_its_own_time():
+    slow = [Event("rank 0", "work", "compute", 0, 4), Event("rank 0", "work", "compute", 6, 8)]
+    fast = [Event("rank 0", "work", "compute", 100, 104)]
+    figure = plot.timeline({"slow": slow, "fast": fast})
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["slow", "fast"]
+    assert [axis.get_xlim() for axis in figure.axes] == 2 * [(0, 8)]
+    assert [t for t in texts(figure) if t.endswith("busy")] == ["75 % busy", "100 % busy"]
+    ((path,),) = [drawn.get_paths() for drawn in figure.axes[1].collections if isinstance(drawn, PolyCollection)]
+    assert (path.vertices[:, 0].min(), path.vertices[:, 0].max()) == (0, 4)
+    with pytest.raises(ValueError, match="there is no panel"):
+        plot.timeline({})
+
+
 def test_start_and_end_cut_events_and_the_axis_begins_at_start():
     events = [Event("rank 0", "work", "compute", 5, 15), Event("rank 0", "late", "compute", 18, 40)]
     figure = plot.timeline(events, start=10, end=20)
@@ -262,6 +275,20 @@ def test_the_peak_is_marked_with_its_bytes_operation_and_line(box):
         assert [t for t in texts(figure) if t.startswith(told)]
 
 
+def test_panels_side_by_side_have_one_scale_and_tell_the_bytes_of_their_peaks_alone():
+    boxes = {}
+    for name, n in (("large", 2000), ("small", 1000)):
+        with virtual_gpus(1) as boxes[name]:
+            alive = torch.zeros(n, device="vgpu:0") + 1
+    figure = plot.memory(boxes, over="operations", beside=True)
+    large, small = figure.axes
+    assert large.get_ylim() == small.get_ylim() and large.get_position().x1 < small.get_position().x0
+    assert texts(figure) == [f"peak {size(16000)}", f"peak {size(8000)}"]
+    assert [axis.get_ylabel() for axis in figure.axes] == ["KiB", ""]
+    assert [axis.get_xlabel() for axis in figure.axes] == ["operations issued by the host", ""]
+    del alive
+
+
 def test_a_peak_that_was_there_before_the_figure_begins_says_so():
     with virtual_gpus(2) as box:
         alive = [torch.zeros(1000, device=d) for d in box.devices]
@@ -324,6 +351,14 @@ def test_memory_of_a_long_run_is_drawn_in_few_points_and_keeps_its_peak():
 def test_every_kind_of_the_ledger_has_a_colour_and_optimizer_state_that_of_the_bills_optimizer():
     assert set(KINDS) <= set(KIND_COLORS) == set(KIND_HATCHES)
     assert len({(KIND_COLORS[k], KIND_HATCHES[k]) for k in KINDS}) == len(KINDS)
+
+
+def test_a_bill_marks_the_memory_that_a_device_has_also_where_no_bar_reaches_it():
+    for gigabytes, side in ((2, "left"), (50, "right")):
+        (axis,) = plot.memory_breakdown({"a": {"parameters": 10e9}}, "a bill", "GB", gigabytes * 1e9).axes
+        assert [line.get_xdata()[0] for line in axis.lines] == [gigabytes] and axis.get_xlim()[1] > gigabytes
+        ((text, where),) = [(t.get_text(), t.get_ha()) for t in axis.texts if "all that" in t.get_text()]
+        assert (text, where) == (f"{gigabytes} GB: all that a device has", side)
 
 
 def test_a_bill_shows_the_kinds_of_its_rows_only():

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # 11 ZeRO
 #
-# **What if even the optimizer does not fit?** About 20 minutes to read, and 80 for its exercises.
+# **What if even the optimizer does not fit?** About 25 minutes to read, and 80 for its exercises.
 #
 # In 2020 Rajbhandari et al. counted what a GPU holds of a model that is trained by Adam in mixed precision: 16 bytes a
-# parameter. A model of 7.5 billion parameters needs 120 GB, and their GPUs had 32. Data parallelism does not help: each
-# of its ranks holds all of it. With 64 ranks the paper reaches 31.4, 16.6 and 1.88 GB, in three stages. What do the
-# ranks share out, and what does it cost?
+# parameter, and activations. A model of 7.5 billion parameters needs 120 GB, and their GPUs had 32. Data parallelism
+# does not help: each of its ranks holds all of it. Their answer is ZeRO, the Zero Redundancy Optimizer: 64 ranks share
+# the 120 GB out, in three stages, and by the paper's count each then holds 31.4, 16.6 or 1.88 GB. What do the ranks
+# share out, and what does it cost?
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
@@ -14,6 +15,7 @@ import tempfile
 from dataclasses import replace
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +24,7 @@ from torch import nn
 from mpcourse import plot
 from mpcourse.data import digits
 from mpcourse.data_parallel import share_of
+from mpcourse.large_batch import LARS
 from mpcourse.model_states import held, sent
 from mpcourse.models import mlp
 from mpcourse.published import ZERO_TABLE_1
@@ -46,7 +49,7 @@ STAGES = {1: ShardedOptimizer, 2: ShardedGradients, 3: ShardedParameters}
 # Mixed precision (lesson 01): forward and backward compute with parameters of 16 bits (2 bytes), and give gradients of
 # 16 bits (2 bytes). The optimizer has float32 copies of the parameters, the **master weights**, and Adam a mean and a
 # variance in float32, too (12 bytes together). Why the copies? A number in bfloat16 has 8 significant bits. A small
-# update of a large number is rounded away, in each step again.
+# update of a large number is rounded away, again in each step.
 
 # %%
 short, master = torch.ones((), dtype=torch.bfloat16), torch.ones(())
@@ -58,28 +61,29 @@ assert short == 1 and abs(master - 0.9) < 1e-5
 
 # %% [markdown]
 # **Predict first.** All ranks of data parallelism have the same parameters and the same mean of gradients, and so make
-# the same update. Which of the 16 bytes does a rank need at each moment of a step, and which only for its part of the
-# update?
+# the same update. Instead, each of d ranks could update 1/d of the parameters, and send these to the others. Which of
+# the 16 bytes would a rank still need for all parameters, which for its own part alone, and at which moments of a step?
 #
-# ZeRO's answer comes in three stages. A rank keeps only its shard, 1/d of d ranks', of the optimizer's state
-# (stage 1), of the gradients too (stage 2), of the parameters too (stage 3). Here is one rank of many on a virtual GPU.
-# Its tensors hold no data, so that 7.5 billion parameters fit this machine. What it holds after backward, counted by
-# the memory trace, stands beside the paper's table 1.
+# Each **stage of ZeRO** shares out one kind more. (These are not the stages of a pipeline.) A rank keeps only its
+# shard, 1/d, of the optimizer's state (stage 1), of the gradients too (stage 2), of the parameters too (stage 3). Here
+# is one rank of many on a virtual GPU. Its tensors hold no data, so that 7.5 billion parameters fit this machine. What
+# it holds after backward, counted by the memory trace, stands beside the paper's table 1 (taken from transcriptions).
 
 # %%
 ROOMY = replace(GPUS["A100-SXM4"], name="a GPU with room", memory=2**60, workspace=0)
+ADAMW = partial(torch.optim.AdamW, fused=True)  # one kernel an update
 
 
-def one_of_many(stage, ranks, layers, width, batch=1, gpu=ROOMY):
+def one_of_many(stage, ranks, layers, width, batch=1, how=None):
     """A training step of one rank of many, by Adam in mixed precision; its box, and what it holds after backward."""
     with torch.device("meta"):
         parts = [(nn.Linear(width, width, bias=False, dtype=torch.bfloat16), nn.ReLU()) for _ in range(layers)]
         model = nn.Sequential(*[module for pair in parts for module in pair])
     layerwise = {} if stage == 3 else {"bucket_bytes": 1}  # each layer is sent by itself, as in stage 3
     comm = AloneComm(ranks if stage else 1)  # sharded over one rank, nothing is
-    with virtual_gpus(1, gpu, dry=True) as box:
+    with virtual_gpus(1, ROOMY, dry=True) as box:
         model.to("vgpu:0")
-        update = STAGES[stage or 1](torch.optim.AdamW, model, comm, master=torch.float32, **layerwise)
+        update = (how or STAGES[stage or 1])(ADAMW, model, comm, master=torch.float32, **layerwise)
         for _ in range(2):  # the first step makes the optimizer's state
             box.reset()
             update.zero_grad()
@@ -106,14 +110,10 @@ for row in ZERO_TABLE_1:
 #
 # ## Stage 1: who owns which elements
 #
-# All parameters stand side by side in one flat buffer. It is padded until its length is a multiple of d, and cut into
-# d equal chunks. A cut may go through the middle of a parameter: an optimizer such as Adam or SGD computes each
-# element by itself, so it does not mind. LARS and LAMB of lesson 09 do: they need the norm of a whole layer.
-#
-# Exercise `e11_shard`: which elements of which parameters belong to whom.
-
-# %% tags=["nbval-ignore-output"]
-# !mpcourse check e11_shard
+# All trained parameters stand side by side in one flat buffer, or in several, as the buckets of lesson 06. It is padded
+# until its length is a multiple of d, and cut into d equal chunks. A cut may go through the middle of a parameter: an
+# optimizer such as Adam or SGD computes each element by itself, so it gives the same numbers. LARS and LAMB of lesson
+# 09 would not: they need the norm of a whole layer.
 
 # %%
 parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (3,), (3, 1), (1,))]
@@ -123,7 +123,19 @@ for rank in range(4):
     print(f"rank {rank}: {owned}")
 print(f"{unit.length} elements, chunks of {unit.chunk}, {4 * unit.chunk - unit.length} of padding")
 assert [sum(end - begin for _, begin, end in unit.owned(rank)) for rank in range(4)] == [4, 4, 4, 1]
+try:
+    ShardedOptimizer(partial(LARS, lr=0.1), parameters, AloneComm(4))
+except ValueError as error:
+    print(f"LARS: {error}")
+else:
+    raise AssertionError("LARS should have been refused")
 
+
+# %% [markdown]
+# Exercise `e11_shard`: which elements of which parameters belong to whom, also where parameters are frozen or tied.
+
+# %% tags=["nbval-ignore-output"]
+# !mpcourse check e11_shard
 
 # %% [markdown]
 # A step of stage 1: backward as always. A reduce-scatter gives each rank the mean gradient of its own chunk, and no
@@ -198,14 +210,15 @@ for stage in STAGES:
 # ## Stage 3: parameters in chunks
 #
 # A layer's parameters are needed while this layer computes. Stage 3 gathers them before its forward, frees them after
-# it, gathers them again before its backward, and frees them for good. In between a rank has its chunk alone.
-#
-# **Predict first.** How many values does a rank send in a step now, of P parameters?
+# it, gathers them again before its backward, and frees them after it. In between a rank has its chunk alone.
 #
 # Exercise `e11_gather_layer`: a linear layer whose weight is there while it computes, and only then.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e11_gather_layer
+
+# %% [markdown]
+# **Predict first.** A rank of stages 1 and 2 sends 2 P values in a step, nearly. How many in stage 3?
 
 # %%
 def traffic_of(stage, steps, ranks=4):
@@ -221,33 +234,51 @@ for stage in STAGES:
     assert abs(a_step.mean() / formula - 1) < 0.03  # padding, and a few numbers for norms
 
 # %% [markdown]
-# 3 P instead of 2 P: parameters are gathered twice, once for forward and once for backward, and gradients are scattered
-# once. Stages 1 and 2 gather the parameters once, after the update.
+# 3 P instead of 2 P: parameters are gathered twice, once for forward and once for backward, and gradients are
+# reduce-scattered once. Stages 1 and 2 gather the parameters once, after the update.
 #
-# What does a rank hold during the step? Eight ranks, Adam in mixed precision, six layers:
+# With gradient accumulation the stages differ more. In stage 1 gradients add up on each rank, and are sent once a step.
+# In stage 2 there is no room for that: each backward pass sends its own. Stage 3 gathers in each pass, too.
 
 # %%
+for stage in STAGES:
+    print(f"stage {stage}: {sent(1, stage, 64, passes=8):5.2f} P values in a step of 8 backward passes on 64 ranks")
+assert [round(sent(1, stage, 64, passes=8) * 64 / 63) for stage in STAGES] == [2, 9, 24]
+
+
+# %% [markdown]
+# What does a rank hold during the step? Eight ranks, Adam in mixed precision, four layers of 8 MiB each:
+
+# %%
+def most(box, kind):
+    """The largest number of layers that one kind holds at once, of the layers of 8 MiB."""
+    return max(kinds.get(kind, 0) for _, kinds in box.ledger.history(0)) / 2**23
+
+
 lanes = {}
 for stage in range(4):
-    box, after = one_of_many(stage, 8, layers=6, width=2048, batch=2048, gpu=GPUS["A100-SXM4"])
+    box, after = one_of_many(stage, 8, layers=4, width=2048, batch=512)
     lanes["without sharding" if stage == 0 else f"stage {stage}"] = box
-    formula = held(6 * 2048**2, stage, 8)
-    assert all(after[kind] == formula[kind] for kind in after)
-most = [box.ledger.peak(0).nbytes for box in lanes.values()]
-assert most == sorted(most, reverse=True) and most[0] > 3 * most[3]
-plot.memory(lanes, "One rank of eight: each stage shares out one kind more", over="operations")
+    formula = held(4 * 2048**2, stage, 8)
+    assert all(abs(after[kind] - formula[kind]) < 100 for kind in after)  # Adam counts its steps in a few bytes
+peaks = [box.ledger.peak(0).nbytes for box in lanes.values()]
+assert peaks == sorted(peaks, reverse=True) and peaks[0] > 4 * peaks[3]
+assert most(lanes["stage 2"], "parameters") == 4 and most(lanes["stage 3"], "parameters") == 4 / 8 + 1
+assert len({round(most(box, "activations"), 3) for box in lanes.values()}) == 1
+plot.memory(lanes, "One rank of eight: each stage shares out one kind more", over="operations", beside=True)
 None
 
 # %% [markdown]
-# Stage 1 takes the largest part away. In stage 2 the gradients are a thin line: one layer's at a time, and chunks. In
-# stage 3 also the parameters. Activations are what they were: no stage of ZeRO touches activations. Checkpointing
-# (lesson 03) and cutting the model (lessons 02 to 04, 10) do.
+# Stage 1 takes the largest part away. In stage 2 a layer's gradients are whole only until they are summed; chunks of
+# them are left. In stage 3 a layer's parameters are whole only while it computes: these are the steps in dark blue.
+# Activations are what they were: no stage of ZeRO touches them. Checkpointing (lesson 03) and cutting the model
+# (lessons 02 to 04, 10) do.
 #
 # ## One layer ahead
 #
-# Stage 3 waits for each layer's parameters. The next layer's are known in advance: they can be on their way while this
-# one computes. That is **prefetching**. It takes memory for two layers instead of one. Four ranks; a layer computes
-# twice as long forward, and four times as long backward, as its parameters take to arrive.
+# Stage 3 waits for each layer's parameters. Which layer comes next is known in advance: its parameters can be on their
+# way while this one computes. That is **prefetching**. It takes memory for two layers instead of one. Four ranks; a
+# layer computes twice as long forward, and four times as long backward, as its parameters take to arrive.
 
 # %%
 WIDTH, LAYERS = 100, 8
@@ -269,38 +300,55 @@ def layer_by_layer(comm, kind, steps=2):
     return begin, MPI.Wtime()
 
 
-took = {}
+took, events = {}, {}
 for name, kind in (("waiting for each layer", ShardedParameters), ("one layer ahead", PrefetchedParameters)):
     done = run(partial(layer_by_layer, kind=kind), 4, LINK)
     begin, end = done.results[0]
     took[name] = (end - begin) / ARRIVE
-    plot.timeline(done.events, f"Stage 3, {name}: rank 0 of four", begin, end, ("rank 0", "rank 3 -> rank 0"))
+    step_of = [e for e in done.events if begin < (e.start + e.end) / 2 < end]
+    to_0 = [e._replace(lane="others -> rank 0") for e in step_of if e.lane.endswith("-> rank 0")]
+    events[name] = [e for e in step_of if e.lane == "rank 0"] + to_0
 computing = LAYERS * (2 + 4)
 print({name: round(seconds, 1) for name, seconds in took.items()}, f"of them computing: {computing}")
 assert abs(took["waiting for each layer"] - (computing + 3 * LAYERS)) < 0.1
 assert computing < took["one layer ahead"] < computing + 5
+ahead, _ = one_of_many(3, 8, layers=4, width=2048, how=PrefetchedParameters)
+assert most(ahead, "parameters") == 4 / 8 + 2
+title = "Stage 3 on four ranks: one layer ahead, computing hides most messages"
+plot.timeline(events, title, lanes=("rank 0", "others -> rank 0"))
+None
 
 # %% [markdown]
 # Waiting, a step takes 72 times as long as a layer's parameters take to arrive, 48 of them computing. One layer ahead
-# it takes 52: what is not hidden is the first gather of each direction and the last sum.
+# it takes 52. What is not hidden is the first gather of each direction, and the last sum of gradients. In forward each
+# message bar is a gather; in backward there are gathers and sums.
 #
 # ## The bandwidth below which stage 3 loses
 #
 # Prefetching hides messages only as long as computing takes longer. A GPU that sees t tokens in a step computes 6 P t
-# FLOPs (8 P t if activations are computed again), at X FLOP/s. It sends 3 P values of 2 bytes. P stands on both sides:
-# the bandwidth that stage 3 needs does not depend on the size of the model. It is X / t bytes a second, or
-# 6/8 X / t with recomputation. What counts is how many tokens each GPU sees before it sends.
+# FLOPs (8 P t if activations are computed again), at X FLOP/s. It sends 3 P values of 2 bytes, 6 P bytes. P stands on
+# both sides: the bandwidth that stage 3 needs does not depend on the size of the model. It is 6 P / (6 P t / X), that
+# is X / t bytes a second, or 6/8 X / t with recomputation. What counts is how many tokens each GPU sees before it
+# sends: with gradient accumulation those of one pass. With less bandwidth, sending takes longer than computing, however
+# far ahead it begins. With more, not all can be hidden yet: with recomputation, forward alone needs X / t, for it has a
+# third of the messages and a quarter of the computing.
 #
-# Lesson 10 asked why 768 and 1536 GPUs needed 74 days both. Their batch was the same. (X is what 384 GPUs reached.)
+# Lesson 10 asked why 768 and 1536 GPUs both needed 74 days. Their batch was the same. (X is what 384 GPUs reached.)
 
 # %%
-X, BATCH = 144e12, 1536 * 2048  # FLOP/s; tokens of a step
+P, X, BATCH = 174.6e9, 144e12, 1536 * 2048  # parameters; FLOP/s; tokens of a step
+REACHED, CARD = 16.1, 25.0  # GB/s: lesson 10 took the first from the 74 days
 gpus = [192, 384, 768, 1536, 3072]
 needed = {n: 6 / 8 * X / (BATCH / n) / 1e9 for n in gpus}
+computes = {n: 8 * P * (BATCH / n) / X for n in gpus}
+sends = 6 * P / (REACHED * 1e9)
 for n, bandwidth in needed.items():
-    print(f"{n:5} GPUs: {BATCH / n:5.0f} tokens each, so stage 3 needs {bandwidth:5.1f} GB/s")
-REACHED, CARD = 16.1, 25.0  # GB/s: lesson 10 took the first from the 74 days
+    print(
+        f"{n:5} GPUs: {BATCH / n:5.0f} tokens each; needed {bandwidth:5.1f} GB/s; computing {computes[n]:5.1f} s, "
+        f"sending {sends:.1f} s; {300e9 / BATCH * max(computes[n], sends) / 86_400:3.0f} days"
+    )
 assert needed[384] < REACHED < CARD < needed[768] < needed[1536]
+assert computes[384] > sends > computes[768] > computes[1536] and round(sends) == 65
 plot.lines(
     gpus,
     {
@@ -308,23 +356,35 @@ plot.lines(
         "stages 1 and 2, 2 P values": [2 / 3 * bandwidth for bandwidth in needed.values()],
     },
     "GPUs that share a batch of 3.1 million tokens",
-    "GB/s that hide all messages",
+    "GB/s needed at least",
     "From 768 GPUs on, ZeRO-3 needs more than a card carries",
     {"a card: 25 GB/s": CARD, "reached: 16.1 GB/s": REACHED},
     log_y=True,
 )
-None
+within, whole = sum(held(P, 3, 8).values()), held(P, 2, 384)["parameters"]
+print(f"on each GPU: {within / 1e9:.0f} GB in stage 3 over 8 GPUs; {whole / 1e9:.0f} GB of parameters in stage 1 or 2")
+assert round(within / 1e9) == round(whole / 1e9) == 349
+assert sum(held(40e9, 3, 8).values()) == 80e9
 
 # %% [markdown]
-# On 384 GPUs each sees 8192 tokens a step, and 13.2 GB/s are enough. On 768 it sees 4096, and 26.4 would be needed:
-# more than the network card carries. From there on twice the GPUs compute half as long each, and send as much. So a
-# step takes the same time. To keep what each GPU sees, the batch has to grow with the GPUs, which costs learning
-# (lesson 09). Or the shards stay within a node, where the link is fast, and nodes add up their chunks of gradients:
-# `within_nodes` makes the communicators. Then 16/8 bytes a parameter stay on each GPU of a node of eight.
+# On 384 GPUs each sees 8192 tokens a step: 13.2 GB/s are needed at least, and 16.1 were reached. On 768 it sees 4096,
+# and 26.4 would be needed: more than the network card carries. From there on twice the GPUs compute half as long each,
+# and send as much. So a step takes the same time, and training the same 72 days (74 in the paper).
 #
-# ## What the memory pays for
+# We count one ring through all GPUs, on which one card of each node carries all that the node sends. Lesson 10 took
+# this for DeepSpeed of 2021. Where a node's eight cards share it, as with NCCL today, each needs an eighth.
 #
-# The paper's table 2 has the largest models on 64 V100 of 32 GB. By its own theory, and measured:
+# What helps? Stages 1 and 2 send less, but leave 349 GB of this model's parameters on each GPU. To keep the tokens that
+# each GPU sees, the batch has to grow with the GPUs, which costs learning (lesson 09). **Hybrid sharding** keeps the
+# shards within a node, where the link is fast, and nodes add up their chunks of gradients: `within_nodes` makes the
+# communicators. Then 16/8 bytes a parameter stay on each GPU of a node of eight, which GPUs of 80 GB have for up to 40
+# billion parameters. For larger ones, cut the model (lesson 10).
+#
+# ## Theory and measurement
+#
+# The paper's table 2 has the largest models on 64 V100 of 32 GB: by its own theory, and for two rows measured (also
+# taken from transcriptions). And Megatron-LM's documentation counts 18 bytes a parameter, not 16, for bfloat16: its
+# gradients are in float32. With its distributed optimizer, which is stage 1, it says 6 + 12/d.
 
 # %%
 for stage, theory, measured in ((0, 2.0, 1.3), (1, 7.6, 6.2), (2, 14.4, None), (3, 128.0, None)):
@@ -332,10 +392,11 @@ for stage, theory, measured in ((0, 2.0, 1.3), (1, 7.6, 6.2), (2, 14.4, None), (
     off = f", measured {measured}: {measured / largest - 1:+.0%}" if measured else ""
     print(f"stage {stage}: {largest:5.1f} billion parameters, the paper's theory {theory:5.1f}{off}")
     assert abs(largest - theory) < 0.06
+assert sum(held(1, 1, 64, gradient=4).values()) == 6 + 12 / 64
 
 # %% [markdown]
-# Theory has no activations and no buffers in it. What could be trained is smaller by 35 % without sharding, and by 19 %
-# in stage 1. For stages 2 and 3 the table has no measured sizes.
+# The theory counts no activations and no buffers. What could be trained is smaller by 35 % without sharding, and by
+# 19 % in stage 1. For stages 2 and 3 the table has no measured sizes.
 #
 # torchtitan publishes the memory of Llama 3 8B under FSDP, which is stage 3. Parameters, gradients and Adam's state are
 # sharded in float32: 16 bytes a parameter again. From 8 to 128 GPUs each should hold 16 N (1/8 - 1/128) bytes less.
@@ -349,17 +410,24 @@ for name, eight, many in (("eager", 82.4, 67.0), ("compiled", 77.0, 62.0)):
 
 
 # %% [markdown]
-# The formula explains nine tenths. What else becomes smaller with more GPUs, 1.0 and 1.4 GiB, the tables do not tell.
+# The formula explains nine tenths. What else becomes smaller with more GPUs, 1.4 and 1.0 GiB, the tables do not tell.
 #
-# Move the sliders: how large a model, over how many ranks?
+# **Predict first.** In which stage, and on how many ranks at least, do 80 GB hold a model of 70 billion parameters?
+# Move the sliders. (Activations come on top, in each stage.)
 
 # %%
 def fits(billions=7.5, ranks=64, capacity=80):
     rows = {f"stage {stage}" if stage else "no sharding": held(billions * 1e9, stage, ranks) for stage in range(4)}
-    enough = [name for name, row in rows.items() if sum(row.values()) < capacity * 1e9]
-    where = f"enough for {enough[0]}" if enough else "too little in each stage"
-    title = f"{billions:g} billion parameters, {ranks} ranks: without activations {capacity} GB are {where}"
-    return plot.memory_breakdown(rows, title, "GB")
+    enough = sum(sum(row.values()) < capacity * 1e9 for row in rows.values())  # in how many of the four rows
+    where = (
+        "too little in each stage",
+        "enough in stage 3 alone",
+        "enough from stage 2 on",
+        "enough from stage 1 on",
+        "enough without sharding",
+    )[enough]
+    title = f"{billions:g} billion parameters on {ranks} {'ranks' if ranks > 1 else 'rank'}: {capacity} GB are {where}"
+    return plot.memory_breakdown(rows, title, "GB", capacity * 1e9)
 
 
 plot.sliders(
@@ -371,34 +439,38 @@ plot.sliders(
 
 
 # %% [markdown]
-# ## A run that is killed
+# ## Snapshots, and another number of ranks
 #
-# Each rank saves its own shard, so no rank needs memory for all. A snapshot counts only if all shards of it are there.
-# And the number of ranks may change: from flat chunks the padding is taken off, and they are cut anew.
+# Each rank saves its own shard, so no rank needs memory for all. A snapshot counts only if all shards of it are there:
+# a run that is killed while it saves goes on from the snapshot before. And the number of ranks may change: the padding
+# is taken off the chunks, and what is left is cut anew.
 
 # %%
-def some_steps(comm, folder, steps, last):
-    """Resume, and go on until step `last`; the parameters then."""
+def some_steps(comm, folder, last):
+    """Resume, and go on until step `last`; at which step it began, and the parameters then."""
     torch.manual_seed(comm.rank)
     model = mlp((64, 33, 10)).double()
     update = ShardedParameters(adam, model, comm)
     snapshots = ShardedCheckpointer(update, folder)
     begin = (snapshots.resume() or {"step": 0})["step"]
-    for number, chosen in enumerate(batches(steps)[:last], 1):
+    for number, chosen in enumerate(batches(5)[:last], 1):
         if number > begin:
             step(model, update, chosen[share_of(len(chosen), comm.rank, comm.size)])
             snapshots.save(number)
     with update.whole():
-        return flat(model)
+        return begin, flat(model)
 
 
 with tempfile.TemporaryDirectory() as folder:
-    on_four = run(partial(some_steps, folder=folder, steps=5, last=3), 4).results[0]
-    loaded = run(partial(some_steps, folder=folder, steps=5, last=3), 2).results[0]  # nothing is left to do
-    on_two = run(partial(some_steps, folder=folder, steps=5, last=5), 2).results[0]
-print(f"saved by 4 ranks, loaded by 2: the same bits, {torch.equal(on_four, loaded)}")
-print(f"two more steps there: {(on_two - flat(alone)).abs().max():.0e} from one process")
-assert torch.equal(on_four, loaded) and (on_two - flat(alone)).abs().max() < 1e-12
+    _, on_four = run(partial(some_steps, folder=folder, last=3), 4).results[0]
+    begin, loaded = run(partial(some_steps, folder=folder, last=3), 2).results[0]
+    print(f"saved by 4 ranks after step 3, loaded by 2 ranks after step {begin}: same bits, {on_four.equal(loaded)}")
+    assert begin == 3 and torch.equal(on_four, loaded)
+    next(Path(folder).glob("step00000003-*-rank1of4.pt")).unlink()  # as if rank 1 had been killed before it saved
+    begin, on_two = run(partial(some_steps, folder=folder, last=5), 2).results[0]
+print(f"one shard is missing: 2 ranks go on from step {begin}, and after step 5 differ from one process by", end=" ")
+print(f"{(on_two - flat(alone)).abs().max():.0e}")
+assert begin == 2 and (on_two - flat(alone)).abs().max() < 1e-12
 
 # %% [markdown]
 # ## You wrote, they ship
@@ -412,19 +484,53 @@ TWINS = "../lessons/twins"
 # !mpirun -np 2 python {TWINS}/ours.py zero_1 fully_sharded
 
 # %% [markdown]
+# How fast, and in how much memory? `mpcourse bench zero --np 2` measures it in a few minutes. This is what it gave on
+# 2026-11-24, on two cores: two ranks, an MLP of 10.5 million parameters, Adam in float32 (16 bytes a parameter, 8 of
+# them the optimizer's state), theirs over gloo, ours over MPI. Memory is by how much a rank's process has grown since
+# before the model was made: after a step, and at most within one.
+
+# %%
+MEASURED = {  # examples a second, MB after a step, MB at the peak; ZeRO's stage
+    "data parallelism (lesson 06)": (2011, 190, 233, 0),
+    "ShardedOptimizer": (2160, 126, 137, 1),
+    "ZeroRedundancyOptimizer around DDP": (1768, 126, 139, 1),
+    "OverlappedGradients": (1996, 107, 121, 2),
+    "PrefetchedParameters": (1882, 86, 103, 3),
+    "fully_shard": (951, 85, 100, 3),
+}
+for name, (speed, after, peak, stage) in MEASURED.items():
+    theory = sum(held(10.506, stage, 2, weight=4, gradient=4, state=8).values())
+    print(f"stage {stage}: {name:36}{speed:5} examples/s {after:4} MB, at most {peak}; theory {theory:3.0f} MB")
+    assert stage == 0 or abs(after / theory - 1) < 0.03
+
+# %% [markdown]
+# Memory is the theory's to 3 % where state is sharded. The speeds tell nothing of GPUs, where torch sends by NCCL: here
+# MPI's ranks share memory, and gloo sends through sockets.
+#
 # | you wrote | they ship |
 # |---|---|
 # | `ShardedOptimizer` | `ZeroRedundancyOptimizer`; Megatron's distributed optimizer; DeepSpeed's `stage: 1` |
 # | `ShardedGradients`, `OverlappedGradients` | DeepSpeed's `stage: 2` |
-# | `ShardedParameters` | `fully_shard` with `reshard_after_forward=True`; DeepSpeed's `stage: 3` |
+# | `ShardedParameters` | `fully_shard` of each layer; DeepSpeed's `stage: 3` |
 # | `PrefetchedParameters` | what `fully_shard` does by itself |
 # | `within_nodes` | HSDP: `fully_shard` on a mesh of two axes |
-# | `master=torch.float32` | `MixedPrecisionPolicy` |
+# | `master=torch.float32` | `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` on float32 parameters |
 # | `ShardedCheckpointer` | `torch.distributed.checkpoint` |
 #
-# Megatron cuts a flat buffer, as ours does. `ZeroRedundancyOptimizer` deals out whole parameters, so that its ranks
-# may have unequal shares. Theirs does more: FSDP2 cuts each parameter along its first axis, so that it keeps its name,
-# shape and dtype as a DTensor; gathers run on a stream of their own; and optimizer state can go to the host's memory.
+# What differs:
+#
+# - Megatron cuts flat buffers, as ours does. `ZeroRedundancyOptimizer` deals out whole parameters, the largest first,
+#   so its ranks may have unequal shares. DDP all-reduces all gradients before it, and then each rank broadcasts what it
+#   has updated: nearly 3 P values in place of 2 P.
+# - FSDP2 cuts each parameter along its first axis. So each keeps its name, shape and dtype, as a DTensor. In its mixed
+#   precision the shards themselves are float32, and are cast before they are gathered: there are no copies.
+#   `reduce_dtype` is the dtype in which gradients are summed; ours sums them in the parameters' own.
+# - `fully_shard` frees parameters after forward, but for those of the outermost module, which backward needs first
+#   (`reshard_after_forward`). With `False` they stay from forward to backward, and are gathered once. Gathers run on a
+#   CUDA stream of their own, so that those of forward begin while the layer before computes; in backward the next
+#   layer's is begun ahead.
+# - FSDP2 can keep parameters, gradients and optimizer state in the host's memory (`CPUOffloadPolicy`).
+#
 # Ours shows what is sent and freed when, on one time axis and in one memory trace.
 #
 # ## The reference implementation
@@ -441,4 +547,5 @@ reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, 
 # What is missing here: sequence parallelism, which shards activations, too; experts; optimizer state in the host's
 # memory.
 #
-# Next comes your own training. `mpcourse plan` and `mpcourse predict --zero` tell what fits, and how fast it is.
+# Next comes your own training. `mpcourse predict --zero 3 --ranks 64` tells what it holds; `mpcourse plan` also which
+# grid and stage would be the fastest.

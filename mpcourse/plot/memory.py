@@ -45,13 +45,15 @@ def memory(
     title: str = "What holds each device's memory",
     device: int | str | torch.device | None = None,
     over: str = "time",
+    beside: bool = False,
 ) -> Figure:
     """Bytes by kind, stacked, with the peak and the operation and line that made it; a panel for each device.
 
     box: one, or several by the names that their panels are to have, to compare what they held: on one scale, and each
     from its own first change on.
     device: which; None: all that ever held something. over: "time", on the host's clock from the first change on, or
-    "operations", how many the host had issued. Where more happens than the panel has columns, a column shows its
+    "operations", how many the host had issued. beside: panels stand side by side, narrow, and their peaks tell bytes
+    alone; else one below the other. Where more happens than the panel has columns, a column shows its
     fullest moment. Raises ValueError where there is nothing to draw, RuntimeError for a device that the box lacks or
     where the box keeps no record.
     """
@@ -69,7 +71,10 @@ def memory(
     near = [panel.most > NEAR * panel.capacity for panel in panels]
     tops = [1.18 * max(p.capacity, p.most) for p, is_near in zip(panels, near, strict=True) if is_near]
     top = max(1.25 * most, *tops, 0.0)
-    made, axes = figure(title, height=1.75 * len(panels) + 1.0, rows=len(panels))
+    if beside:
+        made, axes = figure(title, columns=len(panels), width=8.2, height=3.4)
+    else:
+        made, axes = figure(title, height=1.75 * len(panels) + 1.0, rows=len(panels))
     for axis, panel, first, is_near in zip(axes, panels, firsts, near, strict=True):
 
         def where_on_axis(seconds: float, panel: _Panel = panel, first: float = first) -> float:
@@ -107,8 +112,14 @@ def memory(
         peak = panel.box.ledger.peak(panel.device)
         limit = panel.capacity if is_near else None
         from_start = peak.seconds <= panel.moments[0][0]
-        _mark(axis, where_on_axis(peak.seconds), peak, nbytes, limit, from_start)
-        label(axis, unit if axis is axes[-1] else "", byte_unit)
+        _mark(axis, where_on_axis(peak.seconds), peak, nbytes, limit, from_start, beside)
+        if not beside:
+            label(axis, unit if axis is axes[-1] else "", byte_unit)
+        else:
+            label(axis, "", byte_unit if axis is axes[0] else "")
+            axis.tick_params(axis="y", labelleft=axis is axes[0])
+    if beside:  # one label below all, in the middle
+        axes[(len(axes) - 1) // 2].set_xlabel(unit, x=0.5 if len(axes) % 2 else 1.05, fontsize=9, color=INK)
     held_by = [kinds for panel in panels for _, kinds in panel.moments]
     shown = {kind for kinds in held_by for kind, n in kinds.items() if n > SEEN * top}
     made.legend(
@@ -170,8 +181,8 @@ def _columns(x: np.ndarray, held: np.ndarray, first: float, last: float, whole: 
     return edges, np.array([*heights, states[-1]])
 
 
-def _mark(axis: Axes, x: float, peak: Peak, nbytes: int, limit: int | None, from_start: bool) -> None:
-    """A dot at the peak, and what made it, on the side where there is room."""
+def _mark(axis: Axes, x: float, peak: Peak, nbytes: int, limit: int | None, from_start: bool, narrow: bool) -> None:
+    """A dot at the peak, and what made it, where there is room; narrow: there is some for its bytes alone."""
     axis.plot([x], [peak.nbytes / nbytes], "o", color=INK, markersize=4, clip_on=False, zorder=5)
     doing = f"{peak.name} in {peak.phase}" if peak.phase else peak.name
     made = "from the start" if from_start else f"{doing}, {peak.asked}" if peak.asked else doing
@@ -179,7 +190,7 @@ def _mark(axis: Axes, x: float, peak: Peak, nbytes: int, limit: int | None, from
     side = ("left", "center", "right")[int(min(2, max(0, 2.5 * (x - low) / (high - low))))]
     tight = limit is not None and limit - peak.nbytes < 0.2 * limit  # no room for text below the line
     axis.annotate(
-        f"peak {size(peak.nbytes)}: {made}",
+        f"peak {size(peak.nbytes)}" + ("" if narrow else f": {made}"),
         (x, peak.nbytes / nbytes),
         ({"left": 5, "center": 0, "right": -5}[side], -16 if tight else 5),
         textcoords="offset points",

@@ -20,16 +20,28 @@ def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 
-def memory_breakdown(rows: Mapping[str, Mapping[str, float]], title: str, unit: str = "MiB") -> Figure:
+def memory_breakdown(
+    rows: Mapping[str, Mapping[str, float]], title: str, unit: str = "MiB", capacity: float | None = None
+) -> Figure:
     """One bar a row, stacked by kind.
 
-    rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them. unit: "MiB" or "GB".
+    rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them. unit: "MiB" or "GB". capacity: bytes
+    that a device has, which a line marks; None: there is no line.
     """
     scale, digits = {"MiB": (2**-20, 1), "GB": (1e-9, 2)}[unit]
     named = {name: {STATE.get(kind, kind): nbytes for kind, nbytes in row.items()} for name, row in rows.items()}
     styles = {kind: style for kind, style in KIND_STYLES.items() if any(kind in row for row in named.values())}
     full = {name: {kind: row.get(kind, 0) for kind in styles} for name, row in named.items()}
-    return _stacked_bars(full, styles, scale, unit, lambda total: f"{total:.{digits}f} {unit}", title)
+    made = _stacked_bars(full, styles, scale, unit, lambda total: f"{total:.{digits}f} {unit}", title)
+    if capacity is not None:
+        (axis,) = made.axes
+        axis.axvline(scale * capacity, color=INK, linewidth=1, linestyle="--")
+        text = f"{scale * capacity:g} {unit}: all that a device has"
+        axis.annotate(
+            text, (scale * capacity, 1), (0, 2), xycoords=axis.get_xaxis_transform(), textcoords="offset points",
+            fontsize=8, color=INK, ha="right" if 2 * scale * capacity > axis.get_xlim()[1] else "left",
+        )  # fmt: skip
+    return made
 
 
 def _stacked_bars(

@@ -3,6 +3,7 @@
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -31,8 +32,22 @@ FONT = 6.0
 SWATCHES = 4  # colours beside a name in the legend
 
 
+@dataclass
+class _Panel:
+    """What is drawn of one source: its lanes from top to bottom, its events, cut at start and end, in seconds."""
+
+    lanes: list[str]
+    events: list[Event]
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
 def timeline(
-    source: Box | Iterable[Event],
+    source: Box | Iterable[Event] | Mapping[str, Iterable[Event]],
     title: str = "What the host, the devices and the links did, and when",
     start: float | None = None,
     end: float | None = None,
@@ -40,12 +55,38 @@ def timeline(
 ) -> Figure:
     """A row for each lane, a bar for each event, and beside a device's row the part of the time that it computed.
 
-    source: a box, or events, also of ranks or measured ones. start, end: seconds on their clock; None: the first start
-    and the last end of all events. The axis counts from `start`. lanes: which, from top to bottom; None: all. Light
-    bars are forward, full ones backward, dark ones the optimizer; waits are thin. Bars that touch or lie within a pixel
-    are drawn as one: it is as long as they are together, and begins where the first does.
+    source: a box, or events, also of ranks or measured ones; or several lists of events by the names that their panels
+    are to have, to compare how long they take: on one axis, each from its own start on. start, end: seconds on their
+    clock; None: the first start and the last end of all events. The axis counts from `start`. lanes: which, from top to
+    bottom; None: all. Light bars are forward, full ones backward, dark ones the optimizer; waits are thin. Bars that
+    touch or lie within a pixel are drawn as one: it is as long as they are together, and begins where the first does.
     Raises ValueError where there is nothing to draw, and for a lane that there is not.
     """
+    sources = source if isinstance(source, Mapping) else {"": source}
+    panels = {name: _panel(one, start, end, lanes) for name, one in sources.items()}
+    if not panels:
+        raise ValueError("no events to draw: there is no panel")
+    height = 0.3 * sum(len(panel.lanes) for panel in panels.values()) + 0.5 * len(panels) + 0.85
+    made, axes = figure(title, height=height, rows=len(panels))
+    longest = max(panel.seconds for panel in panels.values())
+    scale, unit = _unit(longest)
+    fills: dict[str, dict[str, None]] = defaultdict(dict)  # for the legend: what is drawn in which colours, in order
+    for (name, panel), axis in zip(panels.items(), axes, strict=True):
+        _draw(axis, panel, longest, scale, fills)
+        axis.set_title(name, fontsize=9, color=INK, loc="left")
+        label(axis, unit if axis is axes[-1] else "", "")
+    told = _legend(fills, [e for panel in panels.values() for e in panel.events])
+    handles: list[Any] = [*told.values()]  # matplotlib's stubs know of no tuples here
+    made.legend(
+        handles, list(told), fontsize=8, frameon=False, loc="outside lower center", ncols=7,
+        handlelength=2.6, handler_map={tuple: HandlerTuple(None, pad=0.1)},
+    )  # fmt: skip
+    return made
+
+
+def _panel(
+    source: Box | Iterable[Event], start: float | None, end: float | None, lanes: Sequence[str] | None
+) -> _Panel:
     events = events_of(source)
     known = {e.lane for e in events} | ({"cpu", *source.names} if isinstance(source, Box) else set())
     rows = sorted(known, key=lane_order) if lanes is None else list(lanes)
@@ -63,16 +104,19 @@ def timeline(
             f"nothing happened from {start:.6g} s to {end:.6g} s in {', '.join(rows)}: events are from {first:.6g} s "
             f"to {last:.6g} s"
         )
-    made, (axis,) = figure(title, height=0.3 * len(rows) + 1.35)
-    scale, unit = _unit(end - start)
+    return _Panel(rows, shown, start, end)
+
+
+def _draw(axis: Axes, panel: _Panel, longest: float, scale: float, fills: dict[str, dict[str, None]]) -> None:
+    """longest: seconds of the axis. scale: its units in a second. fills: what is drawn in which colours is added."""
+    shown, start = panel.events, panel.start
     plain = not any(e.phase for e in shown)  # no training step: nothing is to be told apart
-    fills: dict[str, dict[str, None]] = defaultdict(dict)  # for the legend: what is drawn in which colours, in order
     for (lane, kind, phase), group in _groups(shown).items():
-        y = rows.index(lane)
-        bars = _packed(group, (end - start) / COLUMNS)
+        y = panel.lanes.index(lane)
+        bars = _packed(group, longest / COLUMNS)
         full = plain or (kind == "copy" and not phase)  # a message between ranks, which belongs to no phase
         fill = WAITS if kind == "wait" else shade(lane_color(lane), 1.0 if full else STRENGTHS[phase])
-        if kind != "wait" or max(width for _, width, _ in bars) > (end - start) / COLUMNS:
+        if kind != "wait" or max(width for _, width, _ in bars) > longest / COLUMNS:
             fills[kind if kind in ("wait", "copy") else phase][fill] = None
         height = HEIGHTS[kind]
         low, high = y - height / 2, y + height / 2
@@ -85,15 +129,16 @@ def timeline(
             linewidth=0,
             gid=f"{lane}|{kind}|{phase}",
         )
-        specks, joints = _specks(bars, (end - start) / COLUMNS), [at for at, _, alone in bars if alone]
+        specks, joints = _specks(bars, longest / COLUMNS), [at for at, _, alone in bars if alone]
         axis.vlines([scale * (at - start) for at in specks], low, high, color=fill, linewidth=0.7)
         axis.vlines([scale * (at - start) for at in joints], low, high, color="white", linewidth=0.5)
         if kind != "wait":
-            _write_names(axis, [(e, bar) for bar in bars if (e := bar[2])], start, end, scale, y, fill)
-    for y, lane in enumerate(rows):
+            named = [(e, bar) for bar in bars if (e := bar[2])]
+            _write_names(axis, named, start, start + longest, scale, y, fill)
+    for y, lane in enumerate(panel.lanes):
         only_copies = {e.kind for e in shown if e.lane == lane} == {"copy"}
         if lane != "cpu" and ARROW not in lane and not only_copies:
-            part = busy(shown, lane) / (end - start)
+            part = busy(shown, lane) / panel.seconds
             axis.text(
                 1.01,
                 y,
@@ -103,19 +148,11 @@ def timeline(
                 va="center",
                 transform=axis.get_yaxis_transform(),
             )
-    axis.set_yticks(range(len(rows)), rows)
-    axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_xlim(0, scale * (end - start))
+    axis.set_yticks(range(len(panel.lanes)), panel.lanes)
+    axis.set_ylim(len(panel.lanes) - 0.4, -0.6)
+    axis.set_xlim(0, scale * longest)
     axis.grid(axis="y", visible=False)
     axis.tick_params(axis="y", length=0)
-    label(axis, unit, "")
-    told = _legend(fills, shown)
-    handles: list[Any] = [*told.values()]  # matplotlib's stubs know of no tuples here
-    made.legend(
-        handles, list(told), fontsize=8, frameon=False, loc="outside lower center", ncols=7,
-        handlelength=2.6, handler_map={tuple: HandlerTuple(None, pad=0.1)},
-    )  # fmt: skip
-    return made
 
 
 Bar = tuple[float, float, Event | None]  # start, width, the event if it is one's alone

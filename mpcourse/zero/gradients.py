@@ -23,12 +23,12 @@ class ShardedGradients(ShardedOptimizer):
     updates the parameters themselves.
     bucket_bytes: at which a unit, of parameters that are sent together, is closed.
 
-    As soon as backward has computed all gradients of a unit,
-    their sum over all ranks is scattered, and what belongs to other ranks is freed. Units are sent from the last to the
-    first, about the order in which backward reaches them, and that is the same on all ranks: one that is complete early
-    waits. A parameter that a backward pass does not reach counts as zeros.
-    Each backward pass sends P (p - 1) / p values, and the step as many: of several passes before a step each sends, for
-    there is no room in which whole gradients could add up. A pass reaches some parameter on all ranks, or on none.
+    As soon as backward has computed all gradients of a unit, they are reduce-scattered over all ranks, and what belongs
+    to other ranks is freed. Units are sent from the last to the first, about the order in which backward reaches them,
+    and that is the same on all ranks: one that is complete early waits. A parameter that a backward pass does not reach
+    counts as zeros. Of P parameters over p ranks, each rank sends P (p - 1) / p values in each backward pass, and as
+    many in the step: where several passes come before a step each of them sends, for there is no room in which whole
+    gradients could add up. A pass reaches some parameter on all ranks, or on none.
     `step` raises RuntimeError where no backward pass came before it. Raises ValueError, on every rank, for an optimizer
     that is not element-wise, for models that differ in shape, and where nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os+g, section 5.2.

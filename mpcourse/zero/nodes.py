@@ -10,9 +10,9 @@ def within_nodes(comm: Comm, ranks_per_node: int | None = None) -> dict[str, Com
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     ranks_per_node: take each so many ranks in a row for a node; None: go by host names.
 
-    They go into `ShardedParameters(make, model, **within_nodes(comm))`. Messages of stage 3 stay within
-    the node; between nodes each rank sends the sum of its own shard's gradients, P / p values of P over p ranks a node,
-    as hybrid sharding does (FSDP, Zhao et al. 2023, section 3.2.2; MiCS, Zhang et al. 2022).
+    They go into `ShardedParameters(make, model, **within_nodes(comm))`. Messages of stage 3 stay within the node;
+    between nodes the ranks of one shard all-reduce its gradients, P / p values of P parameters over p ranks a node, as
+    hybrid sharding does (FSDP, Zhao et al. 2023, section 3.2.2; MiCS, Zhang et al. 2022).
     Raises ValueError, on every rank, where nodes differ in their number of ranks.
     """
     nodes = nodes_of(comm, ranks_per_node)

@@ -78,7 +78,8 @@ class PrefetchedParameters(_Overlapping, ShardedParameters):
     first rank. Frozen ones are not sharded, tied ones once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share all.
     layers: modules that each compute at once, in about the order in which forward runs them; every trained parameter is
-    of one of them, or of several where it is tied. None: the children of `parameters`, which is a module.
+    of one of them, or of several where it is tied. None: those children of `parameters`, which is a module, that have
+    parameters.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
