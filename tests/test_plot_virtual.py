@@ -649,10 +649,13 @@ def test_each_variant_has_a_panel_beside_the_same_reference():
     made = plot.against_reference([0, 1], curves, "right", "x", "y", "title")
     assert [axis.get_title() for axis in made.axes] == ["a", "b"]
     assert [[list(line.get_ydata()) for line in axis.lines] for axis in made.axes] == [
-        [[2, 3], [6, 7]],
-        [[2, 3], [1, 1]],
+        [[6, 7], [2, 3]],
+        [[1, 1], [2, 3]],
     ]
-    assert [text.get_text() for text in made.axes[0].get_legend().get_texts()] == ["right"]
+    band = made.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert band.min() == pytest.approx(4.0) and band.max() == pytest.approx(9.0)  # 6 and 7, -+ 2 * 1
+    assert len({axis.lines[0].get_color() for axis in made.axes}) == 1 and made.axes[0].get_ylabel() == "y, 2 seeds"
+    assert [text.get_text() for text in made.legends[0].get_texts()] == ["what is named above", "right"]
     for names in ({"a": curves["a"]}, {"right": curves["right"]}):
         with pytest.raises(ValueError, match="beside nothing"):
             plot.against_reference([0, 1], names, "right", "x", "y", "title")
