@@ -49,7 +49,7 @@ def pushes(events: Iterable[Event], brought: "Sequence[Push]", title: str, end: 
             axis.text((start + stop) / 2, row, text, fontsize=7, color="white" if fill == FRESH else INK,
                       ha="center", va="center_baseline", clip_on=True)  # fmt: skip
     for push in brought:
-        if push.applied and push.seconds <= end:
+        if push.seconds <= end:
             axis.plot([1e3 * push.seconds] * 2, [-0.35, 0.35], color=INK, linewidth=1.2)
     axis.set(xlim=(0, 1e3 * end), ylim=(len(workers) + 0.6, -0.6))
     axis.set_yticks(range(len(workers) + 1), ["server receives", *(f"rank {worker}" for worker in workers)])
