@@ -12,6 +12,7 @@ def against_reference(
     x: Sequence[float],
     curves: Mapping[str, Sequence[Sequence[float]]],
     reference: str,
+    variants: str,
     x_label: str,
     y_label: str,
     title: str,
@@ -19,7 +20,8 @@ def against_reference(
     """A panel for each curve but the reference, which is dashed and grey in all of them; all have the same axes.
 
     curves: name -> a curve over `x` for each seed, of equally many seeds, two or more. Drawn are the means over seeds,
-    and bands of two standard errors to each side. reference: one of these names.
+    and bands of two standard errors to each side. reference: one of these names. variants: what the legend calls the
+    other curves.
     Raises ValueError for a reference that is not there, or that has no other beside it.
     """
     others = [name for name in curves if name != reference]
@@ -34,6 +36,5 @@ def against_reference(
         axis.sharey(axes[0])
         axis.label_outer()
         label(axis, x_label, f"{y_label}, {len(curves[reference])} seeds" if axis is axes[0] else "")
-    names = ["what is named above", reference]
-    made.legend([other, beside], names, fontsize=8, frameon=False, loc="outside lower center", ncols=2)
+    made.legend([other, beside], [variants, reference], fontsize=8, frameon=False, loc="outside lower center", ncols=2)
     return made
