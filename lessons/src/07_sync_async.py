@@ -87,6 +87,7 @@ print(f"synchronous:  {synchronous[2]:.2f} s for 320 gradients")
 print(f"asynchronous: {asynchronous[2]:.2f} s for 320 gradients")
 assert abs(synchronous[2] / (0.04 * 320 / 8) - 1) < 0.01 and abs(asynchronous[2] / (320 / 725) - 1) < 0.04
 
+
 # %% [markdown]
 # Both are seconds on the clock of virtual ranks. Seven fast workers bring 700 gradients in a second, and the slow one
 # brings 25: without waiting 320 gradients take 0.44 s. With waiting, each update of eight takes 40 ms.
@@ -152,8 +153,8 @@ None
 #
 # With more workers of equal speed the staleness is larger. Here 1 to 16 workers use 320 gradients in all, at three
 # learning rates. One training says little: those that differ in their seed alone differ by several points. So each
-# point is the mean of 20 seeds, and the band has two standard errors to each side, as all bands of this lesson. They
-# were trained before, by `python -m mpcourse.studies.staleness.study`, which takes some minutes.
+# point is the mean of 20 seeds, and the band has two standard errors to each side, as in all figures here. They were
+# trained before, by `python -m mpcourse.studies.staleness.study`, which takes some minutes.
 #
 # **Predict first.** Which of the three rates will be best without staleness, and which at a staleness of 15?
 
@@ -335,7 +336,8 @@ print("asynchronous, seed 3: the same virtual times, and the same accuracy withi
 # All weights and all gradients pass through the server. The first figure shows what the link of the server, rank 0,
 # carries with four workers and four updates: to each worker the first weights and four answers, from each worker four
 # gradients. The second figure shows the time of a step with more workers. Computing takes no time here. The model is an
-# MLP of 784, 300, 300 and 10 units, 1.25 MiB. The link has 10 Gbit/s, of which 1.18 GB/s are payload (lesson 05).
+# MLP of 784 inputs, two layers of 300 units and 10 outputs, 1.25 MiB. The link has 10 Gbit/s, of which 1.18 GB/s are
+# payload (lesson 05).
 
 # %%
 def exchange(workers, servers=1, how="even", updates=4):
