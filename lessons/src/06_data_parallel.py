@@ -801,10 +801,11 @@ assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 
 
 # %% [markdown]
-# White lines in the backward pass mark when gradients were there. The all-reduce of a bucket, a hatched bar, begins
-# when its last gradient is there. No network card moves data meanwhile: on one machine buckets lie in shared memory,
-# and a rank copies and adds between two gradients. So what the rank does for the sums lies within its bars of the
-# backward pass, and a hatched bar ends when the rank looks next. Overlap saves waiting here, but no work.
+# White lines in the backward pass mark when gradients had been computed. The all-reduce of a bucket, a hatched bar,
+# begins when its last gradient is there. No network card moves data meanwhile: on one machine buckets lie in shared
+# memory, and a rank copies and adds between two gradients. So what the rank does for the sums lies within its bars of
+# the backward pass, and a hatched bar ends when the rank looks next. The thin line ends when all gradients are
+# averaged. Overlap saves waiting here, but no work.
 #
 # Copies can be saved. Autograd puts each gradient into memory of its own, from which it is copied into its bucket. But
 # the gradient of a linear layer's weight is one product of matrices, whose result can be written to any place.
