@@ -377,7 +377,7 @@ figure = plot.lines(
     {"one server": by_server},
     "p workers",
     "milliseconds a step",
-    "With one server a step takes p + 1 messages, with a ring less than three",
+    "With one server a step takes the time of p + 1 messages, with a ring of less than three",
     log=False,
     formulas={"p + 1 messages": [1e3 * one_way * (p + 1) for p in COUNTS], "ring all-reduce, by formula": by_ring},
 )
