@@ -216,6 +216,7 @@ def same(name, other, bound=1e-10):
 
 print(f"right: one process with a batch of 64, to {same('right', whole(STEPS)):.0e}")
 print(f"sum, not mean: {P} times the learning rate, to {same('sum, not mean', whole(STEPS, rate=P * RATE)):.0e}")
+assert all(torch.equal(final["same shard"], parameters) for _, parameters, _ in results["same shard"][0])
 print(f"same shard: a batch of 16, to the last bit {same('same shard', whole(STEPS, part=slice(16)), 1e-300):.0e}")
 print(f"batch not divided: a batch of 256, to {same('batch not divided', whole(STEPS, P * BATCH)):.0e}")
 a, b = results["no broadcast"][0][:2]
@@ -267,7 +268,7 @@ assert all(min(curve[-1] - curve[0] for curve in seeds) > 5 for seeds in curves.
 # times the examples. A learning curve alone does not show that a program is correct.
 #
 # The library guards against two of them. `MultiNodeOptimizer` broadcasts the parameters when it is made, and
-# `step(examples=...)` raises an error on every rank where their numbers of examples differ:
+# `step(examples=...)` raises an error on every rank if the ranks have different numbers of examples:
 
 # %%
 def unequal(comm):
@@ -385,8 +386,8 @@ assert (of_flat[0].traffic == of_flat[1].traffic).all()
 
 
 # %% [markdown]
-# Without it the all-reduce of the first micro-batch's gradients has begun when the second micro-batch adds to them,
-# which raises an error on every rank. (With a communicator that reduces after the backward pass, as `flat`, `no_sync()`
+# Without `no_sync()` the all-reduce of the first micro-batch's gradients has begun when the second adds to them, which
+# raises an error on every rank. (With a communicator that reduces after the backward pass, as `flat`, `no_sync()`
 # changes nothing. In DDP each backward pass without it averages `.grad` anew: the gradients are right, but every
 # micro-batch causes the traffic of an all-reduce.)
 #
@@ -423,7 +424,7 @@ for synced in (False, True):
 
 # %% [markdown]
 # Statistics of few examples are noisy. Lesson 09 asks whether that harms or helps. Exercise `e06_sync_batch_norm`:
-# write it, with one all-reduce in each direction.
+# write synchronised batch norm, with one all-reduce in each direction.
 
 # %% tags=["nbval-ignore-output"]
 # !mpcourse check e06_sync_batch_norm
@@ -457,8 +458,8 @@ assert len(seen) == 1437 and abs(len(seen_of_own) / 1437 - (1 - (3 / 4) ** 4)) <
 
 
 # %% [markdown]
-# An example is in none of four random quarters with a probability of (3/4)^4. So about 1 - (3/4)^4 of all examples, 68
-# %, are in some shard.
+# An example is in none of four random quarters with a probability of (3/4)^4. So 1 - (3/4)^4 of all examples, or 68 %,
+# are in some shard on average.
 #
 # Exercise `e06_scatter_dataset`: which examples are in which rank's shard?
 
@@ -613,10 +614,10 @@ assert all(torch.allclose(a, b, rtol=0, atol=1e-4) for other in grads[1:] for a,
 # buffer. (`flat` does so because in Rabenseifner's algorithm the partners of the long messages are near, and those of
 # the short ones are on the other machine: lesson 05.) With `hierarchical` one rank of each machine sends everything.
 #
-# `bucketed` is the slowest here, although its all-reduces overlap with the backward pass. They are rings, and a ring of
-# eight ranks sends 7/4 n over the link between machines where the others send n. And a ring of eight ranks has 14
-# rounds. Each begins when its rank calls MPI, for a rank that computes sends nothing. Here it calls MPI once for each
-# gradient. The next cell lets it call more often.
+# `bucketed` is the slowest here, although its all-reduces overlap with the backward pass. These all-reduces are rings,
+# and a ring of eight ranks sends 7/4 n over the link between machines where the others send n. And a ring of eight
+# ranks has 14 rounds. A rank begins a round only when it calls MPI: while it computes, it sends nothing. Here it calls
+# MPI once for each gradient. The next cell lets it call more often.
 
 # %%
 print(f" 1 call of MPI for each gradient:  {1e3 * took['bucketed']:5.1f} ms a step")
@@ -810,7 +811,7 @@ assert len(sums) > 2 and all(begun < backward for begun, _ in sums)
 # White lines in the backward pass mark when gradients had been computed. The all-reduce of a bucket, a hatched bar,
 # begins when its last gradient is there. No network card moves data meanwhile: on one machine buckets lie in shared
 # memory, and a rank copies and adds between two gradients. So what the rank does for the sums lies within its bars of
-# the backward pass, and a hatched bar ends when the rank looks next. The thin line ends when all gradients are
+# the backward pass, and a hatched bar ends when the rank looks again. The thin line ends when all gradients are
 # averaged. Overlap saves waiting here, but no work.
 #
 # Copies can be saved. Autograd puts each gradient into memory of its own, from which it is copied into its bucket. But
@@ -913,7 +914,7 @@ assert published_one * 1.25 < min(others) and max(others) < published_one * 1.45
 # launches that take no time it would be less than a tenth shorter.)
 #
 # As in torch, a copy occupies both GPUs here, so that the two directions follow each other. Whether TensorFlow sent
-# both at once we do not know. Then we would predict 81 s, and the error would be 10 % instead of 2 %. So the
+# both at once we do not know. If it did, we would predict 81 s, and the error would be 10 % instead of 2 %. So the
 # explanation is this: in a step of 2 ms of kernels, averaging 13 MB costs more than halving the kernels saves. The
 # prediction within 2 % is luck.
 #
