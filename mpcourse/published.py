@@ -5,12 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """What nvidia-smi showed of each GPU while a model was trained. MiB: in use; utilisation: percent."""
+    """What nvidia-smi showed of each GPU while a model was trained.
+
+    MiB: in use; utilisation: percent; watts: taken; watts_allowed: by each GPU's power limit.
+    """
 
     source: str
     setting: str
     MiB: tuple[int, ...]
     utilisation: tuple[int, ...]
+    watts: tuple[int, ...]
+    watts_allowed: int
 
 
 TWO_P100 = MemoryTable(
@@ -18,6 +23,8 @@ TWO_P100 = MemoryTable(
     setting="2 x Tesla P100-SXM2, NVLink; batch 10x3x1024x1024, MSELoss, SGD; conv1..layer2 | layer3..fc",
     MiB=(14637, 6657),
     utilisation=(48, 80),
+    watts=(46, 241),
+    watts_allowed=300,
 )
 
 

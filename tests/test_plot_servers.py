@@ -41,6 +41,29 @@ def test_a_gradient_under_way_in_the_end_is_not_drawn():
     assert texts(axis) == ["0"]
 
 
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_legend_of_gradients_names_what_is_drawn_and_nothing_else():
+    fresh, stale, late = Push(1, 0, True, 0.01), Push(1, 3, True, 0.02), Push(1, 0, False, 0.02)
+    at_once = [computed(1, 0.0, 0.01), computed(1, 0.01, 0.02)]
+    names = ["gradient of the newest weights", "stale gradient"]
+    assert legend(plot.pushes(at_once, [fresh, stale], "title", end=0.1)) == names
+    waited = [computed(1, 0.0, 0.01), computed(1, 0.05, 0.06)]
+    names = ["gradient of the newest weights", "dropped gradient", "worker waits"]
+    assert legend(plot.pushes(waited, [fresh, late], "title", end=0.1)) == names
+
+
+def test_counts_are_compared_on_equal_axes_and_in_one_colour():
+    figure = plot.counts({"a": [0, 0, 2], "b": [9]}, "staleness", "gradients", "title")
+    left, right = figure.axes
+    assert left.get_xlim() == right.get_xlim() and left.get_ylim() == right.get_ylim()
+    assert left.get_ylabel() == "gradients (%)" and right.get_ylabel() == ""
+    assert [round(bar.get_height(), 1) for bar in left.patches] == [66.7, 33.3]
+    assert len({bar.get_facecolor() for axis in figure.axes for bar in axis.patches}) == 1
+
+
 def test_accuracy_is_drawn_against_each_count_as_mean_and_two_standard_errors():
     axes = {"updates": {"a": [1, 2]}, "seconds": {"a": [0.5, 3.0]}}
     left, right = plot.accuracy_against(axes, {"a": [[10.0, 20.0], [30.0, 20.0]]}, "title").axes
@@ -48,6 +71,7 @@ def test_accuracy_is_drawn_against_each_count_as_mean_and_two_standard_errors():
     assert list(left.lines[0].get_ydata()) == [20.0, 20.0]
     band = left.collections[0].get_paths()[0].vertices[:, 1]
     assert band.min() == pytest.approx(0.0) and band.max() == pytest.approx(40.0)  # 20 -+ 2 * 10
+    assert left.get_ylabel() == "test accuracy (%), 2 seeds"
 
 
 def test_a_box_shows_where_a_number_comes_from_and_what_was_added():

@@ -681,16 +681,19 @@ def test_a_lane_of_copies_is_not_called_idle():
 
 def test_each_variant_has_a_panel_beside_the_same_reference():
     curves = {"right": [[1, 2], [3, 4]], "a": [[5, 6], [7, 8]], "b": [[1, 1], [1, 1]]}
-    made = plot.against_reference([0, 1], curves, "right", "x", "y", "title")
+    made = plot.against_reference([0, 1], curves, "right", "variant", "x", "y", "title")
     assert [axis.get_title() for axis in made.axes] == ["a", "b"]
     assert [[list(line.get_ydata()) for line in axis.lines] for axis in made.axes] == [
-        [[2, 3], [6, 7]],
-        [[2, 3], [1, 1]],
+        [[6, 7], [2, 3]],
+        [[1, 1], [2, 3]],
     ]
-    assert [text.get_text() for text in made.axes[0].get_legend().get_texts()] == ["right"]
+    band = made.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert band.min() == pytest.approx(4.0) and band.max() == pytest.approx(9.0)  # 6 and 7, -+ 2 * 1
+    assert len({axis.lines[0].get_color() for axis in made.axes}) == 1 and made.axes[0].get_ylabel() == "y, 2 seeds"
+    assert [text.get_text() for text in made.legends[0].get_texts()] == ["variant", "right"]
     for names in ({"a": curves["a"]}, {"right": curves["right"]}):
         with pytest.raises(ValueError, match="beside nothing"):
-            plot.against_reference([0, 1], names, "right", "x", "y", "title")
+            plot.against_reference([0, 1], names, "right", "variant", "x", "y", "title")
 
 
 def test_sizes_on_an_axis_are_told_with_binary_units():

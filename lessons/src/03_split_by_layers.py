@@ -143,23 +143,28 @@ assert needed + P100.context < published[0] * MiB < reserved[0] + P100.context
 # kept also depends on the workspaces of cuDNN, which are not in our table: they are requested from the same allocator,
 # in both halves.
 #
-# nvidia-smi also showed a utilisation, of 48 % and 80 %, and a power, of 46 W and 241 W.
+# nvidia-smi also shows a utilisation, the share of a short time in which a GPU computed, and the power that it took.
 #
 # **Predict first.** How busy can the two GPUs be at most, the one and the other added up?
 
 # %%
 utilisation = [busy(pair.events, name) / seconds for name in pair.names]
-assert 0.9 < sum(utilisation) <= 1
-print(f"predicted: {seconds:.2f} s a step, GPU 0 busy {utilisation[0]:.0%}, GPU 1 busy {utilisation[1]:.0%}")
+assert 0.9 < sum(utilisation) <= 1 < sum(TWO_P100.utilisation) / 100
+assert 10 * 3 * 1024 * 1024 * 4 == 120 * MiB  # the images of a step, of which more below
+print(f"published by nvidia-smi{'predicted':>40}")
+print(f"GPU     memory  utilisation  power, of {TWO_P100.watts_allowed} W      memory  busy in {seconds:.2f} s, a step")
+columns = zip(TWO_P100.MiB, TWO_P100.utilisation, TWO_P100.watts, predicted, utilisation)
+for gpu, (nbytes, percent, watts, ours, part) in enumerate(columns):
+    print(f"{gpu:3}  {nbytes:5} MiB  {percent:9} %  {watts:13} W   {ours:5.0f} MiB  {100 * part:20.0f} %")
 
 # %% [markdown]
 # While one GPU computes the other waits, so over a step the two add up to 100 % at most. Published are 128 %. That is
-# no mean over a step: nvidia-smi shows one reading, of the last sixth of a second to a second, and a step takes about
-# one second. The power agrees: 46 W is that of an idle P100, 241 W that of a busy one. So the reading was taken while
-# GPU 1 computed, and it neither confirms our prediction nor refutes it.
+# no mean over a step: nvidia-smi's utilisation is that of the last sixth of a second to a second, and a step takes
+# about one second. The power tells which part of a step it was. Of the 300 W allowed, GPU 0 took 46 W and GPU 1 took
+# 241 W: GPU 1 computed, and GPU 0 waited. This one reading neither confirms the prediction of a mean nor refutes it.
 #
-# Our step also differs from theirs. The article draws its images on the CPU and copies them to the GPU in each step,
-# and both GPUs wait for that.
+# Our step also differs from theirs. In each step the article draws its images on the CPU and copies them to GPU 0, 120
+# MiB. Ours begins when they are there.
 
 # %%
 plot.timeline(pair, "Inter-layer model parallelism: one GPU computes, the other waits")

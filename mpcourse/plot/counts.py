@@ -6,24 +6,27 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mpcourse.plot.style import color, figure, label
+from mpcourse.plot.style import COLORS, INK, figure, label
 
 
-def counts(rows: Mapping[str, Sequence[int]], x_label: str, title: str) -> Figure:
+def counts(rows: Mapping[str, Sequence[int]], x_label: str, counted: str, title: str) -> Figure:
     """rows: name -> whole numbers, of any order. A panel for each, with a bar for each number, in percent of its row.
 
+    counted: what has these numbers.
     Raises ValueError where a row is empty.
     """
     if not rows or not all(len(values) for values in rows.values()):
         raise ValueError("nothing to count")
     made, axes = figure(title, columns=len(rows), width=max(7.0, 2.4 * len(rows)), height=2.6)
     last = max(max(values) for values in rows.values())
-    for i, (axis, (name, values)) in enumerate(zip(axes, rows.items(), strict=True)):
+    for axis, (name, values) in zip(axes, rows.items(), strict=True):
         occurrences = Counter(values)
-        axis.bar(list(occurrences), [100 * n / len(values) for n in occurrences.values()], width=0.85, color=color(i))
-        axis.set_title(name, fontsize=9, loc="left")
+        axis.bar(list(occurrences), [100 * n / len(values) for n in occurrences.values()], width=0.85, color=COLORS[0])
+        axis.set_title(name, fontsize=9, color=INK, loc="left")
+        axis.sharex(axes[0])
+        axis.sharey(axes[0])
         axis.set_xlim(-0.8, last + 0.8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(axis="x", visible=False)
-        label(axis, x_label, "percent" if i == 0 else "")
+        label(axis, x_label, f"{counted} (%)" if axis is axes[0] else "")
     return made

@@ -1,0 +1,19 @@
+"""How well a mean over seeds is known: a line, and a band of two standard errors to each side of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+
+def draw_mean(axis: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str, **look: Any) -> Line2D:
+    """Draw the mean over seeds, and its band; the line.
+
+    x: places. seeds: for each seed, two or more, a value for each place. look: of the line, in matplotlib's words.
+    """
+    y = np.array(seeds, float)
+    mean, error = y.mean(0), y.std(0, ddof=1) / len(y) ** 0.5
+    axis.fill_between(x, mean - 2 * error, mean + 2 * error, color=color, alpha=0.25, linewidth=0)
+    return axis.plot(x, mean, color=color, **look)[0]
