@@ -226,11 +226,13 @@ def _bench(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from mpcourse.predict import find_maker, predict, show
 
+    if options.zero and options.ranks is None:
+        raise UserError(f"--zero {options.zero} needs --ranks: how many share, such as --ranks 64")
     cut = [name.strip() for name in options.cut.split(",")] if options.cut else []
     found = predict(
         find_maker(options.maker), options.batch, options.gpu, options.gpus,
         link=options.link, cut=cut, optimizer=options.optimizer, tokens=options.tokens,
-        zero=options.zero, ranks=options.ranks,
+        zero=options.zero, ranks=1 if options.ranks is None else options.ranks,
     )  # fmt: skip
     if options.json:
         print(json.dumps({"model": options.maker} | found.as_dict(), indent=1))

@@ -317,7 +317,9 @@ def test_a_model_that_fits_only_in_stage_3_is_told_so():
 def test_the_command_tells_what_one_rank_of_zero_holds(cli, model_file):
     command = ("predict", f"{model_file}:make_model", "--batch", 7, 20, "--optimizer", "adam")
     shown = cli(*command, "--zero", 3, "--ranks", 8).stdout
-    assert "One of 8 ranks, ZeRO stage 3. It sends" in shown and "all-gather" in shown
+    assert "one of 8 ranks at ZeRO stage 3. In a step it sends" in shown and "by all-gather" in shown
+    assert_one_line_error(cli(*command, "--zero", 3), "--zero 3 needs --ranks")
+    assert_one_line_error(cli(*command, "--zero", 3, "--ranks", 10**9), "--ranks 1000000000", "1 to 1000000")
     assert_one_line_error(cli(*command, "--zero", 4), "--zero 4", "1, 2 and 3")
     assert_one_line_error(cli(*command, "--ranks", 2), "--ranks 2")
     assert_one_line_error(cli(*command, "--zero", 1, "--gpus", 2), "leave --gpus 2 out")

@@ -68,7 +68,7 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optimizer", choices=["sgd", "momentum", "adam", "adamw"], default="sgd")
     parser.add_argument("--tokens", type=int, metavar="VOCABULARY", help="the input is integers below this")
     parser.add_argument("--zero", type=int, default=0, metavar="STAGE", help="of ZeRO, 1, 2 or 3: what ranks share (0)")
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="how many share, with a GPU each")
+    parser.add_argument("--ranks", type=int, metavar="N", help="how many share by --zero, with a GPU each")
     parser.add_argument("--json", action="store_true", help="as JSON, in bytes and seconds")
 
 

@@ -11,6 +11,8 @@ from mpcourse.model_states import STAGES
 from mpcourse.predict.place import children
 from mpcourse.zero import AloneComm, ShardedGradients, ShardedOptimizer, ShardedParameters
 
+MOST_RANKS = 1_000_000
+
 
 def check_sharding(stage: int, ranks: int, gpus: int) -> None:
     """Refuse what there cannot be.
@@ -22,8 +24,8 @@ def check_sharding(stage: int, ranks: int, gpus: int) -> None:
     """
     if stage not in STAGES:
         raise UserError(f"--zero {stage}: ZeRO has the stages 1, 2 and 3, and 0 is none")
-    if ranks < 1 or (ranks > 1 and stage == 0):
-        raise UserError(f"--ranks {ranks}: how many share by --zero 1, 2 or 3; 1 or more")
+    if not 1 <= ranks <= MOST_RANKS or (ranks > 1 and stage == 0):
+        raise UserError(f"--ranks {ranks}: how many share by --zero 1, 2 or 3; 1 to {MOST_RANKS}")
     if stage and gpus > 1:
         raise UserError(f"--zero {stage} is of a model that each rank has on one GPU: leave --gpus {gpus} out")
 

@@ -45,9 +45,10 @@ def show(p: Prediction) -> None:
         lanes = ", ".join(f"{lane} {size(nbytes)}" for lane, nbytes in p.copies.items())
         out.print(f"{size(p.across_cut)} cross the cut in a step ({lanes}).", soft_wrap=True)
     if p.zero:
-        sent = ", ".join(f"{size(nbytes)} {name}" for name, nbytes in p.sent.items()) or "nothing"
+        sent = " and ".join(f"{size(nbytes)} by {name}" for name, nbytes in p.sent.items()) or "nothing"
         out.print(
-            f"One of {p.ranks} ranks, ZeRO stage {p.zero}. It sends {sent} in a step, whose time is not in it.",
+            f"This is one of {p.ranks} ranks at ZeRO stage {p.zero}. In a step it sends {sent}; the seconds above do not "
+            "include that.",
             soft_wrap=True,
         )
     if p.out_of_memory:
