@@ -226,7 +226,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from mpcourse.predict import find_maker, predict, show
 
-    if options.zero and options.ranks is None:
+    if options.zero in (1, 2, 3) and options.ranks is None:
         raise UserError(f"--zero {options.zero} needs --ranks: how many share, such as --ranks 64")
     cut = [name.strip() for name in options.cut.split(",")] if options.cut else []
     found = predict(

@@ -47,8 +47,8 @@ def show(p: Prediction) -> None:
     if p.zero:
         sent = " and ".join(f"{size(nbytes)} by {name}" for name, nbytes in p.sent.items()) or "nothing"
         out.print(
-            f"This is one of {p.ranks} ranks at ZeRO stage {p.zero}. In a step it sends {sent}; the seconds above do not "
-            "include that.",
+            f"This is one of {p.ranks} ranks at ZeRO stage {p.zero}. In a step it sends {sent}; the seconds above "
+            "do not include that.",
             soft_wrap=True,
         )
     if p.out_of_memory:
