@@ -322,4 +322,4 @@ def test_the_command_tells_what_one_rank_of_zero_holds(cli, model_file):
     assert_one_line_error(cli(*command, "--zero", 3, "--ranks", 10**9), "--ranks 1000000000", "1 to 1000000")
     assert_one_line_error(cli(*command, "--zero", 4), "--zero 4", "1, 2 and 3")
     assert_one_line_error(cli(*command, "--ranks", 2), "--ranks 2")
-    assert_one_line_error(cli(*command, "--zero", 1, "--gpus", 2), "leave --gpus 2 out")
+    assert_one_line_error(cli(*command, "--zero", 1, "--ranks", 4, "--gpus", 2), "leave --gpus 2 out")
