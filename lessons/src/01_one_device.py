@@ -8,6 +8,11 @@
 #
 # We measure on one CPU core, and then predict what a GPU would do.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("01_one_device")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import time

@@ -12,6 +12,11 @@
 #
 # We run that network again, on two virtual GPUs, and ask what the post could not: what did the two GPUs wait for?
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("02_split_with_copy")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 from dataclasses import replace

@@ -9,6 +9,11 @@
 #
 # We predict that table, without a GPU. Then we ask whether the cut was a good one.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("03_split_by_layers")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 from dataclasses import replace

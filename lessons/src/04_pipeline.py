@@ -10,6 +10,11 @@
 # This lesson replays the tutorial on virtual GPUs, and says where our seconds differ from its own. On the way it
 # introduces the **schedules** that are in use.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("04_pipeline")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json

@@ -9,6 +9,11 @@
 #
 # On the way the lesson shows how processes communicate, why they hang, and what a message costs.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("05_mpi_allreduce")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json

@@ -13,6 +13,11 @@
 # This lesson writes the four lines that do it, makes five common mistakes with them, and measures what the mean costs.
 # It also asks why, in an article of 2018, two GPUs took 90.6 s for what one GPU did in 68.0 s.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("06_data_parallel")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json

@@ -11,6 +11,11 @@
 # **parameter server**, a process that holds the weights for all workers, is a bottleneck, and that an even number of
 # servers was slower. We test these three statements.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("07_sync_async")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 import json

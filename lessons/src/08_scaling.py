@@ -10,6 +10,11 @@
 # nodes, work done once per epoch, few GPUs. We compute one that it does not name: the bytes that the Ethernet has to
 # carry. First we predict the table, row by row, and then larger clusters: 128, 512 and 1024 GPUs.
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("08_scaling")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 from dataclasses import replace

@@ -9,6 +9,11 @@
 #
 # Twice the GPUs, and not a day less: why? And what did the other way do about it?
 
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.learner import panel
+
+panel.show("10_all_together")
+
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 from itertools import permutations
