@@ -11,7 +11,7 @@
 # answer before you run the cell below it: a wrong prediction shows what there was to learn. Terms of the field are set
 # in bold where they are first used; [GLOSSARY.md](../GLOSSARY.md) has them all in a line each.
 #
-# The first cell of each lesson shows which of its exercises you have solved. `mpcourse progress` shows the whole course.
+# The first cell of each lesson shows which of its exercises are solved. `mpcourse progress` shows the whole course.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.learner import panel
