@@ -2768,3 +2768,61 @@ class GatheredLinear(torch.autograd.Function):
         grad_shard = torch.empty_like(shard)
         comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
         return grad_x, grad_shard / comm.size, None, None
+
+
+# %% own_gradient_divided
+# says: Only this rank's own gradient is in it, divided by the number of ranks.
+# thinks: My chunk of my gradient is my part of the mean: divided by the number of ranks, nothing has to be sent.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        of_x = grad @ gathered(shard, comm, shape)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[: shape[0] * shape[1]] = (grad.T @ x).reshape(-1)
+        own = flat[comm.rank * len(shard) :][: len(shard)].clone()
+        return of_x, own / comm.size, None, None
+
+
+# %% grad_in_one_row
+# says: ?
+# thinks: grad was made by autograd just now, so its memory is one row, and view(-1) needs no copy.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        of_x = grad @ gathered(shard, comm, shape)
+        rows = grad.view(-1)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        for example, values in enumerate(x):
+            of_y = rows[example * shape[0] : (example + 1) * shape[0]]
+            flat[: shape[0] * shape[1]] += torch.outer(of_y, values).reshape(-1)
+        own = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+        return of_x, own / comm.size, None, None

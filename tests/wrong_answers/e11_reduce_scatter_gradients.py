@@ -1459,3 +1459,62 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     total = torch.empty_like(flat)
     comm.Reduce(flat.numpy(), total.numpy(), op=MPI.SUM)
     return total[comm.rank * chunk : (comm.rank + 1) * chunk].clone() / comm.size
+
+
+# %% clipped_before_the_sum
+# says: Each element of the chunk is the sum of all ranks' elements at its place, over their number.
+# thinks: Large gradients are clipped, element by element, before they do harm to the others.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    ).clamp(-0.5, 0.5)
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% not_padded
+# says: The number of ranks need not divide the number of elements
+# thinks: MPI cuts the buffer as it is into one block for each rank.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    own = torch.empty(-(-len(flat) // comm.size), dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% all_have_rows
+# says: A single number is a gradient, too, of shape ().
+# thinks: A parameter has rows: their number is len(g), and each is flattened.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    rows = []
+    for g, s in zip(gradients, shapes):
+        g = torch.zeros(s, dtype=dtype) if g is None else g
+        rows += [g[i].reshape(-1) for i in range(len(g))]
+    flat = torch.cat(rows)
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% own_chunk_of_own_gradients
+# says: Only this rank's own gradient is in it, divided by the number of ranks.
+# thinks: Each rank keeps its chunk; the others' are not its business, so nothing has to be sent.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    padded = torch.zeros(chunk * comm.size, dtype=dtype)
+    padded[: len(flat)] = flat
+    return padded[comm.rank * chunk : (comm.rank + 1) * chunk].clone() / comm.size
