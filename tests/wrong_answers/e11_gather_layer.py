@@ -2798,7 +2798,7 @@ class GatheredLinear(torch.autograd.Function):
 
 
 # %% grad_in_one_row
-# says: ?
+# says: x or grad need not be contiguous, so neither is their product: .reshape(-1) copies where it has to.
 # thinks: grad was made by autograd just now, so its memory is one row, and view(-1) needs no copy.
 def gathered(shard, comm, shape):
     whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
@@ -2826,3 +2826,33 @@ class GatheredLinear(torch.autograd.Function):
         own = torch.empty_like(shard)
         comm.Reduce_scatter_block(flat.numpy(), own.numpy())
         return of_x, own / comm.size, None, None
+
+
+# %% x_divided_in_place
+# says: x and the shard are the caller's, and grad is autograd's
+# thinks: Once y is there, x serves the gradient alone: divided by the number of ranks now, the sum will be the mean.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        y = x @ gathered(shard, comm, shape).T
+        x.data /= comm.size
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        of_x = grad @ gathered(shard, comm, shape)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[: shape[0] * shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+        return of_x, own, None, None

@@ -382,7 +382,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% float64_stays
-# says: The result has the gradients' dtype. torch.zeros and torch.empty make
+# says: The result has the gradients' dtype.
 # thinks: A mean is safer in float64.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1056,7 +1056,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% buffer_kept_and_not_cleared
-# says: A gradient may be None on some ranks, also the first in the list.
+# says: Where a gradient is None, one of an earlier call stands in its place
 # thinks: The buffer is made once and used again; where a gradient is missing it is zero anyway (it holds the last call's).
 buffers = {}
 
@@ -1273,7 +1273,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% buffer_outlives_the_call
-# says: A buffer that is kept takes memory all the time, as gradients that are not sharded do
+# says: What the file keeps takes memory all the time, as gradients that are not sharded do.
 # thinks: Keep the flat buffer on the function, for the next step.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1287,7 +1287,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% buffers_by_length_zeroed
-# says: A buffer that is kept takes memory all the time, as gradients that are not sharded do
+# says: What the file keeps takes memory all the time, as gradients that are not sharded do.
 # thinks: Allocating costs time: a buffer for each length is made once, set to zero in each call, and used again.
 import functools
 
@@ -1312,7 +1312,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% keeps_the_gradients
-# says: A buffer that is kept takes memory all the time, as gradients that are not sharded do
+# says: What the file keeps takes memory all the time, as gradients that are not sharded do.
 # thinks: I keep a reference to the gradients, which costs nothing, for looking at them later.
 seen = []
 
@@ -1396,7 +1396,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% leftover_added_next_time
-# says: A gradient may be None on some ranks, also the first in the list.
+# says: Where a gradient is None, one of an earlier call stands in its place
 # thinks: What a rank did not have this time it makes up for next time: the last gradient stands in for None.
 LAST = {}
 

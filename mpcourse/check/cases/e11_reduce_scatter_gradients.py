@@ -13,7 +13,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import chunks_of, freed, nan_in_new_memory
-from mpcourse.check.cases.on_flat import CASES, LEFT_OUT, LONG, Case, misconceptions, shares
+from mpcourse.check.cases.on_flat import CASES, EARLIER, LEFT_OUT, LONG, Case, misconceptions, shares
 from mpcourse.check.cases.on_kept_arrays import kept_array
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
@@ -81,7 +81,7 @@ def _program(case: Case, kept: list[torch.Tensor] | None = None) -> Program:
         with nan_in_new_memory(sum(case.numels), ranks.size, case.dtype):
             first, before = None, np.empty(0)
             if len(case.none) == 3:  # what a call leaves for the next one shows there
-                full = [torch.full(shape, 5.0, dtype=case.dtype) for shape in case.shapes]
+                full = [torch.full(shape, EARLIER, dtype=case.dtype) for shape in case.shapes]
                 first = own.call(NAME, ranks, full, [torch.Size(shape) for shape in case.shapes])
                 before = first.detach().numpy().copy()
             held = [0 if g is None else g.data_ptr() for g in gradients]
@@ -121,7 +121,9 @@ def _judge(case: Case, results: Sequence[Facts]) -> Finding | None:
         if facts.result.shape != want[number].shape:
             return Finding(at, asked, f"shape {facts.result.shape}", _why_shape(case, size, number, facts.result.shape))
         if str(case.dtype) != f"torch.{facts.result.dtype}":
-            why = "The result has the gradients' dtype. torch.zeros and torch.empty make float32 unless told: dtype=..."
+            why = "The result has the gradients' dtype."
+            if facts.result.dtype == np.float32:
+                why += " torch.zeros and torch.empty make float32 unless told: dtype=..."
             return Finding(at, f"{case.dtype}, as the gradients are", f"torch.{facts.result.dtype}", why)
     got = [results[at].result for at in order]
     tolerance = 1e-6 if case.dtype == torch.float32 else 1e-13
@@ -266,10 +268,10 @@ def _judge_freed(case: Case, size: int, nbytes: int) -> Finding | None:
 def _judge_left(results: Sequence[Facts]) -> Finding | None:
     for rank, facts in enumerate(results):
         if facts.left:
-            asked = f"nothing as large as the buffer in memory on rank {rank} once the call has returned"
+            asked = f"nothing as large as a gradient in memory on rank {rank} once the call has returned"
             why = (
-                "A buffer that is kept takes memory all the time, as gradients that are not sharded do: make it in "
-                "each call, and let it go when that returns."
+                "What the file keeps takes memory all the time, as gradients that are not sharded do. Nothing of a call "
+                "is needed in the next one."
             )
-            return Finding(rank, asked, f"it, in {facts.left}", why)
+            return Finding(rank, asked, f"something in {facts.left}", why)
     return None

@@ -50,6 +50,7 @@ class Case:
         return found
 
 
+EARLIER = 5.0  # all elements of all gradients in the call before, where there is one
 PADDED = ((2, 2), (3,))
 CASES = (
     Case("12 elements, which all numbers of ranks here divide", ((3, 2), (6,))),
@@ -129,6 +130,8 @@ def misconceptions(case: Case, size: int, sent: bool) -> Iterator[tuple[str, lis
     row = np.concatenate(mean)
     why = "Rank r has every p-th element. A chunk is elements that follow each other in the buffer."
     yield why, [row[rank::size] for rank in range(size)]
+    earlier = [np.where(_none(case, rank), EARLIER, flat) for rank, flat in enumerate(flats)]
+    yield "Where a gradient is None, one of an earlier call stands in its place: zeros stand there.", mean_of(earlier)
     had = [sum((rank, i) not in case.none for rank in range(size)) for i in range(len(case.shapes))]
     counts = np.concatenate([np.full(k, max(h, 1)) for k, h in zip(case.numels, had, strict=True)])
     yield (
@@ -158,6 +161,11 @@ def misconceptions(case: Case, size: int, sent: bool) -> Iterator[tuple[str, lis
     )
     yield from _rings(pieces)
     yield "Bytes of float64 were added as if they were float32, which MPI.FLOAT is.", _as_float32(pieces)
+
+
+def _none(case: Case, rank: int) -> np.ndarray:
+    """Of each element whether this rank's gradient is None."""
+    return np.concatenate([np.full(n, (rank, i) in case.none) for i, n in enumerate(case.numels)])
 
 
 def _rings(pieces: Sequence[Sequence[np.ndarray]]) -> Iterator[tuple[str, list[np.ndarray]]]:

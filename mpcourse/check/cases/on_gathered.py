@@ -50,7 +50,8 @@ class Layer:
         if self.summed:
             return torch.ones((), dtype=self.dtype).expand(self.examples[rank], self.shape[0])
         draw = torch.Generator().manual_seed(50 + rank)
-        return torch.randn((self.examples[rank], self.shape[0]), generator=draw, dtype=self.dtype)
+        grad = torch.randn((self.examples[rank], self.shape[0]), generator=draw, dtype=self.dtype)
+        return grad.t().contiguous().t() if self.columns else grad
 
     def outputs(self, size: int) -> Rows:
         return [(self.x(rank) @ self.weight().t()).detach().numpy() for rank in range(size)]
@@ -167,7 +168,7 @@ LAYERS = (
     ),
     Layer("float32", (5, 3), dtype=torch.float32),
     Layer(
-        "an x that is not contiguous",
+        "an x and a grad that are not contiguous",
         (3, 4),
         columns=True,
         why="x or grad need not be contiguous, so neither is their product: .reshape(-1) copies where it has to.",
@@ -175,7 +176,6 @@ LAYERS = (
     Layer(
         "the sum of y as the loss",
         summed=True,
-        why="The gradient of a sum is one number in memory, expanded to y's shape: it is not contiguous.",
     ),
     Layer("a weight of 2 elements", (1, 2)),
     Layer(

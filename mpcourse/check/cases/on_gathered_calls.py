@@ -13,6 +13,11 @@ from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual.cluster import ClusterError
 
 NAME = "GatheredLinear"
+_THEIRS = {
+    "x": "x is the caller's, perhaps another layer's output: change nothing in it, and work on a copy.",
+    "shard": "The shard is all that is left of the weight between calls, and the optimizer's to update: use a copy.",
+    "grad": "grad is autograd's, which may give the same tensor to others: divide what is made of it.",
+}
 
 
 def applied(own: ModuleType, *args: Any) -> torch.Tensor:
