@@ -1084,7 +1084,7 @@ class GatheredLinear(torch.autograd.Function):
 
 
 # %% grad_divided_in_place
-# says: x and the shard are the caller's, and grad is autograd's
+# says: grad is autograd's, which may give the same tensor to others
 # thinks: grad is mine in backward: divide it in place after its use.
 def gathered(shard, comm, shape):
     whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
@@ -2829,7 +2829,7 @@ class GatheredLinear(torch.autograd.Function):
 
 
 # %% x_divided_in_place
-# says: x and the shard are the caller's, and grad is autograd's
+# says: x is the caller's, perhaps another layer's output
 # thinks: Once y is there, x serves the gradient alone: divided by the number of ranks now, the sum will be the mean.
 def gathered(shard, comm, shape):
     whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)

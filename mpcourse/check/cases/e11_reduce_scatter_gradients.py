@@ -270,8 +270,8 @@ def _judge_left(results: Sequence[Facts]) -> Finding | None:
         if facts.left:
             asked = f"nothing as large as a gradient in memory on rank {rank} once the call has returned"
             why = (
-                "What the file keeps takes memory all the time, as gradients that are not sharded do. Nothing of a call "
-                "is needed in the next one."
+                "What the file keeps takes memory all the time, as gradients that are not sharded do. Nothing of a "
+                "call is needed in the next one."
             )
             return Finding(rank, asked, f"something in {facts.left}", why)
     return None

@@ -16,7 +16,7 @@ NAME = "GatheredLinear"
 _THEIRS = {
     "x": "x is the caller's, perhaps another layer's output: change nothing in it, and work on a copy.",
     "shard": "The shard is all that is left of the weight between calls, and the optimizer's to update: use a copy.",
-    "grad": "grad is autograd's, which may give the same tensor to others: divide what is made of it.",
+    "grad": "grad is autograd's, which may give the same tensor to others: change what is made of it alone.",
 }
 
 
@@ -53,12 +53,7 @@ def unchanged(when: str, given: Sequence[tuple[str, torch.Tensor, torch.Tensor]]
         if tensor.shape == before.shape and torch.equal(tensor.detach(), before):
             continue
         got = f"shape {tuple(tensor.shape)}" if tensor.shape != before.shape else "other values"
-        why = "x and the shard are the caller's, and grad is autograd's: work on copies."
-        if name == "shard":
-            why = (
-                "The shard is all that is left of the weight between calls, and the optimizer's to update: use a copy."
-            )
-        raise Wrong(f"{name} to be as it was once {when} has returned", got, why)
+        raise Wrong(f"{name} to be as it was once {when} has returned", got, _THEIRS[name])
 
 
 def met(comm: Any, sent: Callable[[], Sent] | None) -> Sent | None:
