@@ -62,10 +62,10 @@ class GatheredLinear(torch.autograd.Function):
     def backward(ctx, grad):
         """One value for each argument of forward: the gradients of x and of shard, and None for what is no tensor.
 
-        grad: (examples, out), of y, contiguous or not, and not changed. The gradient of x is this rank's own: of its own
-        loss. That of shard, (chunk,), is this rank's chunk of the mean, over all ranks, of the gradients of the weight; it
-        is zero where the shard is padding, and has memory of its own, as large as a chunk. Autograd adds it to
-        shard.grad, which backward leaves alone.
+        grad: (examples, out), of y, contiguous or not; it is not changed. The gradient of x is this rank's own: of its
+        own loss. That of shard, (chunk,), is this rank's chunk of the mean, over all ranks, of the gradients of the
+        weight. It is zero where the shard is padding, and has memory of its own, as large as a chunk. Autograd adds it
+        to shard.grad, which backward leaves alone.
         """
         # solution: gather the weight again, compute both gradients, and reduce-scatter that of the weight
         x, shard = ctx.saved_tensors
