@@ -30,7 +30,9 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     the next multiple of the number of ranks, and cut into chunks of one length. Rank r gets the r-th.
     The result has the gradients' dtype, and memory of its own: whoever keeps it keeps chunk elements and no more. On
     the last ranks it may be padding alone, which is zero.
-    Each rank sends (p - 1) / p of the buffer, p being the number of ranks. Messages between two ranks, and MPI's
-    collective calls for arrays that do with so many bytes, are both allowed.
+    Once it is returned, nothing else of the call is in memory: no buffer is kept for the next one.
+    Each rank sends (p - 1) / p of the buffer to others, padding included, p being the number of ranks; 256 bytes more
+    are allowed. Messages between two ranks and MPI's collective calls are both allowed, of methods that do not pickle.
+    Sums may be in any order: values are compared to 13 digits, those of float32 to 6.
     """
     raise NotImplementedError("e11_reduce_scatter_gradients: lay all gradients out in a padded buffer of zeros, reduce-scatter it, and divide")

@@ -26,8 +26,9 @@ def shards(parameters, ranks):
     The flat buffer holds the elements of the parameters, each flattened, in the order of the list. It is padded at its
     end to the next multiple of `ranks`, and cut into `ranks` chunks of one length. Rank r owns the r-th.
     (i, begin, end): of parameters[i], flattened, the rank owns the elements from begin to end, end not included. All
-    three are ints; i counts all that is in `parameters`, frozen ones too. A rank's tuples are in the order of the
-    buffer. Padding is nobody's, no piece is empty, and a rank that owns nothing has an empty list.
+    three are ints, of Python or numpy; i counts all that is in `parameters`, frozen ones too. A rank has one tuple for
+    each parameter of which it owns a part, in the order of the buffer. Padding is nobody's, no piece is empty, and a
+    rank that owns nothing has an empty list.
     The parameters are not changed.
     """
     # solution: lay out each parameter once, round the chunk's length up, and cut each parameter where chunks end

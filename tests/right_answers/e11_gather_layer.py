@@ -247,3 +247,164 @@ class GatheredLinear(torch.autograd.Function):
         del flat
         weight = gathered(ctx.shard, comm, ctx.shape)
         return grad @ weight if ctx.needs_input_grad[0] else None, mine.div_(comm.size), None, None
+
+
+# %% row_by_row_into_the_gradient
+# thinks: The weight's place takes the gradient once x has its own: one array as large as the weight, no second.
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+        comm.Allgather(shard.detach().numpy(), whole.numpy())
+        return torch.nn.functional.linear(x, whole[: shape[0] * shape[1]].view(shape))
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, (out, width) = ctx.comm, ctx.shape
+        whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+        comm.Allgather(shard.detach().numpy(), whole.numpy())
+        weight = whole[: out * width].view(out, width)
+        of_x = grad @ weight
+        whole[out * width :] = 0
+        torch.mm(grad.T, x, out=weight)
+        own = torch.empty_like(shard)
+        comm.Reduce_scatter_block(whole.numpy(), own.numpy())
+        return of_x, own.div_(comm.size), None, None
+
+
+# %% non_blocking_gather
+# thinks: The gather is under way while the weight's gradient is computed; both requests are waited for.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, (out, width) = ctx.comm, ctx.shape
+        whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+        gathering = comm.Iallgather(shard.detach().numpy(), whole.numpy())
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[: out * width] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        summing = comm.Ireduce_scatter_block(flat.numpy(), own.numpy())
+        gathering.Wait()
+        of_x = grad @ whole[: out * width].view(out, width)
+        summing.Wait()
+        return of_x, own / comm.size, None, None
+
+
+# %% never_a_whole_weight
+# thinks: Each chunk comes by a broadcast, is multiplied into its places and dropped: no rank has the whole weight at all.
+def places(root, shard, shape):
+    """Rows and columns of the weight that a rank's chunk holds, padding left out."""
+    begin = min(root * len(shard), shape[0] * shape[1])
+    at = torch.arange(begin, min(begin + len(shard), shape[0] * shape[1]))
+    return at // shape[1], at % shape[1]
+
+
+def chunks(shard, comm):
+    for root in range(comm.size):
+        part = shard.detach().clone()
+        comm.Bcast(part.numpy(), root=root)
+        yield root, part
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        y = x.new_zeros(len(x), shape[0])
+        for root, part in chunks(shard, comm):
+            rows, columns = places(root, shard, shape)
+            y.index_add_(1, rows, x[:, columns] * part[: len(rows)])
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm = ctx.comm
+        of_x, own = torch.zeros_like(x), torch.empty_like(shard)
+        for root, part in chunks(shard, comm):
+            rows, columns = places(root, shard, ctx.shape)
+            of_x.index_add_(1, columns, grad[:, rows] * part[: len(rows)])
+            mine = torch.zeros_like(shard)
+            mine[: len(rows)] = (grad[:, rows] * x[:, columns]).sum(0)
+            comm.Reduce(mine.numpy(), own.numpy() if root == comm.rank else None, root=root)
+        return of_x, own / comm.size, None, None
+
+
+# %% numpy_without_detach
+# thinks: No graph is recorded in forward and backward, so numpy() needs no detach there.
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.numpy(), whole.numpy())
+    return whole[:shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        weight = gathered(shard, comm, shape)
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, shape = ctx.comm, ctx.shape
+        weight = gathered(shard, comm, shape)
+        grad_x = grad @ weight
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        flat[:shape[0] * shape[1]] = (grad.t() @ x).flatten()
+        grad_shard = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), grad_shard.numpy())
+        return grad_x, grad_shard / comm.size, None, None
+
+
+# %% context_set_up_apart
+# thinks: forward computes alone, setup_context keeps what backward needs, and backward is marked as differentiable once.
+from torch.autograd.function import once_differentiable
+
+
+def gathered(shard, comm, shape):
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(x, shard, comm, shape):
+        return torch.nn.functional.linear(x, gathered(shard, comm, shape))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, shard, ctx.comm, ctx.shape = inputs
+        ctx.save_for_backward(x, shard)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        comm, (out, width) = ctx.comm, ctx.shape
+        of_x = grad @ gathered(shard, comm, ctx.shape)
+        flat = torch.zeros(len(shard) * comm.size, dtype=shard.dtype)
+        torch.mm(grad.T, x, out=flat[: out * width].view(out, width))
+        own = torch.empty_like(shard)
+        comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own.div_(comm.size), None, None

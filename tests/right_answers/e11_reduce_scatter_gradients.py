@@ -162,3 +162,52 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     mine = some.new_empty(len(flat) // comm.size)
     comm.Ireduce_scatter_block(flat.numpy(), mine.numpy()).Wait()
     return torch.div(mine, comm.size)
+
+
+# %% in_place_then_cloned
+# thinks: The sum may come to the front of the buffer itself; the clone has memory of its own.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    n = sum(s.numel() for s in shapes)
+    chunk = -(-n // comm.size)
+    flat = torch.zeros(chunk * comm.size, dtype=dtype)
+    for place, g in zip(flat[:n].split([s.numel() for s in shapes]), gradients):
+        if g is not None:
+            place.copy_(g.reshape(-1))
+    flat /= comm.size
+    comm.Reduce_scatter(MPI.IN_PLACE, flat.numpy(), [chunk] * comm.size)
+    return flat[:chunk].clone()
+
+
+# %% transposed_without_a_copy
+# thinks: mpi4py sends an array in columns as its memory lies, so that a transposed view of the buffer is the buffer.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = [g for g in gradients if g is not None][0].dtype
+    flat = torch.cat([torch.zeros(s.numel(), dtype=dtype) if g is None else g.flatten() for g, s in zip(gradients, shapes)])
+    flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
+    chunk = len(flat) // comm.size
+    mine = torch.empty(chunk, dtype=flat.dtype)
+    comm.Reduce_scatter_block(flat.view(chunk, comm.size).t().numpy(), mine.numpy())
+    return mine / comm.size
+
+
+# %% one_chunk_at_a_time
+# thinks: There is no flat buffer: of each gradient the part that lies in a rank's chunk is taken, and reduced there.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    chunk = -(-sum(s.numel() for s in shapes) // comm.size)
+
+    def part(owner):
+        made = torch.zeros(chunk, dtype=dtype)
+        begin = 0
+        for g, s in zip(gradients, shapes):
+            low, high = max(begin, owner * chunk), min(begin + s.numel(), (owner + 1) * chunk)
+            if g is not None and low < high:
+                made[low - owner * chunk : high - owner * chunk] = g.reshape(-1)[low - begin : high - begin]
+            begin += s.numel()
+        return made
+
+    own = torch.empty(chunk, dtype=dtype)
+    for owner in range(comm.size):
+        comm.Reduce(part(owner).numpy(), own.numpy() if owner == comm.rank else None, op=MPI.SUM, root=owner)
+    return own / comm.size

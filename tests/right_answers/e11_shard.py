@@ -260,3 +260,110 @@ def shards(parameters, ranks):
             result[r] += [(i, max(0, r * chunk - start), min(n, (r + 1) * chunk - start))]
         start += n
     return result
+
+
+# %% dict_of_parameters
+# thinks: A dict's keys are compared by their hash, a tensor's is its identity, and setdefault keeps the first place.
+def shards(parameters, ranks):
+    first = {}
+    for i, p in enumerate(parameters):
+        first.setdefault(p, i)
+    trained = [(i, p.numel()) for p, i in first.items() if p.requires_grad]
+    chunk = (sum(n for _, n in trained) + ranks - 1) // ranks
+    found = [[] for _ in range(ranks)]
+    place = 0
+    for i, n in trained:
+        done = 0
+        while done < n:
+            rank, within = divmod(place, chunk)
+            take = min(n - done, chunk - within)
+            found[rank].append((i, done, done + take))
+            done += take
+            place += take
+    return found
+
+
+# %% labels_in_a_tensor
+# thinks: Whose each element is stands in tensors of its shape, filled from one arange; runs are read off from them.
+import torch
+
+
+def shards(parameters, ranks):
+    unique = [i for i, p in enumerate(parameters) if p.requires_grad and all(p is not q for q in parameters[:i])]
+    sizes = [parameters[i].numel() for i in unique]
+    chunk = -(-sum(sizes) // ranks)
+    owners = (torch.arange(sum(sizes)) // max(chunk, 1)).split(sizes) if sizes else ()
+    return [
+        [
+            (i, int(mine[0]), int(mine[-1]) + 1)
+            for i, owner in zip(unique, owners)
+            if len(mine := (owner == rank).nonzero().flatten())
+        ]
+        for rank in range(ranks)
+    ]
+
+
+# %% cuts_sorted
+# thinks: The ends of parameters and of chunks, sorted together, are all places where a piece begins or ends.
+from bisect import bisect_right
+from itertools import pairwise
+
+
+def shards(parameters, ranks):
+    begins, which, length = [], [], 0
+    for i, p in enumerate(parameters):
+        if p.requires_grad and p.numel() and not any(p is q for q in parameters[:i]):
+            begins.append(length)
+            which.append(i)
+            length += p.numel()
+    found = [[] for _ in range(ranks)]
+    if length:
+        chunk = -(-length // ranks)
+        cuts = sorted({*begins, *range(0, length, chunk), length})
+        for a, b in pairwise(cuts):
+            k = bisect_right(begins, a) - 1
+            found[a // chunk].append((which[k], a - begins[k], b - begins[k]))
+    return found
+
+
+# %% numpy_numbers
+# thinks: numpy's integers count, compare and index as ints do, so a caller may use them as they are.
+import numpy as np
+
+
+def shards(parameters, ranks):
+    which = [
+        i for i, p in enumerate(parameters) if p.requires_grad and not any(p is q for q in parameters[:i])
+    ]
+    ends = np.cumsum([parameters[i].numel() for i in which])
+    begins = np.concatenate([[0], ends[:-1]]).astype(int) if len(ends) else ends
+    chunk = -(-int(ends[-1]) // ranks) if len(ends) else 0
+    found = []
+    for r in range(ranks):
+        low = np.clip(r * chunk, begins, ends) - begins if len(ends) else []
+        high = np.clip((r + 1) * chunk, begins, ends) - begins if len(ends) else []
+        found.append([(i, b, e) for i, b, e in zip(which, low, high) if b < e])
+    return found
+
+
+# %% sharers_by_memory
+# thinks: Tensors that are in use begin at addresses of their own. Those without elements share one, and own nothing.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if not p.requires_grad:
+            continue
+        if p.data_ptr() in seen:
+            continue
+        seen.add(p.data_ptr())
+        places.append((i, length, length + p.numel()))
+        length += p.numel()
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]

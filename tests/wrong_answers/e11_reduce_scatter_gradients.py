@@ -74,7 +74,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_ends_at_the_neighbours_chunk
-# says: The right chunks on wrong ranks: rank r gets the r-th. A ring ends
+# says: The right chunks on wrong ranks: rank 0 has the one of rank 1. Rank r gets the r-th: in a ring, ask which
 # thinks: The ring begins with my own chunk, so it ends with my own (it ends with that of r + 1).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -97,7 +97,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_one_step_too_few
-# says: Not every rank's gradient is in each chunk: every rank adds its own
+# says: In each chunk are 2 of 3 ranks' gradients
 # thinks: The first chunk is already there, so p - 2 steps are left.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -120,7 +120,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_one_step_too_many
-# says: Divided by 0.5: the mean over ranks is their sum over comm.size,
+# says: The only rank's gradient is in the sum 2 times
 # thinks: p ranks, p steps.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -143,7 +143,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_wrong_way
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: Chunks were added to other chunks' places.
 # thinks: Whether the chunks go up or down the ring does not matter.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -166,7 +166,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_overwrites
-# says: Not every rank's gradient is in each chunk: every rank adds its own
+# says: Each chunk holds one other rank's gradient alone
 # thinks: What comes is put where it belongs.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -189,7 +189,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_sends_the_whole_buffer
-# says: To another rank goes what that rank needs, its chunk, and each once.
+# says: The whole buffer goes to other ranks, of which each needs only its chunk.
 # thinks: Pass the buffer round the ring and add up what comes; then keep my chunk.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -207,7 +207,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ring_and_then_round_again
-# says: To another rank goes what that rank needs, its chunk, and each once.
+# says: Twice what it takes, as an all-reduce sends
 # thinks: A ring all-reduce in two halves; at its end I take my chunk.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -275,7 +275,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% none_not_expected
-# says: Where a gradient is None, zeros fill its place: else all that follows
+# says: A gradient may be None on some ranks, also the first in the list.
 # thinks: Each parameter has a gradient.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients)
@@ -292,7 +292,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% dtype_of_the_first
-# says: Where a gradient is None, zeros fill its place: else all that follows
+# says: A gradient may be None on some ranks, also the first in the list.
 # thinks: The first gradient tells the dtype (it may be None).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = gradients[0].dtype
@@ -310,7 +310,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% shapes_from_my_gradients
-# says: Where a gradient is None, zeros fill its place: else all that follows
+# says: A gradient may be None on some ranks, also the first in the list.
 # thinks: A gradient knows its own size, and None is one zero.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -346,7 +346,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% float32_and_back
-# says: Right to 6 digits or so: float64 went through float32. The buffer has
+# says: Right to some digits: numbers were in a shorter dtype on their way. The buffer has the gradients' dtype.
 # thinks: Messages are in float32, the result is turned back.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -364,7 +364,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% sums_in_float64
-# says: To another rank goes what that rank needs, its chunk, and each once.
+# says: With float64 it is right, and float32 is sent in more bytes than it has
 # thinks: A sum is safer in float64, and the result is turned back (twice the bytes for float32).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -382,7 +382,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% float64_stays
-# says: The result has the gradients' dtype. torch.zeros and torch.empty make
+# says: The result has the gradients' dtype.
 # thinks: A mean is safer in float64.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -395,7 +395,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% mpi_float_always
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: Bytes of float64 were added as if they were float32, which MPI.FLOAT is.
 # thinks: Tensors are MPI.FLOAT.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -430,7 +430,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% padding_in_front
-# says: The number of ranks need not divide the number of elements: pad with
+# says: The padding is in front. It is at the end of the buffer.
 # thinks: F.pad(flat, (pad, 0)) pads the end.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -492,7 +492,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_more_if_divisible
-# says: A row is asked, as long as all elements over the number of ranks,
+# says: Too long: the chunk's length is the number of elements over the number of ranks, rounded up, and no more.
 # thinks: p - n % p elements of padding (a whole p of them when n is divisible).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -505,7 +505,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% each_parameter_alone
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: Each parameter is cut by itself. All of them stand in one buffer, which is padded and cut once.
 # thinks: Reduce-scatter each parameter's gradient, and put the pieces together.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -576,7 +576,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% integer_mean
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: // rounds down to a whole number: the mean is a sum / comm.size.
 # thinks: // is the division of Python.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -702,7 +702,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_rank_hangs_on_itself
-# says: Divided by 0.5: the mean over ranks is their sum over comm.size,
+# says: The only rank's gradient is in the sum 2 times
 # thinks: The ring's neighbours are r + 1 and r - 1, and each has one.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -745,7 +745,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% order_in_memory
-# says: A gradient that is not contiguous was read as its memory lies, column
+# says: Gradients were flattened column by column, or as memory lies: .reshape(-1) has one row after the other.
 # thinks: ravel("K") flattens without a copy (in the order of memory, not of the indices).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -763,7 +763,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% columns_first
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: Gradients were flattened column by column, or as memory lies: .reshape(-1) has one row after the other.
 # thinks: Flattening goes down the columns.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -859,7 +859,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% only_root_is_right
-# says: Divided by 3: the mean over ranks is their sum over comm.size, which
+# says: Only rank 0 of 3 has its chunk: Reduce brings the sum to its root alone.
 # thinks: Reduce gives the sum, and each rank takes its chunk from it (but only rank 0 has it).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -872,7 +872,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% gathers_all_buffers
-# says: One rank gets all buffers, sums them and gives chunks out: its link
+# says: An all-gather brings all buffers whole to every rank, which needs its own chunk of each alone
 # thinks: Allgather all buffers, and take the mean of my column.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -885,7 +885,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% alltoall_wrong_axis
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: The mean is over neighbours among one rank's numbers.
 # thinks: After the all-to-all, the mean is over the last dimension.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -898,7 +898,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% scatter_from_root_only
-# says: Not every rank's gradient is in each chunk: every rank adds its own
+# says: Every chunk is of rank 0's gradients alone
 # thinks: Scatter gives each rank its chunk (of rank 0's gradients alone).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -911,7 +911,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% max_not_sum
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: That is the largest of all ranks' elements in each place
 # thinks: op=MPI.MAX was in the example that I copied.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -981,7 +981,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% skips_what_is_none
-# says: Where a gradient is None, zeros fill its place: else all that follows
+# says: A gradient may be None on some ranks, also the first in the list.
 # thinks: A rank without a gradient for a parameter need not take part in that parameter's sum (the others wait for it).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1000,7 +1000,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% padding_ranks_go_home
-# says: A single number is a gradient, too, of shape ().
+# says: A rank whose chunk is padding alone takes part in all calls
 # thinks: A rank whose chunk is padding alone has nothing to do.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1020,7 +1020,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% does_not_wait_for_receives
-# says: Only this rank's own gradient is in it, divided by the number of
+# says: Only this rank's own gradient is in it, though ranks have sent something
 # thinks: Irecv has received when it returns.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1056,7 +1056,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% buffer_kept_and_not_cleared
-# says: Where a gradient is None, zeros fill its place: else all that follows
+# says: Where a gradient is None, one of an earlier call stands in its place
 # thinks: The buffer is made once and used again; where a gradient is missing it is zero anyway (it holds the last call's).
 buffers = {}
 
@@ -1129,7 +1129,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% column_not_flat
-# says: A row is asked, as long as all elements over the number of ranks,
+# says: The chunk has one dimension: its elements in a row.
 # thinks: A chunk is a row of a matrix, so its shape is (1, chunk).
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1155,7 +1155,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% interleaved
-# says: Each element of the chunk is the sum of all ranks' elements at its
+# says: Rank r has every p-th element. A chunk is elements that follow each other in the buffer.
 # thinks: Rank r gets every p-th element, beginning with the r-th.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1169,7 +1169,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% ranks_counted_from_one
-# says: The right chunks on wrong ranks: rank r gets the r-th. A ring ends
+# says: The right chunks on wrong ranks: rank 0 has the one of rank 2. Rank r gets the r-th: in a ring, ask which
 # thinks: Rank r's chunk ends at r * chunk.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = [g for g in gradients if g is not None][0].dtype
@@ -1223,7 +1223,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% one_rank_adds_itself
-# says: Divided by 0.5: the mean over ranks is their sum over comm.size,
+# says: The only rank's gradient is in the sum 2 times
 # thinks: The ring's neighbours are r + 1 and r - 1, and each has one.
 def reduce_scatter_gradients(comm, gradients, shapes):
     dtype = next(g.dtype for g in gradients if g is not None)
@@ -1270,3 +1270,251 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     mine = torch.empty(chunk, dtype=flat.dtype)
     comm.Reduce_scatter_block(padded.numpy(), mine.numpy())
     return mine / comm.size
+
+
+# %% buffer_outlives_the_call
+# says: What the file keeps takes memory all the time, as gradients that are not sharded do.
+# thinks: Keep the flat buffer on the function, for the next step.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = [g for g in gradients if g is not None][0].dtype
+    flat = torch.cat([torch.zeros(s.numel(), dtype=dtype) if g is None else g.flatten() for g, s in zip(gradients, shapes)])
+    flat = torch.nn.functional.pad(flat, (0, -len(flat) % comm.size))
+    chunk = len(flat) // comm.size
+    reduce_scatter_gradients.flat = flat
+    mine = torch.empty(chunk, dtype=flat.dtype)
+    comm.Reduce_scatter_block(flat.numpy(), mine.numpy())
+    return mine / comm.size
+
+
+# %% buffers_by_length_zeroed
+# says: What the file keeps takes memory all the time, as gradients that are not sharded do.
+# thinks: Allocating costs time: a buffer for each length is made once, set to zero in each call, and used again.
+import functools
+
+
+@functools.lru_cache
+def buffer(length, dtype):
+    return torch.empty(length, dtype=dtype)
+
+
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = [g for g in gradients if g is not None][0].dtype
+    chunk = -(-sum(s.numel() for s in shapes) // comm.size)
+    flat = buffer(chunk * comm.size, dtype).zero_()
+    begin = 0
+    for g, s in zip(gradients, shapes):
+        if g is not None:
+            flat[begin : begin + s.numel()] = g.reshape(-1)
+        begin += s.numel()
+    mine = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), mine.numpy())
+    return mine / comm.size
+
+
+# %% keeps_the_gradients
+# says: What the file keeps takes memory all the time, as gradients that are not sharded do.
+# thinks: I keep a reference to the gradients, which costs nothing, for looking at them later.
+seen = []
+
+
+def reduce_scatter_gradients(comm, gradients, shapes):
+    seen[:] = gradients
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% who_has_what_is_summed_too
+# says: To each other rank goes its chunk of the gradients, once, and nothing else that is as long.
+# thinks: Ranks have to know who has which gradient, so a mask of ones and zeros is summed as the gradients are.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    rows, masks = [], []
+    for g, s in zip(gradients, shapes):
+        rows.append(torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1))
+        masks.append(torch.full_like(rows[-1], float(g is not None)))
+    chunk = -(-sum(map(len, rows)) // comm.size)
+    own, had = torch.empty(chunk, dtype=dtype), torch.empty(chunk, dtype=dtype)
+    for parts, into in ((rows, own), (masks, had)):
+        flat = torch.cat(parts)
+        flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+        comm.Reduce_scatter_block(flat.numpy(), into.numpy())
+    return torch.where(had > 0, own, 0) / comm.size
+
+
+# %% scattered_and_divided
+# says: Every chunk is of rank 0's gradients alone
+# thinks: Scatter gives each rank its chunk, and the mean is that over the number of ranks.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Scatter(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% received_blocks_summed_in_place
+# says: The chunk is a view of the whole buffer, which stays in memory as long as the chunk does
+# thinks: After the all-to-all I add all blocks to the first, and return that: a chunk, and nothing else.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    blocks = torch.empty(comm.size, chunk, dtype=dtype)
+    comm.Alltoall(flat.numpy(), blocks.numpy())
+    for block in blocks[1:]:
+        blocks[0] += block
+    return blocks[0].div_(comm.size)
+
+
+# %% not_waited_for
+# says: Isend and Irecv only begin, and so does Iallreduce.
+# thinks: A non-blocking call overlaps; MPI finishes it by the time that somebody looks at the result.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.zeros(chunk, dtype=dtype)
+    comm.Ireduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% leftover_added_next_time
+# says: Where a gradient is None, one of an earlier call stands in its place
+# thinks: What a rank did not have this time it makes up for next time: the last gradient stands in for None.
+LAST = {}
+
+
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    parts = []
+    for i, (g, s) in enumerate(zip(gradients, shapes)):
+        key = comm.rank, comm.size, i, tuple(s), dtype
+        if g is not None:
+            LAST[key] = g.reshape(-1).clone()
+        parts.append(LAST.get(key, torch.zeros(s.numel(), dtype=dtype)))
+    flat = torch.cat(parts)
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.zeros(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% sent_in_half
+# says: Right to some digits: numbers were in a shorter dtype on their way. The buffer has the gradients' dtype.
+# thinks: Gradients in mixed precision have 16 bits; sending them so halves the bytes again.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat))).half()
+    blocks = torch.empty(comm.size, chunk, dtype=torch.float16)
+    comm.Alltoall(flat.view(torch.int16).numpy(), blocks.view(torch.int16).numpy())
+    return blocks.to(dtype).sum(0) / comm.size
+
+
+# %% pickled_blocks
+# says: Methods with a small letter pickle, which copies and adds to what is sent
+# thinks: alltoall of tensors is shorter to write, and torch's tensors can be pickled.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    blocks = comm.alltoall(list(flat.split(chunk)))
+    return sum(blocks) / comm.size
+
+
+# %% root_alone_and_new_memory
+# says: Only rank 0 of 3 has its chunk: Reduce brings the sum to its root alone.
+# thinks: Reduce sums on all ranks, and torch.empty is enough for what is received.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    total = torch.empty_like(flat)
+    comm.Reduce(flat.numpy(), total.numpy(), op=MPI.SUM)
+    return total[comm.rank * chunk : (comm.rank + 1) * chunk].clone() / comm.size
+
+
+# %% clipped_before_the_sum
+# says: Each element of the chunk is the sum of all ranks' elements at its place, over their number.
+# thinks: Large gradients are clipped, element by element, before they do harm to the others.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    ).clamp(-0.5, 0.5)
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% not_padded
+# says: The number of ranks need not divide the number of elements
+# thinks: MPI cuts the buffer as it is into one block for each rank.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    own = torch.empty(-(-len(flat) // comm.size), dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% all_have_rows
+# says: A single number is a gradient, too, of shape ().
+# thinks: A parameter has rows: their number is len(g), and each is flattened.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    rows = []
+    for g, s in zip(gradients, shapes):
+        g = torch.zeros(s, dtype=dtype) if g is None else g
+        rows += [g[i].reshape(-1) for i in range(len(g))]
+    flat = torch.cat(rows)
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    own = torch.empty(chunk, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    return own / comm.size
+
+
+# %% own_chunk_of_own_gradients
+# says: Only this rank's own gradient is in it, divided by the number of ranks.
+# thinks: Each rank keeps its chunk; the others' are not its business, so nothing has to be sent.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    padded = torch.zeros(chunk * comm.size, dtype=dtype)
+    padded[: len(flat)] = flat
+    return padded[comm.rank * chunk : (comm.rank + 1) * chunk].clone() / comm.size

@@ -153,7 +153,7 @@ def shards(parameters, ranks):
 
 
 # %% element_by_element
-# says: Some element is owned twice
+# says: Element 0 of parameter 1 is owned twice.
 # thinks: A chunk ends where the next begins, so both have that element.
 def shards(parameters, ranks):
     places, length, seen = [], 0, set()
@@ -175,7 +175,7 @@ def shards(parameters, ranks):
 
 
 # %% a_hole
-# says: Some element of a trained parameter is nobody's
+# says: Element 0 of parameter 0 is nobody's.
 # thinks: The first element of a chunk is its number 1.
 def shards(parameters, ranks):
     places, length, seen = [], 0, set()
@@ -1298,7 +1298,7 @@ def shards(parameters, ranks):
 
 
 # %% aligned
-# says: The buffer holds trained parameters, each once, in the order of the list
+# says: Rank 0 owns 4 elements, not 3. All chunks are as long as 10 over 4 rounded up, 3, and the last ones have
 # thinks: Chunks are aligned to four elements, which is faster.
 def shards(parameters, ranks):
     places, length, seen = [], 0, set()
@@ -1317,3 +1317,197 @@ def shards(parameters, ranks):
                 own.append((i, begin - first, end - first))
         found.append(own)
     return found
+
+
+# %% step_of_zero
+# says: There may be no element to train. Then every rank owns nothing: an empty list for each of them.
+# thinks: There is always something to train, so a chunk has one element at least and may be a step of range.
+def shards(parameters, ranks):
+    owner = []
+    for i, p in enumerate(parameters):
+        if p.requires_grad and not any(p is q for q in parameters[:i]):
+            owner += [(i, k) for k in range(p.numel())]
+    chunk = -(-len(owner) // ranks)
+    pieces = [owner[k : k + chunk] for k in range(0, len(owner), chunk)]
+    pieces += [[]] * (ranks - len(pieces))
+    found = []
+    for piece in pieces:
+        own = {}
+        for i, k in piece:
+            begin, _ = own.get(i, (k, k))
+            own[i] = (begin, k + 1)
+        found.append([(i, begin, end) for i, (begin, end) in own.items()])
+    return found
+
+
+# %% empty_ones_are_not_numbered
+# says: i is the number in the list that was given, in which frozen, tied and empty parameters count, too.
+# thinks: A parameter without elements owns nothing, so I take it off the list first.
+def shards(parameters, ranks):
+    parameters = [p for p in parameters if p.numel() > 0]
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]
+
+
+# %% bytes_not_elements
+# says: That counts bytes. Places are counted in elements, whatever their dtype.
+# thinks: The buffer is cut into equally many bytes, so that parameters of float64 count twice.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            size = p.numel() * p.element_size()
+            places.append((i, length, length + size))
+            length += size
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]
+
+
+# %% the_last_ones_take_one_more
+# says: Rank 0 owns 2 elements, not 3. All chunks are as long as 10 over 4 rounded up, 3, and the last ones have
+# thinks: n % ranks elements are left over, and the last ranks take one of them each: no padding is needed.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    sizes = [length // ranks + (r >= ranks - length % ranks) for r in range(ranks)]
+    found, start = [], 0
+    for size in sizes:
+        stop = start + size
+        meets = [(i, max(first, start) - first, min(last, stop) - first) for i, first, last in places]
+        found.append([(i, begin, end) for i, begin, end in meets if begin < end])
+        start = stop
+    return found
+
+
+# %% padding_in_front
+# says: The padding is in front. It is at the end of the buffer: the last ranks own less, not the first.
+# thinks: The buffer begins with its padding, so that it ends where the last parameter does.
+def shards(parameters, ranks):
+    places, seen = [], set()
+    trained = []
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            trained.append((i, p.numel()))
+    total = sum(n for _, n in trained)
+    length = -total % ranks
+    for i, n in trained:
+        places.append((i, length, length + n))
+        length += n
+    chunk = length // ranks
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]
+
+
+# %% first_element_is_left_out
+# says: Element 0 of parameter 1 is nobody's.
+# thinks: A chunk begins behind the place where the one before it ends.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    chunk = -(-length // ranks)
+    found = []
+    for r in range(ranks):
+        start, stop = r * chunk + (r > 0), (r + 1) * chunk
+        meets = [(i, max(first, start) - first, min(last, stop) - first) for i, first, last in places]
+        found.append([(i, begin, end) for i, begin, end in meets if begin < end])
+    return found
+
+
+# %% blocks_in_turn
+# says: Rank 0 owns 4 elements, not 3. All chunks are as long as 10 over 4 rounded up, 3, and the last ones have
+# thinks: Blocks of four elements go round the ranks, as a block-cyclic distribution deals them.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    found = [[] for _ in range(ranks)]
+    for block in range(0, length, 4):
+        for i, first, last in places:
+            begin, end = max(first, block), min(last, block + 4)
+            if begin < end:
+                found[block // 4 % ranks].append((i, begin - first, end - first))
+    return found
+
+
+# %% numbers_of_the_unique
+# says: i is the number in the list that was given, in which frozen, tied and empty parameters count, too.
+# thinks: A list without the doubles is made first, and i counts in that.
+def shards(parameters, ranks):
+    unique = []
+    for p in parameters:
+        if not any(p is q for q in unique):
+            unique.append(p)
+    places, length = [], 0
+    for i, p in enumerate(unique):
+        if p.requires_grad:
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]
+
+
+# %% all_trained_if_one_is
+# says: It is right where none is frozen. Which ones are is told by each parameter's own requires_grad.
+# thinks: A model is frozen or it is not: the first parameter tells.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if parameters[0].requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]

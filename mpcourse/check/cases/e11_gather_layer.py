@@ -2,9 +2,7 @@
 
 import dataclasses
 import functools
-import traceback
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,34 +11,50 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import nan_in_new_memory
-from mpcourse.check.cases.on_gathered import LAYERS, LONG, RATE, STEPS, Layer, batch, shapes, shard_of, trained, weights
-from mpcourse.check.cases.on_kept_weights import whole_weights
-from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, one_line
+from mpcourse.check.cases.on_gathered import BEFORE, LAYERS, LONG, Layer
+from mpcourse.check.cases.on_gathered_calls import NAME, applied, backward, met, unchanged
+from mpcourse.check.cases.on_gathered_network import ANEW, network
+from mpcourse.check.cases.on_gathered_network import judge as judge_network
+from mpcourse.check.cases.on_kept_arrays import kept_array
+from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.wrong import Wrong, first_difference, short
+from mpcourse.check.wrong import first_difference
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
 
-NAME = "GatheredLinear"
 SLACK = 256  # bytes that ranks may send besides
-_ANEW = (
-    "Weights change with every step, and each layer has its own: gather in every call, and keep in ctx alone what "
-    "backward needs."
+# What may be wrong with a second backward: what came, and why.
+OVERWRITTEN = (
+    "the first one has other values after the second",
+    "The memory of what backward returns is its receiver's: make a new tensor in each call.",
+)
+ANOTHERS = (
+    "the second one is not that of its own forward",
+    "Another forward came in between, without a backward, as in evaluation. Keep in ctx what backward needs: each call "
+    "has one for itself.",
 )
 
 
 class Facts(NamedTuple):
-    """Of one layer on one rank. kept: where whole weights are after forward, and after backward. sent: as known."""
+    """Of one layer on one rank.
+
+    storage: bytes of the memory of shard's gradient. kept: where whole weights are after forward, and after backward.
+    of_call: where x is after backward. written: whether shard.grad was. again: what is wrong with a second backward.
+    sent: in forward and in backward, as known.
+    """
 
     y: Any
-    of_x: np.ndarray | None
-    of_shard: np.ndarray | None
-    storage: int
-    kept: tuple[str, str]
-    sent: tuple[Sent, Sent] | None
+    of_x: np.ndarray | None = None
+    of_shard: np.ndarray | None = None
+    storage: int = 0
+    kept: tuple[str, str] = ("", "")
+    of_call: str = ""
+    written: bool = False
+    again: tuple[str, str] | None = None
+    sent: tuple[Sent, Sent] | None = None
 
 
 def check(answer: Answer, comm: "WatchedComm") -> None:
@@ -48,7 +62,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
     for ranks in (comm, turned(comm)):
         for layer in (LAYERS[1], LAYERS[2], LAYERS[3]):
             on_real(answer, ranks, _program(layer), functools.partial(_judge, layer))
-        on_real(answer, ranks, _training(), _judge_training)
+        on_real(answer, ranks, network(), judge_network)
 
 
 def check_virtually(answer: Answer, comm: HasLogbook) -> None:
@@ -59,8 +73,8 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             stumbled = (asked, layer.why) if layer.why else None
             on_virtual(answer, comm, size, _program(layer), functools.partial(_judge, layer), stumbled)
     for size in SIZES:
-        stumbled = (f"a network of three layers to be trained as by one process, on {size} ranks", _ANEW)
-        on_virtual(answer, comm, size, _training(), _judge_training, stumbled)
+        stumbled = (f"a network of three layers to be trained as by one process, on {size} ranks", ANEW)
+        on_virtual(answer, comm, size, network(), judge_network, stumbled)
     for layer in (LONG, dataclasses.replace(LONG, dtype=torch.float32)):
         for size in SIZES[:-1]:
             ran = on_virtual(answer, comm, size, _program(layer, True), functools.partial(_judge, layer))
@@ -71,101 +85,60 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
 # -- programs of ranks --
 
 
-def _apply(own: ModuleType, *args: Any) -> torch.Tensor:
-    """What GatheredLinear.apply returns; Wrong where it is no tensor with a backward."""
-    function = getattr(own, NAME)
-    if not isinstance(function, type) or not issubclass(function, torch.autograd.Function):
-        why = "Keep the line of the class: it makes apply, which calls forward and notes backward."
-        raise Wrong(f"{NAME} to be a torch.autograd.Function", short(function), why)
-    y = function.apply(*args)
-    if not isinstance(y, torch.Tensor):
-        raise Wrong("forward to return y, a tensor", short(y), "Nothing came back: is x times the weight returned?")
-    return y
-
-
-def _backward(own: ModuleType, y: torch.Tensor, grad: torch.Tensor) -> None:
-    try:
-        y.backward(grad)
-    except (RuntimeError, TypeError) as error:
-        if any(frame.filename == own.__file__ for frame in traceback.extract_tb(error.__traceback__)):
-            raise
-        why = (
-            "backward returns one value for each argument of forward but ctx: of x's shape, of the shard's, (chunk,), "
-            "and None for comm and shape."
-        )
-        raise Wrong("gradients of x and of the shard from backward, in their shapes", one_line(error), why) from None
-
-
 def _program(layer: Layer, counts: bool = False) -> Program:
-    """counts: what is sent, by virtual ranks, which meet after each call: until then messages may be under way."""
+    """counts: what is sent, and what is left in memory, by virtual ranks."""
 
     def program(own: Answer, comm: Any) -> Facts:
         ranks = comm.Split(0, -comm.rank) if layer.turned else comm
-        x, shard = layer.x(ranks.rank), layer.shard(ranks.rank, ranks.size)
-        before = x.detach().clone(), shard.detach().clone()
+        x, shard, grad = layer.x(ranks.rank), layer.shard(ranks.rank, ranks.size), layer.grad(ranks.rank)
+        shard.grad = torch.full_like(shard, BEFORE)
+        given = [(name, t, t.detach().clone()) for name, t in (("x", x), ("shard", shard), ("grad", grad))]
         whole = layer.n * layer.dtype.itemsize
+
+        def gradients(y: torch.Tensor, grad: torch.Tensor) -> dict[str, torch.Tensor | None]:
+            inputs = {name: t for name, t, _ in given[:2] if t.requires_grad}
+            got = backward(own.module, lambda: torch.autograd.grad(y, [*inputs.values()], grad, allow_unused=True))
+            return {"x": None, **dict(zip(inputs, got, strict=True))}
 
         def calls(ranks: Any) -> Facts:
             sent = counting(comm) if counts else None
-            y = _apply(own.module, x, shard, ranks, layer.shape)
-            forward = _met(ranks, sent)
+            y = applied(own.module, x, shard, ranks, layer.shape)
+            forward = met(ranks, sent)
             values = y.detach().numpy().copy()
             if tuple(y.shape) != (len(x), layer.shape[0]):
-                return Facts(values, None, None, 0, ("", ""), None)
-            kept = whole_weights(own.module, ranks, y, whole)
+                return Facts(values)
+            unchanged("forward", given)
+            kept = kept_array(own.module, ranks, lambda n: n >= whole, y)
             sent = counting(comm) if counts else None
-            _backward(own.module, y, layer.grad(ranks.rank))
-            backward = _met(ranks, sent)
+            found = gradients(y, grad)
+            behind = met(ranks, sent)
             del y
-            after = whole_weights(own.module, ranks, None, whole)
-            if not torch.equal(x.detach(), before[0]) or not torch.equal(shard.detach(), before[1]):
-                raise Wrong("x and shard to be as they were", "other values", "Work on copies: both are the caller's.")
-            gx, gs = (None if t.grad is None else t.grad for t in (x, shard))
-            return Facts(
-                values,
-                None if gx is None else gx.numpy().copy(),
-                None if gs is None else gs.numpy().copy(),
-                0 if gs is None else gs.untyped_storage().nbytes(),
-                (kept, after),
-                (forward, backward) if forward and backward else None,
+            after = kept_array(own.module, ranks, lambda n: n >= whole)
+            of_call = kept_array(own.module, ranks, lambda n: n == x.nbytes) if counts else ""
+            unchanged("backward", given)
+            written = shard.grad is None or not bool((shard.grad == BEFORE).all())
+            gx, gs = (
+                {name: None if t is None else t.numpy().copy() for name, t in found.items()}[k] for k in ("x", "shard")
             )
+            storage = 0 if found["shard"] is None else found["shard"].untyped_storage().nbytes()
+            again = None if counts or gs is None else _again(own, ranks, found["shard"], gs, gradients)
+            two = (forward, behind) if forward and behind else None
+            return Facts(values, gx, gs, storage, (kept, after), of_call, written, again, two)
+
+        def _again(own: Answer, ranks: Any, first: Any, was: np.ndarray, gradients: Any) -> tuple[str, str] | None:
+            """What is wrong with a second backward, which a forward without a backward comes before."""
+            y = applied(own.module, x, shard, ranks, layer.shape)
+            with torch.no_grad():
+                applied(own.module, -x.detach(), shard, ranks, layer.shape)
+            second = gradients(y, 2 * grad)["shard"]
+            if not np.array_equal(first.numpy(), was, equal_nan=True):
+                return OVERWRITTEN
+            if second is None or not np.allclose(second.numpy(), 2 * was, 1e-4, 1e-4, equal_nan=True):
+                return ANOTHERS
+            return None
 
         with nan_in_new_memory(layer.n, ranks.size, layer.dtype):
             return own.run(calls, f"{NAME}.apply and backward", ranks)
-
-    return program
-
-
-def _met(comm: Any, sent: Callable[[], Sent] | None) -> Sent | None:
-    """What was sent until all ranks have come here."""
-    if sent is None:
-        return None
-    comm.Barrier()
-    found = sent()
-    return found._replace(calls=found.calls[:-1])
-
-
-def _training() -> Program:
-    """Three layers with tanh between them, trained for some steps; the shards after each step."""
-
-    def program(own: Answer, comm: Any) -> list[list[np.ndarray]]:
-        def calls(comm: Any) -> list[list[np.ndarray]]:
-            found = []
-            shards = [shard_of(weight, comm.rank, comm.size) for weight in weights()]
-            for step in range(STEPS):
-                x, target = batch(comm.rank, step)
-                for i, (shard, shape) in enumerate(zip(shards, shapes(), strict=True)):
-                    y = _apply(own.module, torch.tanh(x) if i else x, shard, comm, shape)
-                    x = y
-                _backward(own.module, ((y - target) ** 2).sum(), torch.ones((), dtype=y.dtype))
-                with torch.no_grad():
-                    for shard in shards:
-                        shard -= RATE * (0 if shard.grad is None else shard.grad)
-                        shard.grad = None
-                found.append([shard.detach().numpy().copy() for shard in shards])
-            return found
-
-        return own.run(calls, f"{NAME} in a network", comm)
 
     return program
 
@@ -183,6 +156,14 @@ def _judge(layer: Layer, results: Sequence[Facts]) -> Finding | None:
         ("the gradient of x", [f.of_x for f in facts], layer.of_x(size), layer.wrong_of_x(size)),
         ("the gradient of shard", [f.of_shard for f in facts], layer.of_shard(size), layer.wrong_of_shard(size)),
     )
+    for number, at in enumerate(order):
+        if facts[number].written:
+            asked = f"the gradient of shard to be returned on rank {number} of {size}, and shard.grad to be left alone"
+            why = (
+                "Autograd adds what backward returns to what shard.grad holds, of earlier micro-batches for instance. "
+                "Hooks and torch.autograd.grad see what is returned, and nothing else."
+            )
+            return Finding(at, asked, "shard.grad was written by hand", why)
     for name, got, want, wrong in rows:
         for number, at in enumerate(order):
             what = f"{name} on rank {number} of {size}, with {layer.what}"
@@ -193,6 +174,10 @@ def _judge(layer: Layer, results: Sequence[Facts]) -> Finding | None:
             row = want[number].astype(str(layer.dtype).removeprefix("torch."))
             if difference := first_difference(got[number], row, what, tolerance, tolerance):
                 return Finding(at, *difference, _why(layer, name, got, want, wrong))
+    for number, at in enumerate(order):
+        if again := facts[number].again:
+            asked = f"two backwards, each with its own gradient of shard, on rank {number} of {size}, with {layer.what}"
+            return Finding(at, asked, *again)
     return None
 
 
@@ -201,6 +186,16 @@ def _why(layer: Layer, name: str, got: list[Any], want: list[np.ndarray], wrong:
         pairs = [(a, b) for a, b in zip(rows, would, strict=True) if a is not None]
         return all(a.shape == b.shape and np.allclose(a, b, 1e-5, 1e-6) for a, b in pairs)
 
+    if any(a is not None and a.shape != b.shape for a, b in zip(got, want, strict=True)) and name == "y":
+        return (
+            "y has a row for each example of this rank, and a column for each row of the whole weight. It cannot be "
+            "put together from parts of other ranks: their examples are others, and a chunk need not be whole rows."
+        )
+    there = [number for number, (a, b) in enumerate(zip(got, want, strict=True)) if same([a], [b])]
+    rest = [a for number, a in enumerate(got) if number not in there]
+    if there and rest and all(a is not None and (not a.any() or np.isnan(a).all()) for a in rest):
+        who = named(there)
+        return f"Of {len(got)} ranks only {who} has it: Gather and Reduce bring something to their root alone."
     if any(row is not None and np.isnan(row).any() for row in got):
         return "NaN is memory that was never written: torch.empty and np.empty hold anything."
     if why := explanation_of(got, wrong, same):
@@ -219,31 +214,25 @@ def _why(layer: Layer, name: str, got: list[Any], want: list[np.ndarray], wrong:
     }.get(name, "")
 
 
-def _judge_training(results: Sequence[list[list[np.ndarray]]]) -> Finding | None:
-    size = len(results)
-    for step, held in enumerate(trained(size)):
-        for i, weight in enumerate(held):
-            for rank, found in enumerate(results):
-                n = weight.numel()
-                chunk = -(-n // size)
-                keep = max(0, min(n, (rank + 1) * chunk) - rank * chunk)
-                want = weight.reshape(-1).numpy()[rank * chunk :][:keep]
-                what = f"the shard of layer {i} after step {step} on rank {rank} of {size}"
-                if difference := first_difference(found[step][i][:keep], want, what, 1e-10, 1e-10):
-                    return Finding(rank, *difference, _ANEW)
-    return None
-
-
 def _judge_memory(results: Sequence[Facts]) -> Finding | None:
     for rank, facts in enumerate(results):
         for when, where in zip(("forward", "backward"), facts.kept, strict=True):
             if where:
-                asked = f"no whole weight in memory on rank {rank} once {when} has returned"
+                asked = f"nothing as large as the whole weight in memory on rank {rank} once {when} has returned"
                 why = (
                     "The whole weight is kept, so that with many layers all of them are in memory at once. Keep the "
-                    "shard, and gather again in backward."
+                    "shard alone, and gather again in backward."
                 )
-                return Finding(rank, asked, f"one, or more than that, in {where}", why)
+                if "of the file" in where:
+                    why = (
+                        "What the file keeps stays in memory between calls, also while other layers compute: make it "
+                        "in each call, and let it go when that returns."
+                    )
+                return Finding(rank, asked, f"something in {where}", why)
+        if facts.of_call:
+            asked = f"nothing of the call in memory on rank {rank} once backward has returned"
+            why = "What ctx keeps is freed with autograd's graph. What the file keeps is not: it grows with every step."
+            return Finding(rank, asked, f"x, in {facts.of_call}", why)
         most = facts.of_shard.nbytes if facts.of_shard is not None else 0
         if facts.storage > most:
             why = "The chunk is a view of the whole gradient, which stays in memory with it. Take a copy of the chunk."
@@ -263,11 +252,11 @@ def _judge_bytes(layer: Layer, results: Sequence[Facts], pickled: bool) -> Findi
             asked = f"{want} bytes to be sent by rank {rank} of {size} in {when}, {size - 1}/{size} of the weight"
             asked += ", twice" if when == "backward" else ""
             by = f", by {', '.join(sent.calls)}" if sent.calls else ""
-            return Finding(rank, asked, f"{sent.nbytes} bytes{by}", _why_bytes(when, sent, want, once, pickled))
+            return Finding(rank, asked, f"{sent.nbytes} bytes{by}", _why_bytes(layer, when, sent, want, pickled))
     return None
 
 
-def _why_bytes(when: str, sent: Sent, want: int, once: int, pickled: bool) -> str:
+def _why_bytes(layer: Layer, when: str, sent: Sent, want: int, pickled: bool) -> str:
     if sent.pickled > SLACK or (pickled and want < sent.nbytes < 1.1 * want + 4 * SLACK):
         return "Methods with a small letter pickle, which copies and adds to what is sent: use those for arrays."
     if sent.nbytes < want:
@@ -277,6 +266,8 @@ def _why_bytes(when: str, sent: Sent, want: int, once: int, pickled: bool) -> st
             "An all-reduce gives all ranks the whole gradient, and each needs only its chunk: a reduce-scatter sends "
             "half as much."
         )
-    if when == "forward" and sent.nbytes > 1.9 * once:
+    if layer.dtype == torch.float32:
+        return "With float64 it is right, and float32 is sent in more bytes than it has: send x's dtype."
+    if when == "forward":
         return "Each rank sends its shard to each other rank once: an all-gather."
     return "Backward needs one gather and one reduce-scatter: to another rank goes a chunk, and each once."

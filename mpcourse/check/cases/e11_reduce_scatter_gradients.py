@@ -13,8 +13,9 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import chunks_of, freed, nan_in_new_memory
-from mpcourse.check.cases.on_flat import CASES, LEFT_OUT, LONG, Case, misconceptions, shares
-from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
+from mpcourse.check.cases.on_flat import CASES, EARLIER, LEFT_OUT, LONG, Case, misconceptions, shares
+from mpcourse.check.cases.on_kept_arrays import kept_array
+from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasLogbook
@@ -31,6 +32,7 @@ class Facts(NamedTuple):
     """Of a call on one rank. rank: of the communicator that it was given. got: what came back, if it is no tensor.
 
     storage: bytes of the result's memory. shared: whether that is a gradient's. sent: known of virtual ranks.
+    left: where a large array is once the call has returned.
     """
 
     rank: int
@@ -39,6 +41,7 @@ class Facts(NamedTuple):
     storage: int
     shared: bool
     sent: Sent | None
+    left: str = ""
 
 
 def check(answer: Answer, comm: "WatchedComm") -> None:
@@ -63,7 +66,8 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             results = freed(kept)
         finally:
             tracemalloc.stop()
-        if finding := _judge_bytes(case, ran.results, pickles(ran)) or _judge_freed(case, size, results):
+        finding = _judge_bytes(case, ran.results, pickles(ran)) or _judge_freed(case, size, results)
+        if finding := finding or _judge_left(ran.results):
             raise ran.wrong(finding.rank, finding.asked, finding.got, finding.why)
 
 
@@ -77,7 +81,7 @@ def _program(case: Case, kept: list[torch.Tensor] | None = None) -> Program:
         with nan_in_new_memory(sum(case.numels), ranks.size, case.dtype):
             first, before = None, np.empty(0)
             if len(case.none) == 3:  # what a call leaves for the next one shows there
-                full = [torch.full(shape, 5.0, dtype=case.dtype) for shape in case.shapes]
+                full = [torch.full(shape, EARLIER, dtype=case.dtype) for shape in case.shapes]
                 first = own.call(NAME, ranks, full, [torch.Size(shape) for shape in case.shapes])
                 before = first.detach().numpy().copy()
             held = [0 if g is None else g.data_ptr() for g in gradients]
@@ -93,10 +97,13 @@ def _program(case: Case, kept: list[torch.Tensor] | None = None) -> Program:
             why = "The memory of a result is its caller's: make a new tensor in each call."
             raise Wrong("the chunk to keep its values when the function is called again", "other values", why)
         shared = any(g is not None and np.shares_memory(values, g.numpy()) for g in gradients)
+        left = ""
         if kept is not None:
             kept.append(result)
+            largest = max(case.numels) * case.dtype.itemsize
+            left = kept_array(own.module, ranks, lambda n: n >= largest)
         nbytes = result.untyped_storage().nbytes()
-        return Facts(ranks.rank, "", values.copy(), nbytes, shared, sent() if sent else None)
+        return Facts(ranks.rank, "", values.copy(), nbytes, shared, sent() if sent else None, left)
 
     return program
 
@@ -114,7 +121,9 @@ def _judge(case: Case, results: Sequence[Facts]) -> Finding | None:
         if facts.result.shape != want[number].shape:
             return Finding(at, asked, f"shape {facts.result.shape}", _why_shape(case, size, number, facts.result.shape))
         if str(case.dtype) != f"torch.{facts.result.dtype}":
-            why = "The result has the gradients' dtype. torch.zeros and torch.empty make float32 unless told: dtype=..."
+            why = "The result has the gradients' dtype."
+            if facts.result.dtype == np.float32:
+                why += " torch.zeros and torch.empty make float32 unless told: dtype=..."
             return Finding(at, f"{case.dtype}, as the gradients are", f"torch.{facts.result.dtype}", why)
     got = [results[at].result for at in order]
     tolerance = 1e-6 if case.dtype == torch.float32 else 1e-13
@@ -122,7 +131,7 @@ def _judge(case: Case, results: Sequence[Facts]) -> Finding | None:
         what = f"the chunk of rank {number} of {size}, of {case.what}"
         row = want[number].astype(got[number].dtype)  # type: ignore[union-attr]
         if difference := first_difference(got[number], row, what, tolerance, tolerance):
-            return Finding(at, *difference, _why(case, size, got))
+            return Finding(at, *difference, _why(case, results, got))
     for at, facts in enumerate(results):
         most = max(len(want[0]), 1) * case.dtype.itemsize
         if facts.shared:
@@ -134,6 +143,7 @@ def _judge(case: Case, results: Sequence[Facts]) -> Finding | None:
     return None
 
 
+SHORTER = "Right to some digits: numbers were in a shorter dtype on their way. The buffer has the gradients' dtype."
 VIEW = (
     "The chunk is a view of the whole buffer, which stays in memory as long as the chunk does: nothing is saved. Take "
     "a copy of the chunk, or receive it into an array of its own."
@@ -151,31 +161,50 @@ def _why_shape(case: Case, size: int, rank: int, got: tuple[int, ...]) -> str:
         return "That is the whole buffer. This rank's chunk is asked, and no more."
     if len(got) == 1 and got[0] < -(-n // size):
         return "Padding belongs to a chunk, and is zero: all chunks have one length, also the last one."
-    return "A row is asked, as long as all elements over the number of ranks, rounded up."
+    if len(got) == 1:
+        return (
+            "Too long: the chunk's length is the number of elements over the number of ranks, rounded up, and no more."
+        )
+    return "The chunk has one dimension: its elements in a row."
 
 
-def _why(case: Case, size: int, got: Sequence[np.ndarray | None]) -> str:
+def _why(case: Case, results: Sequence[Facts], got: Sequence[np.ndarray | None]) -> str:
     """The misconception behind all ranks' chunks: the first that gives them."""
+    size = len(got)
 
     def same(rows: Sequence[np.ndarray], would: Sequence[np.ndarray]) -> bool:
-        return all(np.allclose(row, other, 1e-5, 1e-6) for row, other in zip(rows, would, strict=True))
+        pairs = list(zip(rows, would, strict=True))
+        return all(row.shape == other.shape and np.allclose(row, other, 1e-5, 1e-6) for row, other in pairs)
 
     n = sum(case.numels)
-    if any(row is not None and np.isnan(row).any() for row in got):
-        return "NaN is memory that was never written: torch.empty and np.empty hold anything. Padding has to be zero."
     want = chunks_of(np.mean([case.flat(rank) for rank in range(size)], axis=0), size)
     rows = [row for row in got if row is not None]
+    there = [rank for rank, row in enumerate(rows) if np.allclose(row, want[rank], 1e-5, 1e-6)]
+    rest = [row for rank, row in enumerate(rows) if rank not in there]
+    if there and rest and all(not row.any() or np.isnan(row).all() for row in rest):
+        return f"Only {named(there)} of {size} has its chunk: Reduce brings the sum to its root alone."
+    if any(row is not None and np.isnan(row).any() for row in got):
+        return "NaN is memory that was never written: torch.empty and np.empty hold anything. Padding has to be zero."
     if np.allclose(np.concatenate(rows)[:n], np.concatenate(want)[:n], 1e-5, 1e-6):
         if np.allclose(np.concatenate(rows)[n:], 0):
-            return "Right to 6 digits or so: float64 went through float32. The buffer has the gradients' dtype."
+            return SHORTER
         return "Padding is zero on all ranks, and so is its mean."
-    if why := explanation_of(got, misconceptions(case, size), same):
+    sent = any(facts.sent is not None and facts.sent.nbytes for facts in results)
+    if why := explanation_of(got, misconceptions(case, size, sent), same):
         return why
+    if all(np.allclose(row, other, 1e-2, 1e-3) for row, other in zip(rows, want, strict=True)):
+        return SHORTER
     if (parts := shares(case, size, got)) is not None:
+        if size == 1:
+            return f"The only rank's gradient is in the sum {parts[0]:.4g} times: alone it has no neighbour to add."
         if np.allclose(parts, parts[0]):
             return f"Divided by {1 / parts[0]:.4g}: the mean over ranks is their sum over comm.size, which is {size}."
-        if np.isclose(parts[0], 0, atol=1e-6):
-            return "Not every rank's gradient is in each chunk: every rank adds its own to each, once."
+        if (missing := int(np.isclose(parts, 0, atol=1e-6).sum())) == size - 1:
+            return "Each chunk holds one other rank's gradient alone: what comes is to be added, not put in the place."
+        if missing:
+            return (
+                f"In each chunk are {size - missing} of {size} ranks' gradients: every rank adds its own to each, once."
+            )
         return "Some rank's gradient counts more than another's: add each once, and divide at the end."
     return case.why or "Each element of the chunk is the sum of all ranks' elements at its place, over their number."
 
@@ -184,26 +213,44 @@ def _judge_bytes(case: Case, results: Sequence[Facts], pickled: bool) -> Finding
     size = len(results)
     most = (size - 1) * -(-sum(case.numels) // size) * case.dtype.itemsize
     for rank, facts in enumerate(results):
-        sent = facts.sent
-        if sent is None or sent.nbytes <= most + SLACK:
-            continue
-        asked = f"{most} bytes to be sent by rank {rank} of {size}, which is {size - 1}/{size} of the buffer"
-        if sent.pickled > most / 2 or (pickled and sent.nbytes < 1.1 * most):
-            why = "Methods with a small letter pickle, which copies and adds to what is sent: arrays need none."
-        elif sent.nbytes > 1.9 * most and any("llreduce" in name for name in sent.calls):
-            why = (
-                "An all-reduce gives the whole mean to all ranks, by a reduce-scatter and an all-gather: twice the "
-                "bytes. Leave the second half out."
+        if facts.sent is not None and facts.sent.nbytes > most + SLACK:
+            asked = (
+                f"at most {most} bytes to be sent by rank {rank} of {size}, which is {size - 1}/{size} of the buffer"
             )
-        elif any(name.endswith(("educe", "catter", "ather")) for name in sent.calls):
-            why = (
-                "One rank gets all buffers, sums them and gives chunks out: its link carries what all links could "
-                "share. Let each rank sum its own chunk."
-            )
-        else:
-            why = "To another rank goes what that rank needs, its chunk, and each once."
-        return Finding(rank, asked, f"{sent.nbytes} bytes{_by(sent)}", why)
+            got = f"{facts.sent.nbytes} bytes{_by(facts.sent)}"
+            return Finding(rank, asked, got, _why_bytes(case, size, facts.sent, most, pickled))
     return None
+
+
+def _why_bytes(case: Case, size: int, sent: Sent, most: int, pickled: bool) -> str:
+    calls = {name.removeprefix("I").removesuffix("v").lower() for name in sent.calls}
+    if sent.pickled > most / 2 or (pickled and sent.nbytes < 1.1 * most):
+        return "Methods with a small letter pickle, which copies and adds to what is sent: arrays need none."
+    if sent.nbytes > 1.9 * most and "allreduce" in calls:
+        return (
+            "An all-reduce gives the whole mean to all ranks, by a reduce-scatter and an all-gather: twice the bytes. "
+            "Leave the second half out."
+        )
+    if "allgather" in calls:
+        return (
+            "An all-gather brings all buffers whole to every rank, which needs its own chunk of each alone: send to a "
+            "rank no more than that."
+        )
+    if calls & {"reduce", "gather", "scatter", "bcast"}:
+        return (
+            "One rank gets all buffers, sums them and gives chunks out: its link carries what all links could share. "
+            "Let each rank sum its own chunk."
+        )
+    if case.dtype == torch.float32:
+        return "With float64 it is right, and float32 is sent in more bytes than it has: keep the gradients' dtype."
+    if not calls and sent.nbytes > 0.95 * size * most:
+        return "The whole buffer goes to other ranks, of which each needs only its chunk."
+    if not calls and sent.nbytes > 1.9 * most:
+        return (
+            "Twice what it takes, as an all-reduce sends: once each rank has its chunk complete, nothing is left to be "
+            "sent."
+        )
+    return "To each other rank goes its chunk of the gradients, once, and nothing else that is as long."
 
 
 def _by(sent: Sent) -> str:
@@ -215,4 +262,16 @@ def _judge_freed(case: Case, size: int, nbytes: int) -> Finding | None:
     if size > 1 and nbytes > 1.5 * size * chunk:
         asked = f"a tensor that keeps {chunk} bytes on each rank of {size}, of {case.what}"
         return Finding(None, asked, f"{nbytes // size} bytes, in numpy's memory", VIEW)
+    return None
+
+
+def _judge_left(results: Sequence[Facts]) -> Finding | None:
+    for rank, facts in enumerate(results):
+        if facts.left:
+            asked = f"nothing as large as a gradient in memory on rank {rank} once the call has returned"
+            why = (
+                "What the file keeps takes memory all the time, as gradients that are not sharded do. Nothing of a "
+                "call is needed in the next one."
+            )
+            return Finding(rank, asked, f"something in {facts.left}", why)
     return None

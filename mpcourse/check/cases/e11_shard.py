@@ -142,6 +142,7 @@ def _in_turn(case: Case, got: Owned) -> bool:
     return all(sorted(_elements(row)) == every[r :: case.ranks] for r, row in enumerate(got))
 
 
+_ORDER = "The chunks have the right lengths, and the parameters stand in another order than in the list."
 # Where nothing else explains what an answer gives: what can be said of it.
 TESTS: dict[str, Callable[[Case, Owned], bool]] = {
     "Empty pieces are listed, whose begin is their end: leave them out. A parameter may have no part in a chunk.": (
@@ -156,12 +157,12 @@ TESTS: dict[str, Callable[[Case, Owned], bool]] = {
     "All ranks have the same list: [[]] * ranks is one list that stands there several times. Make one for each.": (
         lambda case, got: all(row == got[0] for row in got)
     ),
-    "Rank 0 owns everything.": lambda case, got: not any(got[1:]),
+    "Rank 0 owns everything: cut the buffer into a chunk for each rank.": lambda case, got: not any(got[1:]),
     "Elements are dealt out in turn, one by one. A rank's elements are a chunk: they follow each other in the buffer, "
     "so that collective calls can send them as they lie.": _in_turn,
     "Whole parameters are dealt out, as torch's ZeroRedundancyOptimizer does. A large one would make one rank's part "
     "large: cut the flat buffer into equal chunks, also within a parameter.": _whole,
-    "The chunks have the right lengths, and the parameters stand in another order than in the list.": _alike,
+    _ORDER: _alike,
 }
 
 
@@ -174,24 +175,32 @@ def _hint(wrong: Sequence[Case], got: Owned) -> str:
     """Where no known mistake gives these pieces: what is wrong about those of the first of the wrong cases."""
     if all(any(kind.of is not None for kind in case.kinds) for case in wrong):
         return (
-            "It is right where no parameter is in the list twice. A tied one has its first place in the buffer, and at "
-            "the others nothing: no number, no elements, no gap."
+            "It is right where no parameter is in the list twice. A tied one has its first place in the buffer, where "
+            "the others take no elements and leave no gap."
         )
     if all(any(kind.frozen for kind in case.kinds) for case in wrong):
-        return "It is right where none is frozen. What comes after a frozen parameter may be trained."
+        return "It is right where none is frozen. Which ones are is told by each parameter's own requires_grad."
     if all(_longest(case) > 2 for case in wrong):
         return "It is right where a parameter lies in two chunks at most. A long one may lie in many."
     case = wrong[0]
     numel = {i: k.numel for i, k in enumerate(case.kinds)}
     pieces = [piece for row in got for piece in row]
-    if any(i not in numel or not 0 <= begin < end <= numel[i] for i, begin, end in pieces):
-        return "A piece is p.flatten()[begin:end] of parameter i: 0 <= begin < end <= p.numel()."
-    times = Counter((i, element) for i, begin, end in pieces for element in range(begin, end))
-    if any(count > 1 for count in times.values()):
-        return "Some element is owned twice: each belongs to one rank."
-    if len(times) < sum(k.numel for _, k in trained(case.kinds)):
-        return "Some element of a trained parameter is nobody's: each belongs to one rank."
-    return (
-        "The buffer holds trained parameters, each once, in the order of the list. A chunk's length is the number of "
-        "elements over the number of ranks, rounded up, and rank r owns the r-th chunk."
-    )
+    for piece in pieces:
+        i, begin, end = piece
+        if i not in numel or not 0 <= begin < end <= numel[i]:
+            has = f"parameter {i} has {numel[i]} elements" if i in numel else f"there is no parameter {i}"
+            return f"{piece} is no piece, for {has}: 0 <= begin < end <= p.numel() of parameters[i]."
+    times = Counter(element for row in got for element in _elements(row))
+    if twice := [element for element, count in times.items() if count > 1]:
+        return f"Element {twice[0][1]} of parameter {twice[0][0]} is owned twice. Each element belongs to one rank."
+    every = [(i, element) for i, k in trained(case.kinds) for element in range(k.numel)]
+    if nobodys := [element for element in every if element not in times]:
+        return f"Element {nobodys[0][1]} of parameter {nobodys[0][0]} is nobody's. Each element belongs to one rank."
+    for rank, (row, want) in enumerate(zip(got, owned(case), strict=True)):
+        owns, should, chunk = len(_elements(row)), len(_elements(want)), -(-len(every) // case.ranks)
+        if owns != should:
+            return (
+                f"Rank {rank} owns {owns} elements, not {should}. All chunks are as long as {len(every)} over "
+                f"{case.ranks} rounded up, {chunk}, and the last ones have padding."
+            )
+    return _ORDER

@@ -1,6 +1,5 @@
 """Layers of e11_gather_layer: what each rank is given, what one process makes of it, and what mistakes would."""
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,8 +8,8 @@ import torch
 
 from mpcourse.check.cases.on_chunks import chunks_of
 
-STEPS, RATE, WIDTHS = 3, 0.1, (4, 5, 5, 3)  # of the network that is trained
 GARBAGE = 1e3  # what padding holds
+BEFORE = 7.0  # what shard.grad holds, as of an earlier micro-batch
 Rows = list[np.ndarray]
 
 
@@ -51,7 +50,8 @@ class Layer:
         if self.summed:
             return torch.ones((), dtype=self.dtype).expand(self.examples[rank], self.shape[0])
         draw = torch.Generator().manual_seed(50 + rank)
-        return torch.randn((self.examples[rank], self.shape[0]), generator=draw, dtype=self.dtype)
+        grad = torch.randn((self.examples[rank], self.shape[0]), generator=draw, dtype=self.dtype)
+        return grad.t().contiguous().t() if self.columns else grad
 
     def outputs(self, size: int) -> Rows:
         return [(self.x(rank) @ self.weight().t()).detach().numpy() for rank in range(size)]
@@ -79,6 +79,10 @@ class Layer:
         why = "The weight is put together column by column: a row of its elements takes the shape (out, in) as it is."
         row = torch.cat(chunks)[: self.n]
         yield why, [(self.x(rank) @ row.view(self.shape[::-1])).detach().numpy() for rank in range(size)]
+        why = "Chunks stand in the order in which they came. The r-th place is that of rank r's, on every rank."
+        for by in (1, -1):
+            orders = [[chunks[(rank + by * k) % size] for k in range(size)] for rank in range(size)]
+            yield why, [with_weight(torch.cat(order), self.shape)[rank] for rank, order in enumerate(orders)]
 
     def wrong_of_x(self, size: int) -> Iterator[tuple[str, Rows]]:
         right = self.of_x(size)
@@ -107,9 +111,29 @@ class Layer:
         yield "The right chunks on wrong ranks: rank r of comm gets the r-th.", right[::-1]
         examples = sum(self.examples[:size])
         yield (
-            "Divided by the number of all examples: the mean is over ranks, whatever a rank's own loss is.",
+            "Divided by the number of examples: the mean is over ranks, whatever a rank's own loss is.",
             [row * size / max(1, examples) for row in right],
         )
+        share = [size * number / max(1, examples) for number in self.examples]
+        why = "Weighted by numbers of examples: the mean is over ranks, each of which counts once."
+        yield why, chunks_of(np.mean([row * share[rank] for rank, row in enumerate(own)], axis=0), size)
+        yield why, [row * share[rank] for rank, row in enumerate(right)]
+        why = "What shard.grad held before is in it: autograd adds that itself, and backward returns this call's alone."
+        yield why, [row + BEFORE for row in right]
+        xs, grads = [self.x(rank).detach() for rank in range(size)], [self.grad(rank) for rank in range(size)]
+        pairs = zip(grads, xs, strict=True)
+        outer = [torch.outer(g.sum(0), x.sum(0) / max(1, len(x))).reshape(-1).numpy() for g, x in pairs]
+        yield (
+            "x was averaged over the examples: the gradient is a sum over them, of each one's grad times its own x.",
+            chunks_of(np.mean(outer, axis=0), size),
+        )
+        if len(set(self.examples[:size])) == 1:
+            mean = torch.stack(grads).mean(0)
+            yield (
+                "A mean over ranks was taken of grad alone, and multiplied by this rank's x. The mean is of the "
+                "products: each rank's grad belongs to its own x.",
+                [chunks_of((mean.t() @ x).reshape(-1).numpy(), size)[rank] for rank, x in enumerate(xs)],
+            )
 
 
 def shard_of(weight: torch.Tensor, rank: int, size: int) -> torch.Tensor:
@@ -127,7 +151,8 @@ LAYERS = (
         "different numbers of examples",
         (3, 5),
         (2, 4, 1, 3),
-        why="Ranks have different numbers of examples. What they send each other, weights and gradients, is as long.",
+        why="Ranks have different numbers of examples. What they send each other is weights and gradients, as long on "
+        "all of them.",
     ),
     Layer(
         "an x that needs a gradient on some ranks",
@@ -143,7 +168,7 @@ LAYERS = (
     ),
     Layer("float32", (5, 3), dtype=torch.float32),
     Layer(
-        "an x that is not contiguous",
+        "an x and a grad that are not contiguous",
         (3, 4),
         columns=True,
         why="x or grad need not be contiguous, so neither is their product: .reshape(-1) copies where it has to.",
@@ -151,7 +176,6 @@ LAYERS = (
     Layer(
         "the sum of y as the loss",
         summed=True,
-        why="The gradient of a sum is one number in memory, expanded to y's shape: it is not contiguous.",
     ),
     Layer("a weight of 2 elements", (1, 2)),
     Layer(
@@ -162,36 +186,3 @@ LAYERS = (
     ),
 )
 LONG = Layer("a weight of 1,920 elements", (48, 40))
-
-
-def shapes() -> list[tuple[int, int]]:
-    return [(out, width) for width, out in zip(WIDTHS, WIDTHS[1:], strict=False)]
-
-
-def weights() -> list[torch.Tensor]:
-    draw = torch.Generator().manual_seed(3)
-    return [torch.randn(shape, generator=draw, dtype=torch.float64) / 2 for shape in shapes()]
-
-
-def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    draw = torch.Generator().manual_seed(10 * step + rank)
-    return tuple(torch.randn((2, w), generator=draw, dtype=torch.float64) for w in (WIDTHS[0], WIDTHS[-1]))  # type: ignore[return-value]
-
-
-@functools.cache
-def trained(size: int) -> list[list[torch.Tensor]]:
-    """Of one process: the weights after each step."""
-    held, found = [w.requires_grad_() for w in weights()], []
-    for step in range(STEPS):
-        for rank in range(size):
-            x, target = batch(rank, step)
-            for i, weight in enumerate(held):
-                x = (torch.tanh(x) if i else x) @ weight.t()
-            (((x - target) ** 2).sum() / size).backward()
-        with torch.no_grad():
-            for weight in held:
-                assert weight.grad is not None
-                weight -= RATE * weight.grad
-                weight.grad = None
-        found.append([weight.detach().clone() for weight in held])
-    return found

@@ -78,6 +78,10 @@ def _last_number(kinds: Sequence[Kind], i: int) -> int:
     return max(j for j, k in enumerate(kinds) if i in (j, k.of))
 
 
+def _filled(k: Kind) -> bool:
+    return k.numel > 0
+
+
 def _frozen(kinds: Sequence[Kind], k: Kind) -> bool:
     return k.frozen if k.of is None else kinds[k.of].frozen
 
@@ -94,6 +98,7 @@ def _unlike(kinds: Sequence[Kind]) -> list[tuple[int, Kind]]:
 _IDENTITY = (
     "Two parameters with equal shapes and values are two: a tied one is the same object, which `is` and id(p) tell."
 )
+_NUMBER = "i is the number in the list that was given, in which frozen, tied and empty parameters count, too."
 _ONE_LENGTH = "Collective calls take chunks of one length: "
 # Of each part the right rule comes first. Places of parameters in the buffer:
 PLACES = (
@@ -121,7 +126,19 @@ PLACES = (
     ),
     Rule(
         lambda kinds: _side_by_side([(number, k.numel) for number, (_, k) in enumerate(trained(kinds))]),
-        "i is the number in the list that was given, in which frozen and tied parameters count.",
+        _NUMBER,
+    ),
+    Rule(
+        lambda kinds: _side_by_side([(sum(map(_filled, kinds[:i])), k.numel) for i, k in trained(kinds) if _filled(k)]),
+        _NUMBER,
+    ),
+    Rule(
+        lambda kinds: _side_by_side([(sum(k.of is None for k in kinds[:i]), k.numel) for i, k in trained(kinds)]),
+        _NUMBER,
+    ),
+    Rule(
+        lambda kinds: _side_by_side([(i, 4 * k.numel) for i, k in trained(kinds)]),
+        "That counts bytes. Places are counted in elements, whatever their dtype.",
     ),
     Rule(
         lambda kinds: _side_by_side([(i, k.shape[0] if k.shape else 1) for i, k in trained(kinds)]),
@@ -168,6 +185,10 @@ CHUNKS = (
     Rule(
         lambda n, p: [(r * n // p, (r + 1) * n // p) for r in range(p)],
         f"{_ONE_LENGTH}borders at r n / p, rounded down, make some one longer. Round the length up, once.",
+    ),
+    Rule(
+        lambda n, p: [(max(0, begin - -n % p), end - -n % p) for begin, end in _cut(lambda n, p: -(-n // p))(n, p)],
+        "The padding is in front. It is at the end of the buffer: the last ranks own less, not the first.",
     ),
     Rule(
         lambda n, p: _cut(lambda n, p: -(-n // p))(n, p)[::-1],
