@@ -29,6 +29,7 @@ REFUSED = {
     "MPI.Status().tomemory": "no Status.tomemory",
     "c.isent": "Intracomm has no isent, neither on virtual ranks nor in mpi4py: did you mean isend?",
     "c.Al_reduce": "did you mean Allreduce?",
+    "c.reduce_scatter": "did you mean Reduce_scatter?",
     "MPI.SUN": "MPI has no SUN, neither on virtual ranks nor in mpi4py: did you mean SUM?",
     "MPI.Request.Wait_all": "Request has no Wait_all, neither on virtual ranks nor in mpi4py: did you mean Waitall?",
     "MPI.Request().result": "Request has no result, neither on virtual ranks nor in mpi4py",

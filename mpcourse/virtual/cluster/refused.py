@@ -96,7 +96,8 @@ def _defined(body: list[ast.stmt]) -> Iterable[str]:
 def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
     """Why `owner`, e.g. "MPI", has no `name`. theirs: mpi4py's class, "" for its module. offered: what is here."""
     known, names = _known(theirs), [n for n in offered if not n.startswith("_")]
-    likely = difflib.get_close_matches(name, names, 1, 0.75 if name in known else 0.65)
+    likely = [n for n in names if n.lower() == name.lower()]  # mpi4py's other kind: reduce_scatter, Reduce_scatter
+    likely = likely or difflib.get_close_matches(name, names, 1, 0.75 if name in known else 0.65)
     meant = f": did you mean {likely[0]}?" if likely else ""
     if name not in known:
         return f"{owner} has no {name}, neither on virtual ranks nor in mpi4py{meant}"
