@@ -6,6 +6,7 @@ segments cost more messages than they save: half a megabyte is best on machines 
 and bits are those of the plain algorithms.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, flatten, mpi_buffer
@@ -83,7 +84,10 @@ class SegmentedExchange:
 
     def __call__(self, comm: Comm, sent: Array, dest: int, into: Array, source: int, op: Op | None) -> None:
         """Send `sent` to rank dest; receive as many elements as `into` has from rank source, and add them to it."""
-        for mine, theirs in zip(chunks(sent, self.segments), chunks(into, self.segments), strict=True):
+        pairs: Iterable[tuple[Array, Array]] = [(sent, into)]
+        if self.segments > 1:  # cutting takes microseconds, which short messages are not to pay
+            pairs = zip(chunks(sent, self.segments), chunks(into, self.segments), strict=True)
+        for mine, theirs in pairs:
             arrived = self.received[: len(theirs)]
             comm.Sendrecv(mpi_buffer(mine), dest, 0, mpi_buffer(arrived), source, 0)
             accumulate(theirs, arrived, op)
