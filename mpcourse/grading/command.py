@@ -50,11 +50,11 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
         grader = Grader(course, hidden, starter, options.memory, not options.no_sandbox)
         graded = grade(submissions, exercises, grader, state, jobs, tell)
     sandboxes = Counter(g.sandbox for g in graded if g.sandbox)
-    told = ", ".join(f"{name} ({count})" for name, count in sorted(sandboxes.items())) or "nothing was checked"
+    used = ", ".join(f"{name} ({count})" for name, count in sorted(sandboxes.items())) or "nothing was checked"
     about = [
         f"mpcourse {__version__}, {time.strftime('%Y-%m-%d %H:%M')}: {counted(len(submissions), 'student')}, "
         f"{counted(len(exercises), 'exercise')}, checked in {time.monotonic() - began:.0f} s",
-        f"sandbox: {told}",
+        f"sandbox: {used}",
         f"each process may take {options.memory:g} GiB of address space beyond what it starts with",
         f"answers are called similar if they share {options.similar:.0%} of their fingerprints, of which each must "
         f"have {LEAST} beyond the stub's, the solution's and what most of the class wrote",

@@ -89,8 +89,8 @@ def as_html(report: Report) -> str:
         parts += ["<p>None.</p>"]
     parts += ["<h2>Verdicts in full</h2>"]
     for student, row in rows.items():
-        told = [_verdict(g) for g in row.values() if g.verdict.kind != NOT_HANDED_IN and not g.verdict.passed]
-        parts += [f"<h3>{escape(student)}</h3>", *(told or ["<p>Nothing failed.</p>"])]
+        failures = [_verdict(g) for g in row.values() if g.verdict.kind != NOT_HANDED_IN and not g.verdict.passed]
+        parts += [f"<h3>{escape(student)}</h3>", *(failures or ["<p>Nothing failed.</p>"])]
     body = "\n".join(parts)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Verdicts</title>'
     return (

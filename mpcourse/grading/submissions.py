@@ -65,8 +65,8 @@ def _of(folder: Path, wanted: dict[str, str]) -> Submission:
     for exercise, several in sorted(found.items()):
         several = [path for path in several if path.parent in whole] if whole else several
         if len(several) > 1:
-            told = " and ".join(str(path.relative_to(folder)) for path in sorted(several))
-            raise UserError(f"{folder} holds several files for {exercise}: {told}: leave the one that counts")
+            copies = " and ".join(str(path.relative_to(folder)) for path in sorted(several))
+            raise UserError(f"{folder} holds several files for {exercise}: {copies}: leave the one that counts")
         if several:
             answers[exercise], paths[exercise] = _read(several[0]), several[0].relative_to(folder).as_posix()
     return Submission(folder.name, answers, paths)

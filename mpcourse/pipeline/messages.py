@@ -41,15 +41,15 @@ class Mailbox:
         Raises ValueError for what no message can hold.
         """
         # One list and one call of struct: what Python does here delays whoever waits for the tensor.
-        told = [len(tensors)]
+        fields = [len(tensors)]
         for t in tensors:
             if t is None:
-                told.append(NOTHING)
+                fields.append(NOTHING)
             elif t.dtype not in DTYPES:
                 raise ValueError(f"a part of the model returned a tensor of {t.dtype}, which no message can hold")
             else:
-                told += [DTYPES.index(t.dtype), t.requires_grad, t.dim(), *t.shape]
-        header = struct.pack(f"{len(told)}q", *told)
+                fields += [DTYPES.index(t.dtype), t.requires_grad, t.dim(), *t.shape]
+        header = struct.pack(f"{len(fields)}q", *fields)
         if len(header) > HEADER_BYTES:
             raise ValueError(f"a part of the model returned {len(tensors)} tensors: too many for one message")
         self._start(header, to, tag, header)

@@ -198,9 +198,9 @@ class PipelineRank:
         """How many examples this step has. Whatever is wrong with them is told on all ranks, before any waits."""
         if self._failed:
             raise RuntimeError(f"this pipeline stopped in the middle of a step: {self._failed}. Make a new one")
-        told = np.empty((self.comm.size, 2), np.int64)
-        self.comm.Allgather(np.array([-1 if t is None else len(t) for t in (x, target)], np.int64), told)
-        batch, targets = int(told[0, 0]), int(told[-1, 1])
+        lengths = np.empty((self.comm.size, 2), np.int64)
+        self.comm.Allgather(np.array([-1 if t is None else len(t) for t in (x, target)], np.int64), lengths)
+        batch, targets = int(lengths[0, 0]), int(lengths[-1, 1])
         if batch < 0:
             raise ValueError("rank 0 needs x: it has the model's first part")
         if targets < 0:
@@ -213,8 +213,8 @@ class PipelineRank:
 
     def _agree(self) -> None:
         """Raise ValueError on all ranks if one of them would."""
-        told = self.comm.allgather((len(self.chunks), self.schedule, self.checkpoint, self.seed))
-        for rank, (given, schedule, *others) in enumerate(told):
+        by_rank = self.comm.allgather((len(self.chunks), self.schedule, self.checkpoint, self.seed))
+        for rank, (given, schedule, *others) in enumerate(by_rank):
             stages, ranks, chunks = len(schedule), self.comm.size, chunks_of(schedule)
             if stages != ranks:
                 needs = f"one rank a stage: this schedule has {stages}, this run {ranks}"
@@ -223,5 +223,5 @@ class PipelineRank:
                 raise ValueError(
                     f"rank {rank} was given {given} of the model's parts: this schedule needs {chunks} a rank"
                 )
-            if [schedule, *others] != list(told[0][1:]):
+            if [schedule, *others] != list(by_rank[0][1:]):
                 raise ValueError(f"rank {rank} was given another schedule, seed or checkpoint setting than rank 0")

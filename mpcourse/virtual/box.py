@@ -20,7 +20,7 @@ from mpcourse.virtual.clock import HOST, Clock
 from mpcourse.virtual.generators import generators_of
 from mpcourse.virtual.ledger import Allocation, Ledger
 from mpcourse.virtual.line import Line
-from mpcourse.virtual.outside import NO_BOX, change_class, threads_refuse, told_of_left
+from mpcourse.virtual.outside import NO_BOX, change_class, left_message, threads_refuse
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 
 CPU = torch.device("cpu")
@@ -113,7 +113,7 @@ class Box(Clock):
             with torch._C.DisableTorchFunctionSubclass():
                 block = getattr(tensor.untyped_storage(), TAG, None)
         if block is not None and block.box is not self:
-            raise RuntimeError(told_of_left(tensor))
+            raise RuntimeError(left_message(tensor))
         return block
 
     def blocks_of(self, tensors: Sequence[torch.Tensor]) -> list[Block | None]:

@@ -56,10 +56,10 @@ def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     tensors: this rank's, in the order in which they are compared; of any shapes and dtypes.
     """
-    told = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
-    for rank, shapes in enumerate(told):
-        if shapes != told[0]:
-            pairs = itertools.zip_longest(shapes, told[0], fillvalue="nothing")
+    by_rank = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
+    for rank, shapes in enumerate(by_rank):
+        if shapes != by_rank[0]:
+            pairs = itertools.zip_longest(shapes, by_rank[0], fillvalue="nothing")
             i, (here, there) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
             raise ValueError(f"rank {rank} has another model than rank 0: parameter {i} is {here}, and there {there}")
 

@@ -21,7 +21,7 @@ def watched(*asked, **more):
         comm.send(None, 1)  # from here on it only waits
     end = time.monotonic() + 20
     while comm.rank == 1 and row._flags[0][DONE] < 1:
-        row._told.Sync()
+        row._flags_window.Sync()
         if time.monotonic() > end:
             comm.Abort(1)
     return agree(*asked, **more)

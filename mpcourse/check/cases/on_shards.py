@@ -180,13 +180,13 @@ def _meet(place: Place, chunk: tuple[int, int]) -> tuple[int, int]:
     return max(place[1], chunk[0]), min(place[2], chunk[1])
 
 
-Told = Callable[[int, int, Place, tuple[int, int]], tuple[int, int]]  # a piece's begin and end, from where they meet
+Bounds = Callable[[int, int, Place, tuple[int, int]], tuple[int, int]]  # a piece's begin and end, from where they meet
 
 
-def _pieces(told: Told) -> Callable[..., Owned]:
+def _pieces(bounds: Bounds) -> Callable[..., Owned]:
     """For each chunk, where it meets the places."""
     return lambda places, chunks: [
-        [(at[0], *told(*_meet(at, chunk), at, chunk)) for at in places if operator.lt(*_meet(at, chunk))]
+        [(at[0], *bounds(*_meet(at, chunk), at, chunk)) for at in places if operator.lt(*_meet(at, chunk))]
         for chunk in chunks
     ]
 

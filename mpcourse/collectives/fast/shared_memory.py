@@ -56,7 +56,7 @@ class SharedBuffer:
         self._window, memories = shared_memory(comm, nbytes)
         buffers = [torch.from_numpy(np.frombuffer(memory, np.uint8)[:nbytes]).view(dtype) for memory in memories]
         self.buffer, others = buffers[rank], buffers[:rank] + buffers[rank + 1 :]
-        self._told, flags = shared_memory(comm, 8 * (BAD + 2 * 2))
+        self._flags_window, flags = shared_memory(comm, 8 * (BAD + 2 * 2))
         self._flags = [memory.cast("q") for memory in flags]  # numpy's scalars take ten times as long to read
         for flag in READY, DONE:
             self._flags[rank][flag] = 0
@@ -93,7 +93,7 @@ class SharedBuffer:
         self._flags[self.comm.rank][self._bad_at] = -1
         self._window.Sync()  # the elements before the flag
         self._flags[self.comm.rank][READY] = self._steps
-        self._told.Sync()
+        self._flags_window.Sync()
 
     def test(self) -> bool:
         """Add up this rank's part as soon as all buffers are filled; whether all is done."""
@@ -133,7 +133,7 @@ class SharedBuffer:
         return pieces
 
     def _all(self, what: int) -> bool:
-        self._told.Sync()
+        self._flags_window.Sync()
         if any([f[what] < self._steps for f in self._flags]):
             return False
         self._window.Sync()
