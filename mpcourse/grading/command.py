@@ -92,7 +92,7 @@ def _make_folder(folder: Path) -> None:
 def _pairs(
     course: Course, exercises: list[Exercise], submissions: list[Submission], threshold: float = THRESHOLD
 ) -> list[Pair]:
-    found = []
+    pairs = []
     for exercise in exercises:
         answers = [(s.student, s.answers[exercise.name]) for s in submissions if exercise.name in s.answers]
         try:
@@ -100,5 +100,5 @@ def _pairs(
             known = [solution, make_stub(exercise.name, solution)]
         except OSError:
             known = []  # a teacher has taken the solutions away
-        found += similar(exercise.name, answers, known, threshold)
-    return found
+        pairs += similar(exercise.name, answers, known, threshold)
+    return pairs

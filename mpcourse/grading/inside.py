@@ -94,12 +94,12 @@ def main() -> None:
     threading.Thread(target=_watch, args=(task, output), daemon=True).start()
     try:
         exercise = load_course().find(task.exercise)
-        found: dict[str, Any] = {
+        outcome: dict[str, Any] = {
             "verdict": check(exercise, base / "answer" / f"{task.exercise}.py", None, starter).as_dict()
         }
     except (UserError, OSError) as error:
-        found = {"fault": str(error)}
-    _tell(output, found)
+        outcome = {"fault": str(error)}
+    _tell(output, outcome)
 
 
 def _limit(task: Task) -> None:
@@ -134,6 +134,6 @@ def _watch(task: Task, output: int) -> None:
     _tell(output, {"verdict": {"passed": False, **asdict(verdict)}})
 
 
-def _tell(output: int, found: dict) -> None:
-    os.write(output, json.dumps(found).encode())
+def _tell(output: int, outcome: dict) -> None:
+    os.write(output, json.dumps(outcome).encode())
     os._exit(0)

@@ -24,10 +24,10 @@ class Report:
 
     def rows(self) -> dict[str, dict[str, Graded]]:
         """Student -> exercise -> verdict."""
-        found: dict[str, dict[str, Graded]] = {}
+        rows: dict[str, dict[str, Graded]] = {}
         for each in self.graded:
-            found.setdefault(each.student, {})[each.verdict.exercise] = each
-        return found
+            rows.setdefault(each.student, {})[each.verdict.exercise] = each
+        return rows
 
 
 def misconception(verdict: Verdict) -> str:
@@ -37,12 +37,12 @@ def misconception(verdict: Verdict) -> str:
 
 def counts(graded: Sequence[Graded]) -> list[tuple[str, str, str, int]]:
     """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first."""
-    found = Counter(
+    counted = Counter(
         (g.verdict.exercise, g.verdict.kind, "" if g.verdict.passed else misconception(g.verdict))
         for g in graded
         if g.verdict.kind not in (NOT_HANDED_IN, NOT_CHECKED)
     )
-    return sorted(((*key, count) for key, count in found.items()), key=lambda row: (row[0], -row[3], row[1], row[2]))
+    return sorted(((*key, count) for key, count in counted.items()), key=lambda row: (row[0], -row[3], row[1], row[2]))
 
 
 def as_csv(report: Report) -> str:

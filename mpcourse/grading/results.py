@@ -43,9 +43,9 @@ def _result(submission: Path, name: str, most: float) -> dict[str, Any]:
 def main() -> None:
     """Entry point: the folder is the first argument."""
     base = Path(sys.argv[1])
-    found = results(base)
+    outcome = results(base)
     (base / "results").mkdir(exist_ok=True)
-    (base / "results" / "results.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    (base / "results" / "results.json").write_text(json.dumps(outcome, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -80,11 +80,11 @@ class ShardedParameters(ShardedGradients):
         for p in parameters:
             if p not in layer_of:
                 raise ValueError(f"{self.names[p]!r} is of no layer: each trained parameter must be gathered with one")
-        found = []
+        groups = []
         for number in range(len(self.layers)):
             inside = [p for p in parameters if layer_of[p] == number]
-            found += divided(inside, math.inf)
-        return found
+            groups += divided(inside, math.inf)
+        return groups
 
     def _shard(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
         return nn.Parameter(super()._shard(unit, flat).clone(), requires_grad=False)

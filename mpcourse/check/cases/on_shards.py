@@ -54,10 +54,10 @@ class Rule(NamedTuple):
     why: str = ""
 
 
-def _side_by_side(found: Sequence[tuple[int, int]]) -> list[Place]:
+def _side_by_side(numels: Sequence[tuple[int, int]]) -> list[Place]:
     """Places of (number, elements), one after the other."""
-    ends = list(itertools.accumulate(n for _, n in found))
-    return [(i, end - n, end) for (i, n), end in zip(found, ends, strict=True)]
+    ends = list(itertools.accumulate(n for _, n in numels))
+    return [(i, end - n, end) for (i, n), end in zip(numels, ends, strict=True)]
 
 
 def trained(kinds: Sequence[Kind]) -> list[tuple[int, Kind]]:
@@ -84,11 +84,11 @@ def _frozen(kinds: Sequence[Kind], k: Kind) -> bool:
 
 def _unlike(kinds: Sequence[Kind]) -> list[tuple[int, Kind]]:
     """The trained ones of which none before has the same shape, and so the same values."""
-    found: list[tuple[int, Kind]] = []
+    unlike: list[tuple[int, Kind]] = []
     for i, k in trained(kinds):
-        if all(k.shape != other.shape for _, other in found):
-            found.append((i, k))
-    return found
+        if all(k.shape != other.shape for _, other in unlike):
+            unlike.append((i, k))
+    return unlike
 
 
 _IDENTITY = (

@@ -85,13 +85,13 @@ class Mailbox:
     def receiver(self, source: int, tag: int) -> "Request | None":
         """The receive that began first, of those that a message from `source` with `tag` fits."""
         queue = self.exact.get((source, tag))
-        found = queue[0] if queue else None
+        exact = queue[0] if queue else None
         for r in self.wild:
-            if found is not None and r.order > found.order:
+            if exact is not None and r.order > exact.order:
                 break
             if r.tag in (ANY, tag) and r.peer in (ANY, source):
                 return r
-        return found
+        return exact
 
     def forget(self, r: "Request") -> None:
         """A receive has its message, or is given up."""
