@@ -13,7 +13,7 @@ import pytest
 from mpcourse.check import monitor, status_page
 from mpcourse.check.manifest import load_course
 from mpcourse.check.monitor import Ending
-from mpcourse.check.rank_exit import vanished
+from mpcourse.check.rank_exit import exit_of
 from mpcourse.check.status_page import Entry, Logbook, Noted
 from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
@@ -159,14 +159,14 @@ def test_where_all_ranks_are_gone_the_launcher_is_believed(tmp_path, said, did):
     entries = {i: Entry(5, pid, i, "running", Noted("Barrier()", 7)) for i, pid in PIDS.items()}
     ending = Ending("died", 3, entries=entries, gone=[0, 1, 2])
     (tmp_path / "mpirun.out").write_text(said)
-    assert (vanished(ending, tmp_path).rank, vanished(ending, tmp_path).did) == (1, did)
+    assert (exit_of(ending, tmp_path).rank, exit_of(ending, tmp_path).did) == (1, did)
 
 
 def test_a_launcher_that_names_a_rank_it_killed_itself_is_not_believed(tmp_path):
     stages = {0: "waiting", 1: "waiting", 2: "running"}
     entries = {i: Entry(5, pid, i, stages[i], Noted("Barrier()", 7)) for i, pid in PIDS.items()}
     (tmp_path / "mpirun.out").write_text(MPICH_SAYS)
-    assert vanished(Ending("died", 3, entries=entries, gone=[0, 1, 2]), tmp_path).rank == 2
+    assert exit_of(Ending("died", 3, entries=entries, gone=[0, 1, 2]), tmp_path).rank == 2
 
 
 def test_a_process_that_the_answer_forks_may_leave_by_os_exit(verdict_on):

@@ -21,7 +21,7 @@ CORES = 2.0  # times as long a deadlock is waited for where ranks wait for cores
 class Ending:
     """How a run came to its end.
 
-    kind: "reported" (every rank, or at least one that failed), "died" (a rank vanished without a report),
+    kind: "reported" (every rank, or at least one that failed), "died" (a rank ended without a report),
     "deadlock", "still" (no progress), "slow" (progress, but past the limit), "flood" or "not started".
     """
 

@@ -9,7 +9,7 @@ from mpcourse.check import hangs
 from mpcourse.check.manifest import load_course
 from mpcourse.check.monitor import Ending
 from mpcourse.check.rank import LOADING, Report
-from mpcourse.check.rank_exit import vanished
+from mpcourse.check.rank_exit import exit_of
 from mpcourse.check.stubs import stub_of
 from mpcourse.check.unwritten import raises_not_implemented
 from mpcourse.source import shown_path, source_lines
@@ -81,11 +81,11 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
         verdict.headline = f"rank {number} printed more than 1 MB and was stopped {at(code(line))}"
         verdict.why = "A loop that prints has no end, or prints once an element instead of once."
     elif ending.kind == "died":
-        gone = vanished(ending, folder)
-        line = ending.lines.get(gone.rank)
-        verdict.kind, verdict.rank, verdict.line, verdict.why = "vanished", gone.rank, line, gone.why
-        verdict.headline = f"rank {gone.rank} {gone.did} {at(code(line)) if gone.there else ''}".rstrip()
-        if line and not gone.there:
+        exited = exit_of(ending, folder)
+        line = ending.lines.get(exited.rank)
+        verdict.kind, verdict.rank, verdict.line, verdict.why = "vanished", exited.rank, line, exited.why
+        verdict.headline = f"rank {exited.rank} {exited.did} {at(code(line)) if exited.there else ''}".rstrip()
+        if line and not exited.there:
             verdict.details = [f"its last call through the communicator: {code(line)}"]
     elif ending.kind == "not started":
         verdict.kind, verdict.headline = "not started", "the ranks did not start within a minute"
