@@ -14,7 +14,7 @@ from mpcourse.check import monitor, status_page
 from mpcourse.check.manifest import load_course
 from mpcourse.check.monitor import Ending
 from mpcourse.check.rank_exit import exit_of
-from mpcourse.check.status_page import Entry, Logbook, Noted
+from mpcourse.check.status_page import Entry, Noted, StatusPage
 from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
 
@@ -81,11 +81,11 @@ def test_leaving_on_one_rank_names_rank_and_line(verdict_on, code):
 
 
 def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, monkeypatch):
-    book = Logbook(tmp_path, 0, 0)
-    book.write("running", 0)
+    page = StatusPage(tmp_path, 0, 0)
+    page.write("running", 0)
 
     def ends(pid):
-        book.write("running", 0, status_page.Noted("os._exit(3)", 3))
+        page.write("running", 0, status_page.Noted("os._exit(3)", 3))
         return False
 
     monkeypatch.setattr(monitor, "_lives", ends)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from mpi4py import MPI
 
 from mpcourse.check.exits import Aborted, line_in
-from mpcourse.check.status_page import ANY, NONE, Logbook, Noted
+from mpcourse.check.status_page import ANY, NONE, Noted, StatusPage
 
 # The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
 _SEND = ("obj", "dest", "tag")
@@ -65,17 +65,17 @@ class WatchedComm(MPI.Intracomm):
     begun: the number of this rank's calls through it. last: the last one. made: all of them, e.g. "gather(root=0)".
     """
 
-    logbook: Logbook
+    status_page: StatusPage
     file: str
     begun: int
     last: Noted
     made: set[str]
 
     @classmethod
-    def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
-        """A communicator like `comm` that notes each call in `logbook`, with its line in the learner's `file`."""
+    def wrap(cls, comm: MPI.Comm, page: StatusPage, file: str) -> "WatchedComm":
+        """A communicator like `comm` that notes each call in `page`, with its line in the learner's `file`."""
         watched = cls(comm)
-        watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, Noted()
+        watched.status_page, watched.file, watched.begun, watched.last = page, file, 0, Noted()
         watched.made = set()
         return watched
 
@@ -108,15 +108,15 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
     def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
         self.begun, self.last = self.begun + 1, _noted(name, arguments, args, kwargs, line_in(self.file))
         self.made.add(self.last.text)
-        self.logbook.write(stage, self.rank, self.last)
+        self.status_page.write(stage, self.rank, self.last)
         try:
             result = original(self, *args, **kwargs)
         finally:
-            self.logbook.write("running", self.rank)
+            self.status_page.write("running", self.rank)
         if isinstance(result, _Request):
             return WatchedRequest.wrap(result, self)
         if name in _MAKES_COMM and result != MPI.COMM_NULL:
-            return WatchedComm.wrap(result, self.logbook, self.file)
+            return WatchedComm.wrap(result, self.status_page, self.file)
         return result
 
     return method
@@ -133,7 +133,7 @@ def _watch_wait(name: str) -> Callable[..., Any]:
         comm = first.comm
         text = f"the wait for {first.begun.text}"
         comm.begun, comm.last = comm.begun + 1, first.begun._replace(text=text, line=line_in(comm.file))
-        comm.logbook.write("waiting", comm.rank, comm.last)
+        comm.status_page.write("waiting", comm.rank, comm.last)
         return comm
 
     def run(comm: "WatchedComm | None", call: Callable[[], Any]) -> Any:
@@ -141,7 +141,7 @@ def _watch_wait(name: str) -> Callable[..., Any]:
             return call()
         finally:
             if comm is not None:
-                comm.logbook.write("running", comm.rank)
+                comm.status_page.write("running", comm.rank)
 
     if name.lower() == "wait":
 

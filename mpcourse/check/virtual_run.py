@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError, Topology, VirtualRun, run
 from mpcourse.virtual.cluster.mpi import as_mpi4py
@@ -62,7 +62,7 @@ class Ran:
 
 def virtually(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     function: str | Callable[[int], str],
     size: int,
     arguments: Callable[[int], tuple],
@@ -91,7 +91,7 @@ def virtually(
 
 def on_each(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     program: Callable[[Answer, Any], Any],
     size: int,
     given: Sequence[tuple] = (),
@@ -104,7 +104,7 @@ def on_each(
     which each such run counts as progress. given: what `Ran.given` is to tell. link, eager: as `run` takes them. Raises
     OnVirtualRank for what goes wrong, on a rank or between them.
     """
-    comm.logbook.write("running", comm.rank)
+    comm.status_page.write("running", comm.rank)
     answers = [answer] * size
     failed: dict[int, BaseException] = {}
     began = time.process_time()

@@ -7,12 +7,12 @@ from itertools import pairwise
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, actions_text, fast, holds, legal, warmups
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, naive, replay
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
     sizes = sorted(SIZES, key=lambda size: size != (3, 6))

@@ -17,7 +17,7 @@ from mpcourse.check.cases.on_steps_overlap import one_thread, overlap
 from mpcourse.check.cases.on_steps_raised import explained
 from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.cases.on_steps_why import ELSEWHERE, NOWHERE, weighted, wrong_input, wrong_order, wrong_tensors
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, Event, virtual_gpus
@@ -45,7 +45,7 @@ CASES: Sequence[tuple[Sequence[Sequence[tuple]], int]] = [
 ]
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     with one_thread(), virtual_gpus(4, SLOW, overlap=True) as box:
         steps = [step for schedule, batch in CASES for step in _steps(box, schedule, batch)]

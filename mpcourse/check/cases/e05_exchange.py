@@ -6,7 +6,7 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import pickles, turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import first_difference, same
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _really(answer: Answer, comm: "WatchedComm", length: int, seed: int) -> None
     same(recv, want, f"recv on rank {comm.rank}", COPY if np.isnan(recv).all() else WHERE)
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     from mpcourse.check.virtual_run import SIZES
 
@@ -46,7 +46,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             _exchange(answer, comm, size, lengths, np.dtype(dtype))
 
 
-def _exchange(answer: Answer, comm: HasLogbook, size: int, lengths: list[int], dtype: np.dtype) -> None:
+def _exchange(answer: Answer, comm: HasStatusPage, size: int, lengths: list[int], dtype: np.dtype) -> None:
     from mpcourse.check.virtual_run import virtually
 
     def send(rank: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.verdict import count
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ TWICE = (
 )
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, (2, 3, 4, 7, 8, 1))
 

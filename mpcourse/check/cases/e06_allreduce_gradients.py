@@ -12,7 +12,7 @@ from mpcourse.check.cases.on_gradients import EVERY, CallSeen, Kind, mean, progr
 from mpcourse.check.cases.on_gradients_why import why
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import counts, members, turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
@@ -87,7 +87,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, program(case.parameters, case.drawn, seed + int(alone)), _judge(case))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:

@@ -25,7 +25,7 @@ from mpcourse.check.cases.on_buckets import (
 from mpcourse.check.cases.on_buckets_why import ONE_AT_A_TIME, OWN, number_why, why_of
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import LINK
 from mpcourse.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute
@@ -79,7 +79,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _program(case), functools.partial(_judge, case))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:

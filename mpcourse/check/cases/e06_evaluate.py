@@ -11,7 +11,7 @@ import numpy as np
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, _program([(0, 0)] * ranks.size), _judge_nothing)
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case, make in _EXAMPLES.items():
         for size in SIZES:
@@ -77,7 +77,7 @@ def _program(pairs: Pairs) -> Program:
             own.returned()  # the others may have come back without one
             return ValueError(str(error))
         except ZeroDivisionError as error:
-            if not nothing or not hasattr(comm, "logbook"):  # virtual ranks are told more
+            if not nothing or not hasattr(comm, "status_page"):  # virtual ranks are told more
                 raise
             own.returned()
             return error

@@ -23,7 +23,7 @@ from mpcourse.check.cases.on_optimizers import (
 )
 from mpcourse.check.cases.on_optimizers_why import after_making, why
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import OnVirtualRank
 from mpcourse.check.wrong import Wrong
 
@@ -74,7 +74,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, program(own), _judge(own, ranks.size))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for size in SIZES:
         on_virtual(answer, comm, size, program(_MADE, steps=0), after_making)
@@ -94,7 +94,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     on_virtual(answer, comm, 3, zeroing_alone, lambda facts: None, (asked, why))
 
 
-def _unless_refused(answer: Answer, comm: HasLogbook, training: Training, steps: int, judge: Judge) -> None:
+def _unless_refused(answer: Answer, comm: HasStatusPage, training: Training, steps: int, judge: Judge) -> None:
     """Judge a training of three ranks in which an answer may raise an error: then nobody is misled."""
     try:
         on_virtual(answer, comm, 3, program(training, steps), judge)

@@ -11,7 +11,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Judge, Program, named, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _program(n, shuffle, seed), _judge(n, shuffle, seed))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     few = "Fewer examples than ranks: some shares are empty. " + _CUT
     for shuffle, lengths in ((False, LENGTHS), (True, SHUFFLED)):

@@ -13,7 +13,7 @@ from mpcourse.check.cases.on_batch_norm import Norm
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _backward(case, norm), functools.partial(_judge_backward, case, norm))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
@@ -132,7 +132,7 @@ def _calls(n: int) -> str:
     return f"{n} collective call{'s' * (n > 1)}"
 
 
-def _does_not_grow(answer: Answer, comm: HasLogbook) -> None:
+def _does_not_grow(answer: Answer, comm: HasStatusPage) -> None:
     """What is exchanged is as long for many examples as for few, by the clock of virtual ranks."""
     seconds = []
     for length in (4, 4000):

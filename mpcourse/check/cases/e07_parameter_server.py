@@ -12,7 +12,7 @@ from mpcourse.check.cases.on_models import Finding
 from mpcourse.check.cases.on_ranks import pickles
 from mpcourse.check.cases.on_updates import Gradient, Played, WorkerStep, counted, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong
 
@@ -51,7 +51,7 @@ TWO_MESSAGES = (
 )
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for size, steps, length, slow in CASES:
         _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
@@ -105,7 +105,7 @@ def _seconds(rank: int, slow: tuple[int, ...] | None) -> float:
 
 def _virtually(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     size: int,
     steps: int,
     length: int,

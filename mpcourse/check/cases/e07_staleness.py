@@ -9,7 +9,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong, short
 
@@ -49,7 +49,7 @@ def right(history: History) -> list[int]:
     return _of_each_push(_since, history)
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     histories = list(FIXED)

@@ -11,7 +11,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "noise_scale"
@@ -58,7 +58,7 @@ def _rows(*steps: list[list[float]]) -> list[torch.Tensor]:
     return [torch.tensor(rows, dtype=torch.float64) for rows in steps]
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.

@@ -11,7 +11,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import GridSizes, communicators, grids_of
 from mpcourse.check.cases.on_models import Finding, Program, on_real, on_virtual
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, comm, _program(sizes, most, False), functools.partial(_judge, sizes, most))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for sizes in _GRIDS:
         for most, empty in (*((most, False) for most in _MOSTS), (0.5, True)):

@@ -9,7 +9,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import AXES, GridSizes, grids_of, members
 from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, _program(wrong), functools.partial(_judge_refused, wrong))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for sizes in _GRIDS:
         on_virtual(answer, comm, sizes.ranks, _program(sizes), functools.partial(_judge, sizes))

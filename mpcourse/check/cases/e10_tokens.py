@@ -12,7 +12,7 @@ from torch import nn
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _program(layout), functools.partial(_judge, layout))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case, make in _LAYOUTS.items():
         for size in SIZES:

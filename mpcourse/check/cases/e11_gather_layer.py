@@ -18,7 +18,7 @@ from mpcourse.check.cases.on_kept_weights import whole_weights
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, _training(), _judge_training)
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for layer in LAYERS:
         for size in SIZES:

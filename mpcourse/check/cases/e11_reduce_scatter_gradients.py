@@ -17,7 +17,7 @@ from mpcourse.check.cases.on_flat import CASES, LEFT_OUT, LONG, Case, misconcept
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _program(case), functools.partial(_judge, case))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:

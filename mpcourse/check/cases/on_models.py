@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError
@@ -43,7 +43,7 @@ Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts
 
 def on_virtual(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     size: int,
     program: Program,
     judge: Judge,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def turned(comm: "WatchedComm") -> "WatchedComm":
 
 def on_virtual_ranks(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     function: str,
     judge: Callable[["Ran"], None],
     missing: str,
@@ -52,7 +52,7 @@ def pickles(ran: "Ran") -> bool:
     return re.search(r"\.(i?s?send|sendrecv)\(", ran.source) is not None
 
 
-def _who(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
+def _who(answer: Answer, comm: HasStatusPage, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
     """Every rank's numbers are a power of BASE."""
     from mpcourse.check.virtual_run import virtually
 
@@ -129,7 +129,7 @@ def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
     return missing
 
 
-def _values(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
+def _values(answer: Answer, comm: HasStatusPage, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
     """Every number its own; the same bits on all ranks."""
     from mpcourse.check.virtual_run import virtually
 
