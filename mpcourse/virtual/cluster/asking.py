@@ -10,7 +10,7 @@ from mpcourse.virtual.cluster.threads import HUB, Turns
 from mpcourse.virtual.cluster.waiting import Waiter
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.matching import Mail
+    from mpcourse.virtual.cluster.matching import Matching
 
 ASKING = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
@@ -28,7 +28,7 @@ class Asking:
     clock: list[float]
     current: int
     turns: Turns
-    mail: "Mail"
+    matching: "Matching"
     open: list[Open]
     spans: list[Any]
     waiters: list[Waiter]
@@ -84,7 +84,7 @@ class Asking:
         in_vain = self.vain >= MOST_VAIN * self.size
         waiter.asleep = in_vain or (self.polls > EXACT and waiter.bare > BARE + 2 * self.size)
         end = self.open[rank].next_end(now)
-        if waiter.asleep and (there := self.mail.next(rank, now)) is not None:
+        if waiter.asleep and (there := self.matching.next(rank, now)) is not None:
             end = there if end is None else min(there, end)
         if not waiter.asleep:
             self.push(now + ASKING if end is None else min(now + ASKING, end), rank)

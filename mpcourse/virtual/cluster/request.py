@@ -182,7 +182,7 @@ class Request(Several, Offered):
             return  # too late
         if not q.receives or q.collective:
             q.world.fail("misuse", f"{q.world.who(q)}: virtual ranks cancel receives only, as MPI 4.1 recommends")
-        q.world.mail.forget(q)
+        q.world.matching.forget(q)
         q.cancelled, q.data, q.nbytes = True, None, 0
         q.world.settle(q, q.world.clock[q.owner])
 

@@ -19,7 +19,7 @@ import numpy as np
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.matching import Mail, Message
+from mpcourse.virtual.cluster.matching import Matching, Message
 from mpcourse.virtual.cluster.open import Open
 from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
@@ -62,7 +62,7 @@ class World(Waiting, Asking):
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
         self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
-        self.mail = Mail(self)
+        self.matching = Matching(self)
         self.spans: list[Any] = []  # rank, name, kind, start, end; the next rank, ...
         # When, order, rank, its ticket; or HUB, and a receive from any source that chooses its message then.
         self._ready: list[tuple[float, int, int, Any]] = []
@@ -117,7 +117,7 @@ class World(Waiting, Asking):
         while ready:
             time, _, rank, ticket = heapq.heappop(ready)
             if rank == HUB:
-                self.mail.choose(ticket[0], time, ticket[1])
+                self.matching.choose(ticket[0], time, ticket[1])
             elif ticket == tickets[rank]:
                 tickets[rank] += 1
                 if time > self.clock[rank]:
@@ -172,7 +172,7 @@ class World(Waiting, Asking):
             time, _, who, ticket = ready[0]
             if who == HUB and time < self.clock[rank]:
                 r, m = heapq.heappop(ready)[3]
-                self.mail.choose(r, time, m)
+                self.matching.choose(r, time, m)
             elif who == HUB or ticket == self._tickets[who]:
                 break
             else:  # no longer true

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 ANY = -1  # a source or a tag that may be any
 
 
-class Mailbox:
+class MatchQueues:
     """Messages in the order in which each source sent them, receives in the order in which they began.
 
     sources: by source. tags: the same messages, by source and tag. A message that is taken by its tag leaves a `taken`
