@@ -18,7 +18,7 @@ NOTHING = -1  # instead of a dtype: no gradient
 FAILED = -1  # instead of the number of tensors: none will come, for the reason that follows
 
 
-class Mailbox:
+class TensorChannel:
     """What one rank sends and receives, tensors without pickling, in mpi4py's words.
 
     comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
