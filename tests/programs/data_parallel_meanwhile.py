@@ -5,7 +5,7 @@ import time
 import torch
 from mpi4py import MPI
 
-from mpcourse.collectives.fast.shared_memory import DONE
+from mpcourse.collectives.fast.shared_buffer import DONE
 from mpcourse.data_parallel import create_communicator
 
 comm = MPI.COMM_WORLD

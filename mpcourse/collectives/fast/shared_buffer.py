@@ -53,10 +53,10 @@ class SharedBuffer:
         self._values: list[torch.Tensor] = []
         rank, p, length = comm.rank, comm.size, sum(lengths)
         nbytes = length * dtype.itemsize
-        self._window, memories = shared_memory(comm, nbytes)
+        self._window, memories = shared_window(comm, nbytes)
         buffers = [torch.from_numpy(np.frombuffer(memory, np.uint8)[:nbytes]).view(dtype) for memory in memories]
         self.buffer, others = buffers[rank], buffers[:rank] + buffers[rank + 1 :]
-        self._flags_window, flags = shared_memory(comm, 8 * (BAD + 2 * 2))
+        self._flags_window, flags = shared_window(comm, 8 * (BAD + 2 * 2))
         self._flags = [memory.cast("q") for memory in flags]  # numpy's scalars take ten times as long to read
         for flag in READY, DONE:
             self._flags[rank][flag] = 0
@@ -186,7 +186,7 @@ def on_one_machine(comm: Comm) -> bool:
         here.Free()
 
 
-def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
+def shared_window(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
     """Memory that all ranks of one machine share.
 
     comm: mpi4py's communicator, whose ranks are on one machine and all call this.
