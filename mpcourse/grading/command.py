@@ -12,7 +12,7 @@ from mpcourse import __version__
 from mpcourse.check.manifest import Course, Exercise, load_course
 from mpcourse.check.show import junit
 from mpcourse.check.stubs import make_stub
-from mpcourse.commands.output import check_writable, counted, write
+from mpcourse.commands.output import check_writable, write
 from mpcourse.errors import UserError
 from mpcourse.forkserver import Starter
 from mpcourse.grading.report import Report, as_csv, as_html
@@ -20,6 +20,7 @@ from mpcourse.grading.run import NOT_CHECKED, Grader, grade, starter_for
 from mpcourse.grading.similar import LEAST, THRESHOLD, Pair, similar
 from mpcourse.grading.state import State
 from mpcourse.grading.submissions import Submission, find_submissions
+from mpcourse.words import counted
 
 
 def run(options: argparse.Namespace, starter: Starter | None = None) -> int:

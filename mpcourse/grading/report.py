@@ -11,6 +11,7 @@ from mpcourse.check.manifest import Exercise
 from mpcourse.check.verdict import Verdict
 from mpcourse.grading.run import NOT_CHECKED, NOT_HANDED_IN, Graded
 from mpcourse.grading.similar import Pair
+from mpcourse.words import counted
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _verdict(graded: Graded) -> str:
     verdict = graded.verdict
     printed = [f"rank {rank} printed: {text}" for rank, text in verdict.printed]
     text = "\n".join([verdict.headline, *verdict.details, *([verdict.why] if verdict.why else []), *printed])
-    noun = ("virtual " if verdict.virtual else "") + ("rank" if verdict.np == 1 else "ranks")
-    where = f" with {verdict.np} {noun}" if verdict.np else ""
+    ranks = counted(verdict.np, "virtual rank" if verdict.virtual else "rank")
+    where = f" with {ranks}" if verdict.np else ""
     head = f"{verdict.exercise}: {verdict.kind}{where} ({verdict.file}; sandbox: {graded.sandbox})"
     return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"

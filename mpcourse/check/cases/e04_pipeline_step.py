@@ -21,6 +21,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, Event, virtual_gpus
+from mpcourse.words import counted
 
 Tensor = torch.Tensor
 # So slow that nothing is ready when Python comes to read it: whoever reads a tensor waits, as on any busy GPU.
@@ -109,7 +110,7 @@ def _values(answer: Answer, box: Box, case: PipelinedStep, seen: StepSeen) -> No
         line = next((e.asked for e in waits if e.asked), "")
         raise Wrong(
             "no wait for a GPU before all work is given out",
-            f"Python waited {len(waits)} time{'s' * (len(waits) > 1)}" + (f", at {line}" if line else ""),
+            f"Python waited {counted(len(waits), 'time')}" + (f", at {line}" if line else ""),
             ".item(), float(), print, `if` on a tensor and copies to the CPU wait for a result. Meanwhile no other "
             "stage is given work: nothing overlaps.",
         )

@@ -10,9 +10,10 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases import on_gradients as kinds
 from mpcourse.check.cases.on_gradients import EVERY, CallSeen, Kind, mean, program
 from mpcourse.check.cases.on_gradients_why import why
-from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import counts, members, turned
 from mpcourse.check.status_page import HasStatusPage
+from mpcourse.words import counted, named
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
@@ -91,7 +92,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
-            asked = f"the mean over {size} rank{'s' * (size > 1)}, of {case.what}"
+            asked = f"the mean over {counted(size, 'rank')}, of {case.what}"
             stumbled = (asked, case.hint) if case.hint else None
             on_virtual(answer, comm, size, program(case.parameters, case.drawn), _judge(case), stumbled)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm

@@ -26,6 +26,7 @@ from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import OnVirtualRank
 from mpcourse.check.wrong import Wrong
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
@@ -80,7 +81,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         on_virtual(answer, comm, size, program(_MADE, steps=0), after_making)
     for training, hint, sizes in TRAININGS:
         for size in sizes:
-            stumbled = (f"{training.what} on {size} rank{'s' * (size > 1)}", hint) if hint else None
+            stumbled = (f"{training.what} on {counted(size, 'rank')}", hint) if hint else None
             judge = _judge(training, size)
             on_virtual(answer, comm, size, program(training), judge, stumbled)
     for training, copied in _COPIES:

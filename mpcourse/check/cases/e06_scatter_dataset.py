@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import SIZES, Finding, Judge, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm

@@ -15,6 +15,7 @@ from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
@@ -118,18 +119,14 @@ def _count(ran: "Ran", what: str, most: int) -> None:
     if ran.run.messages.any():
         why = "An all-reduce of one's own is many messages, and slower than MPI's: comm.Allreduce, or comm.allreduce."
         got = f"{int(ran.run.messages.sum())} messages from rank to rank"
-        raise ran.wrong(None, f"{what} by {_calls(most)}", got, why)
+        raise ran.wrong(None, f"{what} by {counted(most, 'collective call')}", got, why)
     if len(names := _exchanged(ran)) > most:
         why = (
             ONE_CALL
             if "Barrier" not in names
             else "A collective call waits for all ranks by itself. It needs no Barrier."
         )
-        raise ran.wrong(None, f"{what} by {_calls(most)}", f"{len(names)}: {', '.join(names)}", why)
-
-
-def _calls(n: int) -> str:
-    return f"{n} collective call{'s' * (n > 1)}"
+        raise ran.wrong(None, f"{what} by {counted(most, 'collective call')}", f"{len(names)}: {', '.join(names)}", why)
 
 
 def _does_not_grow(answer: Answer, comm: HasStatusPage) -> None:

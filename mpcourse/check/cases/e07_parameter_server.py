@@ -10,11 +10,11 @@ import numpy as np
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import Finding
 from mpcourse.check.cases.on_ranks import pickles
-from mpcourse.check.cases.on_updates import Gradient, Played, WorkerStep, counted, listed, out_of_turn
+from mpcourse.check.cases.on_updates import Gradient, Played, WorkerStep, computed, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
 from mpcourse.check.status_page import HasStatusPage
-from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm
@@ -148,11 +148,11 @@ def _virtually(
     taken = {rank: gradient.steps for rank, gradient in gradients.items()}
     played = _played(steps, length, ran.results[0], weights, taken)
     if crossed:
-        if finding := counted(played) or listed(played, float("inf")) or valued(played):
+        if finding := computed(played) or listed(played, float("inf")) or valued(played):
             raise ran.wrong(*finding._replace(why=TWO_MESSAGES))
         return
     finding = (
-        counted(played)
+        computed(played)
         or repeated(played)
         or held_up(ran.run, gradients, seconds)
         or listed(played, LATE)
@@ -209,11 +209,11 @@ def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> boo
     elsewhere = MPI.COMM_WORLD.begun - elsewhere  # type: ignore[attr-defined]
     if elsewhere:
         why = "Use the `comm` that is given: its ranks may be others."
-        raise Wrong("all calls to go through comm", f"{count(elsewhere, 'call')} through MPI.COMM_WORLD", why)
+        raise Wrong("all calls to go through comm", f"{counted(elsewhere, 'call')} through MPI.COMM_WORLD", why)
     everyone = MPI.Intracomm(comm).allgather((weights, gradient.steps, result))  # our own, and so not watched
     taken = {r: everyone[r][1] for r in range(1, comm.size)}
     played = _played(steps, length, everyone[0][2], [own for own, _, _ in everyone], taken)
-    finding = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
+    finding = computed(played) or repeated(played) or listed(played, float("inf")) or valued(played)
     if finding and finding.rank == rank:
         longest = max(length for _, _, length, _ in CASES)
         why = f"{finding.why} It is right on virtual ranks, with arrays of up to {longest} numbers."

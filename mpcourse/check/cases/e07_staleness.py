@@ -10,8 +10,8 @@ from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasStatusPage
-from mpcourse.check.verdict import count
 from mpcourse.check.wrong import Wrong, short
+from mpcourse.words import counted
 
 History = list[tuple[str, int]]
 
@@ -140,7 +140,7 @@ def _ints(answer: Answer, got: object, history: History, want: list[int], asked:
         why = explanation(LENGTHS, seen, gives()) or (
             "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?"
         )
-        raise Wrong(asked, f"{short(got)}: {count(len(got), 'element')}", why)
+        raise Wrong(asked, f"{short(got)}: {counted(len(got), 'element')}", why)
     for n in got:
         if isinstance(n, bool) or not hasattr(n, "__index__"):
             why = "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one."

@@ -13,6 +13,7 @@ from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
+from mpcourse.words import counted
 
 NAME = "noise_scale"
 
@@ -90,7 +91,7 @@ def _number(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) ->
 def _one(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> None:
     want = RIGHT(gradients, examples)
     steps, (ranks, parameters) = len(gradients), gradients[0].shape
-    inputs = f"{steps} step{'s' * (steps > 1)} of {ranks} ranks with {examples} example{'s' * (examples > 1)} each"
+    inputs = f"{counted(steps, 'step')} of {ranks} ranks with {counted(examples, 'example')} each"
     if steps * ranks * parameters <= 8:
         inputs += f", gradients {[rows.tolist() for rows in gradients]}"
     asked = f"{want:.9g} for {inputs}"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import AXES, GridSizes, grids_of, members
-from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual, one_line
+from mpcourse.check.cases.on_models import Finding, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import WatchedComm

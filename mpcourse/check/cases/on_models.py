@@ -116,10 +116,3 @@ def attribute(owner: Any, name: str, what: str, why: str) -> Any:
         return getattr(owner, name)
     except AttributeError:
         raise Wrong(f"{what} to have {name}", f"none: {type(owner).__name__} has no attribute {name!r}", why) from None
-
-
-def named(names: Sequence[Any], noun: str = "rank") -> str:
-    """`rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`."""
-    if len(names) == 1:
-        return f"{noun} {names[0]}"
-    return f"{noun}s {', '.join(map(str, names[:-1]))} and {names[-1]}"
