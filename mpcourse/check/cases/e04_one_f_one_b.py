@@ -28,7 +28,7 @@ def _one(answer: Answer, stages: int, microbatches: int) -> None:
         allowed = min(microbatches, stages - s)
         if held > allowed:
             raise Wrong(
-                f"at most {allowed} micro-batch{'es' * (allowed > 1)} in flight on stage {s}, from {call}",
+                f"at most {counted(allowed, 'micro-batch')} in flight on stage {s}, from {call}",
                 f"{held}: it runs {actions_text(schedule[s])}",
                 _why_much(schedule, s),
             )
