@@ -54,7 +54,8 @@ class Ran:
     def wrong(self, rank: int | None, asked: str, got: str, why: str = "") -> OnVirtualRank:
         """To be raised: what is wrong on `rank`, with the line where its call returned; None: on no rank in particular.
 
-        asked, got, why: as in Wrong.
+        asked, got: what the task wants and what the learner's code did, each a phrase of one line.
+        why: the misconception that most likely lies behind it; empty where none is known.
         """
         answer = self._answers[rank or 0]
         return OnVirtualRank(Wrong(asked, got, why), answer, rank, self.run.size, self._printed)

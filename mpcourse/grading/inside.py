@@ -34,9 +34,9 @@ class Task:
     """exercise: its name. module: its check. answer, solution: texts; of the solution without the learner's part.
 
     manifest: the course's manifest.toml, as text. folder: an empty one. sandbox: whether namespaces are to be made; of
-    the course's and the students' folders nothing is in them. shown, hidden: see `namespaces.enter`. gibibytes: of
-    address space for each process, beyond what it has when it starts. seconds: after which the check is ended, whatever
-    it does.
+    the course's and the students' folders nothing is in them. shown: what the sandbox may read. hidden: folders among
+    these that are empty in it. gibibytes: of address space for each process, beyond what it has when it starts.
+    seconds: after which the check is ended, whatever it does.
     """
 
     exercise: str

@@ -73,7 +73,7 @@ class ShardedParameters(ShardedGradients):
     # Which units there are, and what is kept of them.
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """Those of each layer; a tied parameter belongs to the first."""
+        """Lists of parameters of one layer, dtype and device; a tied parameter belongs to the first of its layers."""
         layer_of: dict[torch.Tensor, int] = {}
         for number, layer in enumerate(self.layers):
             layer_of = dict.fromkeys(layer.parameters(), number) | layer_of

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ParameterSet:
-    """A model's parameters. hint: why an answer that was right until then stumbles over it. drawn: as in `program`."""
+    """A model's parameters. hint: why an answer that was right until then stumbles over it.
+
+    drawn: gradients are random numbers, by seed; else powers of a base, so that a sum tells whose gradients are in it.
+    """
 
     parameters: tuple[Kind, ...]
     what: str
