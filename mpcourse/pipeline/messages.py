@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.comm import Comm, MpiRequest
 from mpcourse.errors import RankFailed
 
 DTYPES = (
@@ -29,7 +29,7 @@ class TensorChannel:
 
     def __init__(self, comm: Comm) -> None:
         self.comm = comm
-        self._sent: list[tuple[Any, Any]] = []  # requests, and what must not change before they are done
+        self._sent: list[tuple[MpiRequest, object]] = []  # requests, and what must not change before they are done
         self._header = bytearray(HEADER_BYTES)
 
     def send(self, tensors: Sequence[torch.Tensor | None], to: int, tag: int) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -109,7 +108,7 @@ class ShardedParameters(ShardedGradients):
     def _before_forward(self, number: int) -> None:
         self._gather(self._needed[number])
 
-    def _after_forward(self, number: int, output: Any) -> None:
+    def _after_forward(self, number: int, output: object) -> None:
         if self._sent is None:  # else a checkpoint runs the layer again, for the backward that follows
             self._free(self._needed[number])
         for tensor in tree_leaves(output):

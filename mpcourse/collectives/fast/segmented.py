@@ -7,7 +7,7 @@ and bits are those of the plain algorithms.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, flatten, mpi_buffer
 from mpcourse.collectives.folding import fold, power_below, rank_at, unfold
@@ -68,7 +68,7 @@ def segmented_rabenseifner_allreduce(
     unfold(comm, own)
 
 
-class SegmentedExchange:
+class SegmentedExchange(Generic[Array]):
     """Send a chunk, receive another one and add it, in segments. A call of it is for the two ranks that exchange.
 
     longest: a chunk that is as long as the longest on any rank: so both sides cut theirs into equally many segments.
@@ -80,7 +80,7 @@ class SegmentedExchange:
         if segment < longest.itemsize:
             raise ValueError(f"a segment of {segment} bytes holds no element of {longest.itemsize}")
         self.segments = max(1, -(-len(longest) // (segment // longest.itemsize)))
-        self.received: Any = empty_like(longest, -(-len(longest) // self.segments))
+        self.received: Array = empty_like(longest, -(-len(longest) // self.segments))
 
     def __call__(self, comm: Comm, sent: Array, dest: int, into: Array, source: int, op: Op | None) -> None:
         """Send `sent` to rank dest; receive as many elements as `into` has from rank source, and add them to it."""

@@ -8,12 +8,15 @@ import cmath
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from mpcourse.comm import Comm
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 BLOCK = 1 << 19  # elements that are added up at once: few enough to stay in a cache, and to need few calls
 LINE = 64  # bytes of a cache line
@@ -186,7 +189,7 @@ def on_one_machine(comm: Comm) -> bool:
         here.Free()
 
 
-def shared_window(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
+def shared_window(comm: Comm, nbytes: int) -> tuple["MPI.Win", list[memoryview]]:
     """Memory that all ranks of one machine share.
 
     comm: mpi4py's communicator, whose ranks are on one machine and all call this.
@@ -196,6 +199,6 @@ def shared_window(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
     from mpi4py import MPI
 
     whole = max(LINE, nbytes + -nbytes % LINE)  # the next rank's begins where this one's ends
-    window = MPI.Win.Allocate_shared(whole, 8, comm=comm)
+    window = MPI.Win.Allocate_shared(whole, 8, comm=cast(MPI.Intracomm, comm))
     window.Lock_all()  # what Sync needs: it keeps loads and stores in order
     return window, [memoryview(window.Shared_query(rank)[0]) for rank in range(comm.size)]  # type: ignore[arg-type]
