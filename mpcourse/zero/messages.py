@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 
 from mpcourse.collectives import allreduce, broadcast, ring_allgather, ring_reduce_scatter
+from mpcourse.collectives.buffers import chunks
 from mpcourse.comm import Comm
 from mpcourse.data_parallel.host_staging import on_host
 
@@ -32,7 +33,7 @@ def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
         count("reduce-scatter", flat.nbytes)
         return
     with on_host(flat) as buffer:
-        ring_reduce_scatter(ring, alias(buffer))
+        ring_reduce_scatter(ring, chunks(alias(buffer), ring.size))
 
 
 def all_gather(ring: Comm, flat: torch.Tensor) -> None:
@@ -47,7 +48,7 @@ def all_gather(ring: Comm, flat: torch.Tensor) -> None:
         count("all-gather", flat.nbytes)
         return
     with on_host(flat) as buffer:
-        ring_allgather(ring, alias(buffer))
+        ring_allgather(ring, chunks(alias(buffer), ring.size))
 
 
 def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:

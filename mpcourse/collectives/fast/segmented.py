@@ -36,7 +36,7 @@ def segmented_ring_allreduce(comm: Comm, x: Array, op: Op | None = None, *, segm
     for step in range(p - 1):
         mine, theirs = chunk[(rank - step) % p], chunk[(rank - step - 1) % p]
         exchange(comm, mine, (rank + 1) % p, theirs, (rank - 1) % p, op)
-    ring_allgather(comm, x)
+    ring_allgather(comm, chunk)
 
 
 def segmented_rabenseifner_allreduce(
