@@ -11,7 +11,6 @@ from mpcourse.check.manifest import Exercise
 from mpcourse.check.verdict import Verdict
 from mpcourse.grading.run import NOT_CHECKED, NOT_HANDED_IN, Graded
 from mpcourse.grading.similar import Pair
-from mpcourse.words import counted
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,10 @@ class Report:
 
     def rows(self) -> dict[str, dict[str, Graded]]:
         """Student -> exercise -> verdict."""
-        rows: dict[str, dict[str, Graded]] = {}
+        found: dict[str, dict[str, Graded]] = {}
         for each in self.graded:
-            rows.setdefault(each.student, {})[each.verdict.exercise] = each
-        return rows
+            found.setdefault(each.student, {})[each.verdict.exercise] = each
+        return found
 
 
 def misconception(verdict: Verdict) -> str:
@@ -38,12 +37,12 @@ def misconception(verdict: Verdict) -> str:
 
 def counts(graded: Sequence[Graded]) -> list[tuple[str, str, str, int]]:
     """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first."""
-    counted = Counter(
+    found = Counter(
         (g.verdict.exercise, g.verdict.kind, "" if g.verdict.passed else misconception(g.verdict))
         for g in graded
         if g.verdict.kind not in (NOT_HANDED_IN, NOT_CHECKED)
     )
-    return sorted(((*key, count) for key, count in counted.items()), key=lambda row: (row[0], -row[3], row[1], row[2]))
+    return sorted(((*key, count) for key, count in found.items()), key=lambda row: (row[0], -row[3], row[1], row[2]))
 
 
 def as_csv(report: Report) -> str:
@@ -90,8 +89,8 @@ def as_html(report: Report) -> str:
         parts += ["<p>None.</p>"]
     parts += ["<h2>Verdicts in full</h2>"]
     for student, row in rows.items():
-        failures = [_verdict(g) for g in row.values() if g.verdict.kind != NOT_HANDED_IN and not g.verdict.passed]
-        parts += [f"<h3>{escape(student)}</h3>", *(failures or ["<p>Nothing failed.</p>"])]
+        told = [_verdict(g) for g in row.values() if g.verdict.kind != NOT_HANDED_IN and not g.verdict.passed]
+        parts += [f"<h3>{escape(student)}</h3>", *(told or ["<p>Nothing failed.</p>"])]
     body = "\n".join(parts)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Verdicts</title>'
     return (
@@ -124,7 +123,7 @@ def _verdict(graded: Graded) -> str:
     verdict = graded.verdict
     printed = [f"rank {rank} printed: {text}" for rank, text in verdict.printed]
     text = "\n".join([verdict.headline, *verdict.details, *([verdict.why] if verdict.why else []), *printed])
-    ranks = counted(verdict.np, "virtual rank" if verdict.virtual else "rank")
-    where = f" with {ranks}" if verdict.np else ""
+    noun = ("virtual " if verdict.virtual else "") + ("rank" if verdict.np == 1 else "ranks")
+    where = f" with {verdict.np} {noun}" if verdict.np else ""
     head = f"{verdict.exercise}: {verdict.kind}{where} ({verdict.file}; sandbox: {graded.sandbox})"
     return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"

@@ -43,10 +43,10 @@ class Case:
                 rows += [] if compact else [np.zeros(n)]
             else:
                 rows.append(np.ravel(g.numpy(), order="K" if columns else "C").astype(float))
-        padded = np.zeros(sum(self.numels))
+        found = np.zeros(sum(self.numels))
         row = np.concatenate([*rows, []])
-        padded[: len(row)] = row
-        return padded
+        found[: len(row)] = row
+        return found
 
 
 PADDED = ((2, 2), (3,))
@@ -124,6 +124,6 @@ def shares(case: Case, size: int, got: Sequence[np.ndarray | None]) -> np.ndarra
     """With what factor each rank's gradient is in the chunks, the same in all of them; None where that is not so."""
     pieces = [chunks_of(case.flat(rank), size) for rank in range(size)]
     rows = [(np.stack([piece[at] for piece in pieces]).T, row) for at, row in enumerate(got) if row is not None]
-    factors = [np.linalg.lstsq(a, row, rcond=None)[0] for a, row in rows if len(row) >= size]
-    fits = all(np.allclose(a @ x, row, 1e-5, 1e-6) for (a, row), x in zip(rows, factors, strict=False))
-    return np.sort(factors, axis=1)[0] if factors and fits and len(factors) == len(rows) else None
+    found = [np.linalg.lstsq(a, row, rcond=None)[0] for a, row in rows if len(row) >= size]
+    fits = all(np.allclose(a @ x, row, 1e-5, 1e-6) for (a, row), x in zip(rows, found, strict=False))
+    return np.sort(found, axis=1)[0] if found and fits and len(found) == len(rows) else None

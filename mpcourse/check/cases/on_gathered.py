@@ -181,7 +181,7 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 @functools.cache
 def trained(size: int) -> list[list[torch.Tensor]]:
     """Of one process: the weights after each step."""
-    held, steps = [w.requires_grad_() for w in weights()], []
+    held, found = [w.requires_grad_() for w in weights()], []
     for step in range(STEPS):
         for rank in range(size):
             x, target = batch(rank, step)
@@ -193,5 +193,5 @@ def trained(size: int) -> list[list[torch.Tensor]]:
                 assert weight.grad is not None
                 weight -= RATE * weight.grad
                 weight.grad = None
-        steps.append([weight.detach().clone() for weight in held])
-    return steps
+        found.append([weight.detach().clone() for weight in held])
+    return found
