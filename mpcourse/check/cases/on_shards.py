@@ -30,7 +30,7 @@ class Kind(NamedTuple):
         return str(self.shape) + (" frozen" if self.frozen else "")
 
 
-class Case(NamedTuple):
+class ShardCase(NamedTuple):
     """The arguments: tensors of these kinds, all with equal values, and a number of ranks."""
 
     kinds: tuple[Kind, ...]
@@ -236,14 +236,14 @@ PARTS = (PLACES, CHUNKS, PIECES)
 RIGHT = [part[0] for part in PARTS]
 
 
-def owned(case: Case, rules: Sequence[Rule] = RIGHT) -> Owned:
+def owned(case: ShardCase, rules: Sequence[Rule] = RIGHT) -> Owned:
     """What the rules make of a case; the right ones, unless told."""
     places, chunks, pieces = (rule.value for rule in rules)
     at = places(case.kinds)
     return pieces(at, chunks(at[-1][2] if at else 0, case.ranks))
 
 
-def _each_alone(case: Case, chunks: Rule) -> Owned:
+def _each_alone(case: ShardCase, chunks: Rule) -> Owned:
     """Each parameter has chunks of its own."""
     places = PLACES[0].value(case.kinds)
     cut = {i: chunks.value(end - begin, case.ranks) for i, begin, end in places}
@@ -257,7 +257,7 @@ EACH_ALONE = (
 )
 
 
-def misconceptions() -> Iterator[tuple[str, Callable[[Case], Owned]]]:
+def misconceptions() -> Iterator[tuple[str, Callable[[ShardCase], Owned]]]:
     """Those with one mistake, then with two, each with what such a program gives."""
     for rule in CHUNKS:
         yield EACH_ALONE, functools.partial(_each_alone, chunks=rule)
