@@ -89,7 +89,7 @@ def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, mon
         return False
 
     monkeypatch.setattr(monitor, "_lives", ends)
-    ending = monitor.Watch(tmp_path, 1, "answer.py", 10.0).look()
+    ending = monitor.Monitor(tmp_path, 1, "answer.py", 10.0).look()
     assert (ending.kind, ending.entries[0].last.text) == ("died", "os._exit(3)")
 
 

@@ -36,7 +36,7 @@ class Ending:
     statuses: dict[int, int] = field(default_factory=dict)  # of ranks whose end is known from what started them
 
 
-class Watch:
+class Monitor:
     """Reads the ranks' files in `folder`, where reports are signed with `key`. Call `look` every few milliseconds until
     it answers.
     """

@@ -114,16 +114,16 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.traced_mpi import WatchedComm, WatchedRequest
+    from mpcourse.check.traced_mpi import TracedComm, TracedRequest
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
     stacks.answer(folder, number)
     page = StatusPage(folder, number, number)
-    comm = WatchedComm.wrap(world.Dup(), page, job.file)
+    comm = TracedComm.wrap(world.Dup(), page, job.file)
     # Whoever does not use the communicator that is given is watched too.
-    MPI.COMM_WORLD = WatchedComm.wrap(world, page, job.file)  # type: ignore[misc]
-    MPI.Request = WatchedRequest  # type: ignore[misc]  # for Request.Waitall
+    MPI.COMM_WORLD = TracedComm.wrap(world, page, job.file)  # type: ignore[misc]
+    MPI.Request = TracedRequest  # type: ignore[misc]  # for Request.Waitall
     note_exit(page, job.file)
     answer = None
 
@@ -199,9 +199,9 @@ def report_of(error: BaseException, answer: Answer | None, file: str, rank: int,
         return Report("wrong", rank, answer.line, asked, f"{short(result)}, a {type(result).__name__}", world or why)
     trace = traceback.format_exception(error)
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
-    watched = sys.modules.get("mpcourse.check.traced_mpi")  # where it was not imported, there is no MPI
+    traced_mpi = sys.modules.get("mpcourse.check.traced_mpi")  # where it was not imported, there is no MPI
     report.got = answer.doing if answer else ""
-    report.why = world or (watched.meant(error) if watched else "") or _left(answer, size)
+    report.why = world or (traced_mpi.meant(error) if traced_mpi else "") or _left(answer, size)
     return report
 
 

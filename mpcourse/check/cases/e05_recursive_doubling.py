@@ -10,7 +10,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 NAME = "recursive_doubling_allreduce"
@@ -30,7 +30,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, (2, 3, 4, 7, 8, 1))
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     on_real_ranks(answer, comm, NAME)
 

@@ -9,7 +9,7 @@ from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_
 from mpcourse.check.status_page import HasStatusPage
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 NAME = "ring_allreduce"
@@ -24,7 +24,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, SIZES)
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     on_real_ranks(answer, comm, NAME)
 

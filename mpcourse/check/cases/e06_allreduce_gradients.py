@@ -16,7 +16,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.words import counted, named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ CASES = (
 )
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     last = CASES[-1]

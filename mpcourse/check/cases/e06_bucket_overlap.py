@@ -32,7 +32,7 @@ from mpcourse.virtual import LINKS, compute
 from mpcourse.virtual.cluster.collective_call import Call, seconds
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "BucketedMean"
 ORDER = (
@@ -72,7 +72,7 @@ class Facts:
     ended: list[float] = field(default_factory=list)
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in (CASES[0], CASES[3], CASES[4]):

@@ -16,7 +16,7 @@ from mpcourse.check.wrong import short
 from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "evaluate"
 Pairs = Sequence[tuple[int, int]]  # correct and count, by rank
@@ -36,7 +36,7 @@ _EXAMPLES = {  # what a case is about, and its pairs for any number of ranks
 }
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks in (comm, others):

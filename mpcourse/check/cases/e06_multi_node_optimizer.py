@@ -29,7 +29,7 @@ from mpcourse.check.wrong import Wrong
 from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 _MISSING = (
     "A parameter may have a gradient on one rank and None on another, or on none at all. All ranks must sum the same "
@@ -65,7 +65,7 @@ _SUMMED_COPY = (
 )
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks in (comm, others):

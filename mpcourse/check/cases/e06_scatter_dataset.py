@@ -16,7 +16,7 @@ from mpcourse.check.wrong import short
 from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "scatter_indices"
 LENGTHS = (12, 10, 7, 3, 2, 1, 0)
@@ -45,7 +45,7 @@ class Shares:
     changed: str
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for n, shuffle, seed in ((11, False, 3), (50, True, 3), (50, True, 5), (50, False, 3), (1, True, 3)):

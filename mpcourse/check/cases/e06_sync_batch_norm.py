@@ -18,7 +18,7 @@ from mpcourse.check.wrong import Wrong, first_difference, short
 from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 NAME = "sync_batch_norm"
@@ -73,7 +73,7 @@ CASES = (
 )  # fmt: skip
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in (UNEQUAL, CASES[2]):

@@ -17,7 +17,7 @@ from mpcourse.check.wrong import Wrong
 from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 RATE = 0.1
@@ -60,12 +60,12 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     _virtually(answer, comm, *CROSSED, {1: 1.0, 2: 1.001}, crossed=True)
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     if comm.size == 1:
         return  # a server without a worker is not asked for
     # What goes through another communicator than this goes wrong here.
-    backwards = cast("WatchedComm", comm.Split(0, -comm.rank))
+    backwards = cast("TracedComm", comm.Split(0, -comm.rank))
     for ranks, steps, length in ((comm, 5, 7), (comm, 3, 20_003), (backwards, 4, 5), (backwards, 0, 3)):
         if not _really(answer, ranks, steps, length):
             return
@@ -193,7 +193,7 @@ def _bytes(ran: "Ran", steps: int, nbytes: int) -> Finding | None:
     return None
 
 
-def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> bool:
+def _really(answer: Answer, comm: "TracedComm", steps: int, length: int) -> bool:
     """On real ranks; whether all is well. Every rank must call this."""
     from mpi4py import MPI  # this makes a process a rank
 

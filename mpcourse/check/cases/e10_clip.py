@@ -15,7 +15,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "clip_grad_norm"
 # First the one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
@@ -50,7 +50,7 @@ class Facts(NamedTuple):
     kept: bool
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for sizes in grids_of(comm.size):
         for most in _MOSTS:

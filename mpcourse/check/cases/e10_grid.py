@@ -14,7 +14,7 @@ from mpcourse.check.wrong import Wrong, short
 from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "grid"
 # First one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
@@ -30,7 +30,7 @@ _DIGITS = "Coordinates are digits of the rank: rank % tensor, rank // tensor % d
 _ONE_AXIS = "The color is one number that the ranks of a group share and no others have: of both other coordinates."
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     # All ranks make equally many calls, for they meet after each of them.

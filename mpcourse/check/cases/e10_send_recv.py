@@ -18,7 +18,7 @@ from mpcourse.check.wrong import Wrong, first_difference, short
 from mpcourse.virtual.cluster import ClusterError
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 Gradient = tuple[str, np.ndarray | None, np.ndarray]  # of what, as it is, as it has to be
 Inputs = Callable[[], torch.Tensor]
@@ -43,7 +43,7 @@ _AS_IT_LIES = "MPI sends memory as it lies: x.contiguous() first, of the tensor 
 _BACK = "Backward returns what the other rank's backward sent: the gradient of its loss by what it received."
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):  # where a rank is alone, it hands on nothing, and meets the others all the same
         for name in ("a matrix", "a float32 vector", "a transposed matrix, which is not contiguous"):

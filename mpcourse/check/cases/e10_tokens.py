@@ -16,7 +16,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "gradients_of_token_mean"
 IGNORED, KINDS, WIDTH, PADDED = -100, 4, 3, 6
@@ -59,7 +59,7 @@ class Part(NamedTuple):
         return np.array([self.loss, *self.gradient])
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in ("plain", "empty micro-batch", "rank without tokens"):

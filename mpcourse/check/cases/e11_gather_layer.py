@@ -22,7 +22,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "GatheredLinear"
 SLACK = 256  # bytes that ranks may send besides
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
     sent: tuple[Sent, Sent] | None
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for layer in (LAYERS[1], LAYERS[2], LAYERS[3]):

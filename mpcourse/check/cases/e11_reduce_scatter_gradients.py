@@ -21,7 +21,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "reduce_scatter_gradients"
 SLACK = 256  # bytes that ranks may send besides: to agree on a dtype, or on lengths
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
     sent: Sent | None
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in (CASES[0], CASES[1], CASES[2], LONG):

@@ -13,7 +13,7 @@ from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 SIZES = (3, 2, 4, 1)  # two ranks show less than three; alone a rank makes mistakes that tell less
 
@@ -67,7 +67,7 @@ def on_virtual(
     return ran
 
 
-def on_real(answer: Answer, comm: "WatchedComm", program: Program, judge: Judge) -> None:
+def on_real(answer: Answer, comm: "TracedComm", program: Program, judge: Judge) -> None:
     """Run `program` on the real ranks of `comm` and judge their facts. All of them must call this.
 
     Raises Wrong on the rank that the finding names, on all where it names none.
