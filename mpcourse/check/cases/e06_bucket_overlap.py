@@ -29,7 +29,7 @@ from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import LINK
 from mpcourse.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute
-from mpcourse.virtual.cluster.collective_call import Call, seconds
+from mpcourse.virtual.cluster.collective_call import CollectiveCall, seconds
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import TracedComm
@@ -66,7 +66,7 @@ class Facts:
     """
 
     grads: list[Grads] = field(default_factory=list)
-    calls: list[list[Call]] = field(default_factory=list)
+    calls: list[list[CollectiveCall]] = field(default_factory=list)
     early: list[int] = field(default_factory=list)
     begun: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)

@@ -58,7 +58,7 @@ class World(Waiting, Asking):
         self.waiters = [Waiter() for _ in range(size)]
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
         self.collectives: list[list[Any]] = [[] for _ in range(size)]  # by rank, the collective calls that it has made
-        self.meetings: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
+        self.open_collectives: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
         self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
@@ -221,8 +221,8 @@ class World(Waiting, Asking):
 
     def missing(self, q: Request) -> list[int]:
         """The ranks of the world that have not reached the collective call `q`."""
-        meeting = self.meetings.get(q.tag)  # type: ignore[call-overload]
-        return [] if meeting is None else [r for i, r in enumerate(q.comm.ranks) if i not in meeting.arrived]
+        call = self.open_collectives.get(q.tag)  # type: ignore[call-overload]
+        return [] if call is None else [r for i, r in enumerate(q.comm.ranks) if i not in call.arrived]
 
     # -- words --
 
