@@ -25,7 +25,7 @@ def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
 
 
 def ring_reduce_scatter(comm: Comm, chunk: Sequence[Array], op: Op | None = None) -> None:
-    """Chunk rank + 1 (modulo p) on this rank becomes its sum over all p ranks. All ranks call it.
+    """The first half: chunk rank + 1 (modulo p) on this rank becomes its sum over all p ranks. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks. The chunks that are not this
@@ -44,7 +44,7 @@ def ring_reduce_scatter(comm: Comm, chunk: Sequence[Array], op: Op | None = None
 
 
 def ring_allgather(comm: Comm, chunk: Sequence[Array]) -> None:
-    """Chunk rank + 1 (modulo p) of each rank is copied to all other ranks. All ranks call it.
+    """The second half: chunk rank + 1 (modulo p) of each rank is copied to all other ranks. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks.
