@@ -94,11 +94,11 @@ def _measured(case: StackedRunsCase, runs: int) -> Measurement:
             start = time.perf_counter()
             each = _plain(case, data)
             between = time.perf_counter()
-            all_ = _many(case, data)
+            all_ = _stacked(case, data)
             plain.append(case.plain / (between - start))
             many.append(case.together / (time.perf_counter() - between))
         exact = _in_float64(data)
-        doubles, all_doubles = _plain(case, exact), _many(case, exact)
+        doubles, all_doubles = _plain(case, exact), _stacked(case, exact)
         reordered = _plain(case, data, in_order=False)
     finally:
         torch.set_num_threads(threads)
@@ -152,7 +152,7 @@ def _plain(case: StackedRunsCase, data: Dataset, in_order: bool = True) -> Train
     return trained
 
 
-def _many(case: StackedRunsCase, data: Dataset) -> StackedRuns:
+def _stacked(case: StackedRunsCase, data: Dataset) -> StackedRuns:
     steps = case.epochs * -(-len(data.train) // case.batch)
     rates = torch.full((steps, case.together), RATE, dtype=data.train.images.dtype)
     runs = StackedRuns(

@@ -21,8 +21,8 @@ class StackedRuns:
 
     rates: (updates, S), one for each update. data: images may be of any float dtype, which the networks take over.
     batch_size: at most the training set's; an epoch's last batch is what is left. record_every: updates between two
-    records (None: one record an epoch; the end is always recorded). momentum, weight_decay, trust_coefficient: as of
-    StackedSGD. curves: one for each run; its seconds are its part of those that all took together.
+    records (None: one record an epoch; the end is always recorded). momentum, weight_decay: of
+    SGD. trust_coefficient: of LARS; None: SGD. curves: one for each run; its seconds are its part of what all took.
     Raises ValueError for numbers that make no sense.
     """
 
