@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
+from mpcourse.virtual.cluster.multiple_completions import Several
 from mpcourse.virtual.cluster.refused import NotOffered, Offered
-from mpcourse.virtual.cluster.several import Several
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
