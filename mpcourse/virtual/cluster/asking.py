@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.threads import HUB, Turns
 from mpcourse.virtual.cluster.waiting import Waiter
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.request import Request
 from mpcourse.virtual.cluster.threads import HUB
 

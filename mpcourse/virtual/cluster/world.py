@@ -20,7 +20,7 @@ from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import Matching, Message
-from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
