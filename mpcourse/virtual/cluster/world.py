@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mpcourse.errors import RankFailed
-from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import Matching, Message
 from mpcourse.virtual.cluster.open_requests import Open
+from mpcourse.virtual.cluster.polling import MOST_VAIN, POLL_SECONDS, Polling
 from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
@@ -39,7 +39,7 @@ def here() -> "World":
     return _running
 
 
-class World(Waiting, Asking):
+class World(Waiting, Polling):
     """The state of one run of `size` ranks. clock: seconds, by rank. current: the rank that runs."""
 
     def __init__(self, size: int, topology: Topology, eager: int, record: bool) -> None:
@@ -131,7 +131,7 @@ class World(Waiting, Asking):
         if to is None and self.vain < MOST_VAIN * self.size:
             for rank, waiter in enumerate(self.waiters):
                 if waiter.asleep:
-                    self.push(self.clock[rank] + ASKING, rank)
+                    self.push(self.clock[rank] + POLL_SECONDS, rank)
             to = self._pop()
         return to
 
