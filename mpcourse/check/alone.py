@@ -14,7 +14,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.drawn import seed_torch
 from mpcourse.check.exits import note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.had import STILL, end_after
+from mpcourse.check.granted_time import STILL, end_after
 from mpcourse.check.rank import Job, Report, report_of, taken_key
 from mpcourse.check.status_page import StatusPage
 

@@ -24,7 +24,7 @@ from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.had import STILL, end_after
+from mpcourse.check.granted_time import STILL, end_after
 from mpcourse.check.status_page import StatusPage
 from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
