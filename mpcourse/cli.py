@@ -229,16 +229,16 @@ def _predict(options: argparse.Namespace) -> int:
     if options.zero in (1, 2, 3) and options.ranks is None:
         raise UserError(f"--zero {options.zero} needs --ranks: how many share, such as --ranks 64")
     cut = [name.strip() for name in options.cut.split(",")] if options.cut else []
-    found = predict(
+    prediction = predict(
         find_maker(options.maker), options.batch, options.gpu, options.gpus,
         link=options.link, cut=cut, optimizer=options.optimizer, tokens=options.tokens,
         zero=options.zero, ranks=1 if options.ranks is None else options.ranks,
     )  # fmt: skip
     if options.json:
-        print(json.dumps({"model": options.maker} | found.as_dict(), indent=1))
+        print(json.dumps({"model": options.maker} | prediction.as_dict(), indent=1))
     else:
-        show(found)
-    return 0 if found.fits else 1
+        show(prediction)
+    return 0 if prediction.fits else 1
 
 
 def _plan(options: argparse.Namespace) -> int:

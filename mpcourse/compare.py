@@ -41,8 +41,8 @@ class Difference(Mean):
 
     def __str__(self) -> str:
         seeds = "paired seeds" if self.paired else "seeds each"
-        told = f"differ ({self.n} {seeds})" if self.told_apart else f"not told apart with {self.n} {seeds}"
-        return f"{self.mean:+.2f} +- {self.error:.2f}: {told}"
+        verdict = f"differ ({self.n} {seeds})" if self.told_apart else f"not told apart with {self.n} {seeds}"
+        return f"{self.mean:+.2f} +- {self.error:.2f}: {verdict}"
 
 
 def mean_of(runs: Sequence[float]) -> Mean:

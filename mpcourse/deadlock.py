@@ -61,7 +61,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message that nobody has received. line: where it was sent; empty where unknown. comm: as of a Call."""
+    """A message that nobody received. line: where it was sent, empty if unknown. comm: tells communicators apart."""
 
     source: int
     dest: int

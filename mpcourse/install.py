@@ -33,7 +33,7 @@ def uv_environment(listed: str) -> dict[str, str] | None:
 
     A setting of the environment, `:env:.`, counts more than one of `install.`, and that more than one of `global.`.
     """
-    found: dict[str, tuple[int, str]] = {}
+    settings: dict[str, tuple[int, str]] = {}
     for line in listed.splitlines():
         name, separator, value = line.partition("=")
         section, _, setting = name.partition(".")
@@ -45,9 +45,9 @@ def uv_environment(listed: str) -> dict[str, str] | None:
         if setting not in SETTINGS:
             return None
         rank = ("global", "install", ":env:").index(section)
-        if setting not in found or rank >= found[setting][0]:
-            found[setting] = rank, value.strip().strip("'\"").replace("\\n", " ")
-    return {SETTINGS[setting]: " ".join(value.split()) for setting, (_, value) in found.items()}
+        if setting not in settings or rank >= settings[setting][0]:
+            settings[setting] = rank, value.strip().strip("'\"").replace("\\n", " ")
+    return {SETTINGS[setting]: " ".join(value.split()) for setting, (_, value) in settings.items()}
 
 
 def run(*command: str, environment: Mapping[str, str] | None = None, quiet: bool = False) -> bool:

@@ -53,19 +53,19 @@ def find_mpirun() -> str:
     """Path of mpirun: $MPCOURSE_MPIRUN, else the one beside this Python (a virtual environment's), else on PATH."""
     asked = os.environ.get("MPCOURSE_MPIRUN")
     if asked:
-        found = shutil.which(asked)
-        if not found:
+        path = shutil.which(asked)
+        if not path:
             raise UserError(
                 f"MPCOURSE_MPIRUN is {asked!r}, which is not a program: unset it or give mpirun's full path"
             )
-        return found
-    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-    if not found:
+        return path
+    path = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+    if not path:
         raise UserError(
             f"mpirun was not found beside this Python nor on PATH: {SETUP} installs one (MPICH, as a wheel); "
             "on a cluster, load its MPI module first"
         )
-    return found
+    return path
 
 
 @functools.cache

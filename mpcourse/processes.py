@@ -14,15 +14,15 @@ def marked(mark: str) -> list[psutil.Process]:
     Ranks may run in sessions of their own, and what a rank starts may outlive it: neither a process group nor the
     tree below mpirun holds them all. The environment does.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    processes.append(process)
         except (psutil.Error, OSError):
             continue  # another user's, or gone
-    return found
+    return processes
 
 
 def end_all(mark: str, seconds: float = 5.0) -> list[int]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 def versions(*packages: str) -> dict[str, str]:
     """Python's, and those of the packages that are installed."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            by_package[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def processor() -> str:

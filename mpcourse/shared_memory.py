@@ -16,7 +16,7 @@ def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
 
     since: only those made from then on, by time.time().
     """
-    found = {}
+    sizes = {}
     latest = time.time() - SETTLED
     for path in (path for name in NAMES for path in folder.glob(name)):
         try:
@@ -24,11 +24,11 @@ def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
         except OSError:  # it went meanwhile
             continue
         if status.st_uid == os.getuid() and since <= status.st_mtime <= latest:
-            found[path] = status.st_size
-    if not found:
+            sizes[path] = status.st_size
+    if not sizes:
         return {}
     mapped = _mapped(str(folder))
-    return {path: size for path, size in found.items() if str(path) not in mapped}
+    return {path: size for path, size in sizes.items() if str(path) not in mapped}
 
 
 def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:

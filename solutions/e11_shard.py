@@ -40,13 +40,13 @@ def shards(parameters, ranks):
             places.append((i, length, length + p.numel()))
             length += p.numel()
     chunk = -(-length // ranks)
-    found = []
+    by_rank = []
     for rank in range(ranks):
         own = []
         for i, first, last in places:
             begin, end = max(first, rank * chunk), min(last, (rank + 1) * chunk)
             if begin < end:
                 own.append((i, begin - first, end - first))
-        found.append(own)
-    return found
+        by_rank.append(own)
+    return by_rank
     # end of solution

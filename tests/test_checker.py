@@ -13,8 +13,8 @@ import pytest
 from mpcourse.check import monitor, status_page
 from mpcourse.check.manifest import load_course
 from mpcourse.check.monitor import Ending
-from mpcourse.check.rank_exit import vanished
-from mpcourse.check.status_page import Entry, Logbook, Noted
+from mpcourse.check.rank_exit import exit_of
+from mpcourse.check.status_page import Entry, Noted, StatusPage
 from mpcourse.check.supervisor import check
 from mpcourse.launch import mpirun
 
@@ -81,15 +81,15 @@ def test_leaving_on_one_rank_names_rank_and_line(verdict_on, code):
 
 
 def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, monkeypatch):
-    book = Logbook(tmp_path, 0, 0)
-    book.write("running", 0)
+    page = StatusPage(tmp_path, 0, 0)
+    page.write("running", 0)
 
     def ends(pid):
-        book.write("running", 0, status_page.Noted("os._exit(3)", 3))
+        page.write("running", 0, status_page.Noted("os._exit(3)", 3))
         return False
 
     monkeypatch.setattr(monitor, "_lives", ends)
-    ending = monitor.Watch(tmp_path, 1, "answer.py", 10.0).look()
+    ending = monitor.Monitor(tmp_path, 1, "answer.py", 10.0).look()
     assert (ending.kind, ending.entries[0].last.text) == ("died", "os._exit(3)")
 
 
@@ -159,14 +159,14 @@ def test_where_all_ranks_are_gone_the_launcher_is_believed(tmp_path, said, did):
     entries = {i: Entry(5, pid, i, "running", Noted("Barrier()", 7)) for i, pid in PIDS.items()}
     ending = Ending("died", 3, entries=entries, gone=[0, 1, 2])
     (tmp_path / "mpirun.out").write_text(said)
-    assert (vanished(ending, tmp_path).rank, vanished(ending, tmp_path).did) == (1, did)
+    assert (exit_of(ending, tmp_path).rank, exit_of(ending, tmp_path).did) == (1, did)
 
 
 def test_a_launcher_that_names_a_rank_it_killed_itself_is_not_believed(tmp_path):
     stages = {0: "waiting", 1: "waiting", 2: "running"}
     entries = {i: Entry(5, pid, i, stages[i], Noted("Barrier()", 7)) for i, pid in PIDS.items()}
     (tmp_path / "mpirun.out").write_text(MPICH_SAYS)
-    assert vanished(Ending("died", 3, entries=entries, gone=[0, 1, 2]), tmp_path).rank == 2
+    assert exit_of(Ending("died", 3, entries=entries, gone=[0, 1, 2]), tmp_path).rank == 2
 
 
 def test_a_process_that_the_answer_forks_may_leave_by_os_exit(verdict_on):

@@ -20,7 +20,7 @@ from mpcourse.collectives import (
     ring_reduce_scatter,
     rounds,
 )
-from mpcourse.collectives.buffers import offsets
+from mpcourse.collectives.buffers import chunks, offsets
 from mpcourse.collectives.cost import FORMULAS, best, crossovers, seconds
 from mpcourse.collectives.fast.segmented import segmented_rabenseifner_allreduce, segmented_ring_allreduce
 from mpcourse.virtual import ClusterError, Link, Topology, run
@@ -216,10 +216,10 @@ def test_the_parts(size):
             if comm.rank == root:
                 np.testing.assert_allclose(x, np.sum(data, axis=0), atol=1e-12)
         x = data[comm.rank].copy()
-        ring_reduce_scatter(comm, x)
+        ring_reduce_scatter(comm, chunks(x, comm.size))
         own = slice(edge[(comm.rank + 1) % comm.size], edge[(comm.rank + 1) % comm.size + 1])
         np.testing.assert_allclose(x[own], np.sum(data, axis=0)[own], atol=1e-12)
-        ring_allgather(comm, x)
+        ring_allgather(comm, chunks(x, comm.size))
         np.testing.assert_allclose(x, np.sum(data, axis=0), atol=1e-12)
         comm.compute(float(comm.rank))
         barrier(comm)

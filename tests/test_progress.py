@@ -373,12 +373,12 @@ def test_durations_are_told_in_the_largest_unit_of_which_there_are_two():
 
 
 def test_a_summary_begins_with_one_line_and_grows(course, check):
-    def told(number=32):
+    def dates_of(number=32):
         every = [each for lesson in standings(course, Progress(course)) for each in lesson.exercises]
         return summary(every[:number])
 
-    assert told() == ["0 of 32 exercises done."] and told(1) == ["0 of 1 exercise done."]
+    assert dates_of() == ["0 of 32 exercises done."] and dates_of(1) == ["0 of 1 exercise done."]
     check("e00", COUNT)
-    done, began, checks, met = told()
+    done, began, checks, met = dates_of()
     assert began.startswith("You began on ") and "passed" not in began
     assert (checks, met) == ("1 check and 0 hints so far.", "You met 1 misconception and mended 0.")

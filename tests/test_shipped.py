@@ -15,7 +15,7 @@ import torch
 from mpcourse.data import digits
 from mpcourse.errors import UserError
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
-from mpcourse.studies import ManyRuns
+from mpcourse.studies import StackedRuns
 from mpcourse.studies.grid import read_study
 from mpcourse.studies.noise_along import COLUMNS, measure
 from mpcourse.studies.shipped import FOLDER, names, shipped, shipped_noise
@@ -102,7 +102,7 @@ def test_a_critical_batch_needs_points(steps):
 
 def test_the_measured_noise_is_that_of_all_examples():
     data = digits()
-    runs = ManyRuns((64, 16, 10), data, 64, [0, 1], torch.full((8, 2), 0.1, dtype=torch.float64), record_every=8)
+    runs = StackedRuns((64, 16, 10), data, 64, [0, 1], torch.full((8, 2), 0.1, dtype=torch.float64), record_every=8)
     runs.advance()
     found = measure(runs, data.train, torch.Generator().manual_seed(0), small=32, parts=400)
     images, labels = data.train.flat(), data.train.labels

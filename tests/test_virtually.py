@@ -23,7 +23,7 @@ def on_virtual(tmp_path):
 
     def call(body, size=2, head=HEAD):
         file.write_text(head + "".join(f"    {line}\n" for line in body.splitlines()))
-        comm = SimpleNamespace(rank=0, logbook=SimpleNamespace(write=lambda *args: None))
+        comm = SimpleNamespace(rank=0, status_page=SimpleNamespace(write=lambda *args: None))
         return virtually(
             Answer(file, None), comm, "f", size, lambda rank: (np.array([float(rank)]),), lambda given: given
         )
@@ -56,7 +56,7 @@ def test_messages_are_counted_and_results_kept(on_virtual):
 def test_ranks_may_have_different_functions(tmp_path):
     file = tmp_path / "e90_f.py"
     file.write_text("def f(comm, x):\n    return 'f', x\n\n\ndef g(comm, x):\n    return 'g', x\n")
-    comm = SimpleNamespace(rank=0, logbook=SimpleNamespace(write=lambda *args: None))
+    comm = SimpleNamespace(rank=0, status_page=SimpleNamespace(write=lambda *args: None))
     ran = virtually(Answer(file, None), comm, lambda rank: "fg"[rank % 2], 3, lambda rank: (rank,), lambda given: ())
     assert ran.results == [("f", 0), ("g", 1), ("f", 2)]
 

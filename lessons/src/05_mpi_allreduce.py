@@ -635,7 +635,7 @@ for label, size in zip(labels, sizes):
 from mpcourse.collectives import ring_allgather, ring_reduce_scatter
 from mpcourse.source import reference
 
-reference(ring_reduce_scatter, ring_allgather)
+reference(ring_allreduce, ring_reduce_scatter, ring_allgather)
 
 # %% [markdown]
 # ## What production systems call it

@@ -30,7 +30,7 @@ from mpcourse.data import digits
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.large_batch import RankNoise, Schedule, linear_scaling, sqrt_scaling
 from mpcourse.models import mlp
-from mpcourse.studies import ManyRuns
+from mpcourse.studies import StackedRuns
 from mpcourse.studies.shipped import names, shipped, shipped_noise
 from mpcourse.virtual import run
 
@@ -46,7 +46,7 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 #
 # 1437 real digits, an MLP of 64-32-10, SGD with momentum 0.9, 20 epochs. One such run takes a second. We need hundreds:
 # four batch sizes, nine learning rates, five seeds each. So all runs of one batch size are trained together. Their
-# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.studies.ManyRuns`).
+# weights are stacked, and a step of 45 networks is a few batched matrix products (`mpcourse.studies.StackedRuns`).
 # Each run gives what it would give alone, except for rounding.
 
 # %%
@@ -55,7 +55,7 @@ def train(batch, schedules, epochs=20, seeds=SEEDS, **options):
     steps = epochs * -(-EXAMPLES // batch)
     rates = torch.tensor([[schedule(step) for schedule in schedules for _ in seeds] for step in range(steps)])
     every = max(1, min(8, steps // 40))
-    runs = ManyRuns(
+    runs = StackedRuns(
         (64, 32, 10), DATA, batch, seeds * len(schedules), rates, momentum=0.9, record_every=every, **options
     )
     curves = runs.finish()

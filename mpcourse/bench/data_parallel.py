@@ -44,7 +44,7 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
 
 
 def sides_of(model: str) -> list[str]:
-    """Those of SIDES that differ for this model."""
+    """The sides that are measured for this model: those of SIDES that differ."""
     return [side for side in SIDES if side != "fused" or MODELS[model][3] == side]
 
 

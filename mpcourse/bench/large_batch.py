@@ -12,7 +12,7 @@ from mpcourse.bench.record import Record
 from mpcourse.data import Dataset, Examples, digits
 from mpcourse.large_batch import LARS
 from mpcourse.models import mlp
-from mpcourse.studies import ManyRuns
+from mpcourse.studies import StackedRuns
 from mpcourse.training import LearningCurve, train
 
 RATE, MOMENTUM = 0.1, 0.9
@@ -94,11 +94,11 @@ def _measured(case: StackedRunsCase, runs: int) -> Measurement:
             start = time.perf_counter()
             each = _plain(case, data)
             between = time.perf_counter()
-            all_ = _many(case, data)
+            all_ = _stacked(case, data)
             plain.append(case.plain / (between - start))
             many.append(case.together / (time.perf_counter() - between))
         exact = _in_float64(data)
-        doubles, all_doubles = _plain(case, exact), _many(case, exact)
+        doubles, all_doubles = _plain(case, exact), _stacked(case, exact)
         reordered = _plain(case, data, in_order=False)
     finally:
         torch.set_num_threads(threads)
@@ -152,10 +152,10 @@ def _plain(case: StackedRunsCase, data: Dataset, in_order: bool = True) -> Train
     return trained
 
 
-def _many(case: StackedRunsCase, data: Dataset) -> ManyRuns:
+def _stacked(case: StackedRunsCase, data: Dataset) -> StackedRuns:
     steps = case.epochs * -(-len(data.train) // case.batch)
     rates = torch.full((steps, case.together), RATE, dtype=data.train.images.dtype)
-    runs = ManyRuns(
+    runs = StackedRuns(
         case.widths, data, case.batch, range(case.together), rates, MOMENTUM, trust_coefficient=case.trust
     )  # fmt: skip
     runs.finish()

@@ -79,8 +79,8 @@ def predicted(row: Trained, layers: Layers, zero: int = 0, between: Link | None 
     data, pipeline, tensor = row.grid
     sizes = (row.microbatch,) if row.microbatch else None
     asked = Asked(data, pipeline, tensor, CHUNKS, checkpoints=(True,), zeros=(zero,), microbatches=sizes)
-    found = search(Pricing(layers, _machines(row, between), row.batch, MEGATRON_2021), asked, best=1).best
-    plan = found[0] if found else None
+    plans = search(Pricing(layers, _machines(row, between), row.batch, MEGATRON_2021), asked, best=1).best
+    plan = plans[0] if plans else None
     flops = recomputed_flops(row.batch, LENGTH, row.layers, row.width, VOCABULARY)
     return Row(row, plan, flops / plan.seconds.total / row.gpus / 1e12 if plan else 0.0)
 
@@ -166,7 +166,7 @@ def _search_time() -> Record:
     for tensor in (1, 2, 4, 8):
         layers.parameters(tensor)
     begin = time.process_time()
-    found = search(Pricing(layers, _machines(row), row.batch), Asked(chunks=CHUNKS))
-    seconds = (time.process_time() - begin) * 10_000 / found.considered
-    what = f"plan of {row.parameters:g} B on {row.gpus}: 10 000 candidates, by the time of {found.considered}"
+    plans = search(Pricing(layers, _machines(row), row.batch), Asked(chunks=CHUNKS))
+    seconds = (time.process_time() - begin) * 10_000 / plans.considered
+    what = f"plan of {row.parameters:g} B on {row.gpus}: 10 000 candidates, by the time of {plans.considered}"
     return Record(what, [seconds], "s of a core", ENOUGH)

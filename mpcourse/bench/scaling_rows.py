@@ -16,6 +16,7 @@ from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.files import remove_parts, write_atomically
 from mpcourse.launch import mpirun
+from mpcourse.words import counted
 
 # Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`, while all other programs
 # of the machine had 1 % of its cores' time.
@@ -32,7 +33,7 @@ class ScalingCase(NamedTuple):
     bound: bool
 
     def __str__(self) -> str:
-        text = f"{self.ranks} rank{'s'[: self.ranks > 1]}"
+        text = counted(self.ranks, "rank")
         if self.threads > 1:
             text += f" x {self.threads} threads" + (", bound" if self.bound else "")
         return text
@@ -154,8 +155,8 @@ def resume(file: Path, runs: int) -> list[Row]:
         for kind, side in product(KINDS, SIDES):
             count = sum((row.kind, row.case, row.side) == (kind, case, side) for row in rows)
             if count != runs:
-                counted = f"{count} runs of {kind}, {case}, {side}"
-                raise UserError(f"{file} has {counted}, and not --runs {runs}: ask for as many, or name another file")
+                runs_of = f"{count} runs of {kind}, {case}, {side}"
+                raise UserError(f"{file} has {runs_of}, and not --runs {runs}: ask for as many, or name another file")
     target = file.resolve()
     remove_parts(target.parent, glob.escape(target.name))
     write(file, rows)

@@ -79,13 +79,13 @@ def _speeds(case: ZeroCase, measurement: dict, np: int) -> Iterator[Record]:
     yield Record(f"{case}: float64 parameters differ by", [measurement["difference"]], "relative", CLOSE)
 
 
-def _memory(case: ZeroCase, found: dict[str, dict], np: int) -> Iterator[Record]:
-    """found: of each side bytes, "held" after a step, and at "peak" within one; the most of all ranks."""
+def _memory(case: ZeroCase, nbytes_of: dict[str, dict], np: int) -> Iterator[Record]:
+    """nbytes_of: of each side bytes, "held" after a step, and at "peak" within one; the most of all ranks."""
     between, peak = f"{case}, memory after a step", f"{case}, peak memory of a step"
     for side in SIDES:
-        yield Record(f"{between}: {side}", [found[side]["held"] / 1e6], "MB")
+        yield Record(f"{between}: {side}", [nbytes_of[side]["held"] / 1e6], "MB")
     for stage, side in enumerate(OURS):
-        ratio = found[side]["held"] / sum(held(case.parameters, stage, np, **ADAM).values())
+        ratio = nbytes_of[side]["held"] / sum(held(case.parameters, stage, np, **ADAM).values())
         yield Record(f"{between}: {side} / closed form", [ratio], "times", OVER if stage else None)
     for side in SIDES:
-        yield Record(f"{peak}: {side}", [found[side]["peak"] / 1e6], "MB")
+        yield Record(f"{peak}: {side}", [nbytes_of[side]["peak"] / 1e6], "MB")

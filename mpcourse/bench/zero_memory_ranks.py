@@ -27,9 +27,9 @@ def _measure(fields: list) -> dict:
     (PROCESS / "clear_refs").write_text("5")  # from here on the peak counts anew
     before = _memory("VmRSS")
     side, after = _train(case, list(case.widths)), _memory("VmRSS")
-    found = {"held": after - before, "peak": _memory("VmHWM") - before}
+    nbytes_of = {"held": after - before, "peak": _memory("VmHWM") - before}
     del side
-    return {key: comm.allreduce(nbytes, op=MPI.MAX) for key, nbytes in found.items()}
+    return {key: comm.allreduce(nbytes, op=MPI.MAX) for key, nbytes in nbytes_of.items()}
 
 
 def _train(case: ZeroCase, widths: list[int]) -> object:
@@ -42,9 +42,9 @@ def _train(case: ZeroCase, widths: list[int]) -> object:
 
 def _memory(name: str) -> int:
     """Bytes of this process: VmRSS, what it has, or VmHWM, what it had at most."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
-    assert found is not None, name
-    return 1024 * int(found[1])
+    line = re.search(rf"^{name}:\s+(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
+    assert line is not None, name
+    return 1024 * int(line[1])
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ def _difference(widths: list[int]) -> float:
     for name in SIDES:
         side = made(name, widths, torch.float64)
         train(side, x, y, COMPARED)
-        found = side.whole()
-        wanted = wanted or found
-        apart = max(apart, *(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True)))
+        parameters = side.whole()
+        wanted = wanted or parameters
+        apart = max(apart, *(float((a - b).abs().max()) for a, b in zip(parameters, wanted, strict=True)))
     return apart / max(float(p.abs().max()) for p in wanted)
 
 

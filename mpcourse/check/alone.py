@@ -14,16 +14,16 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.drawn import seed_torch
 from mpcourse.check.exits import note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.had import STILL, end_after
+from mpcourse.check.granted_time import STILL, end_after
 from mpcourse.check.rank import Job, Report, report_of, taken_key
-from mpcourse.check.status_page import Logbook
+from mpcourse.check.status_page import StatusPage
 
 
 @dataclass(frozen=True)
 class Alone:
     """Stands in for a communicator, in a process that is no rank of MPI."""
 
-    logbook: Logbook
+    status_page: StatusPage
     rank: int = 0
     size: int = 1
 
@@ -35,12 +35,12 @@ def run(job: Job) -> Report:
     virtually = getattr(cases, "check_virtually", None)
     folder, answer = Path(job.folder), None
     stacks.answer(folder, 0)
-    comm = Alone(Logbook(folder, 0, 0))
-    note_exit(comm.logbook, job.file)
+    comm = Alone(StatusPage(folder, 0, 0))
+    note_exit(comm.status_page, job.file)
 
     def returned() -> None:
-        comm.logbook.write("returned", 0)
-        comm.logbook.write("running", 0)
+        comm.status_page.write("returned", 0)
+        comm.status_page.write("running", 0)
 
     try:
         fair = Fair(Path(job.file), job.name, job.holds, hooked=virtually is None)
@@ -48,13 +48,13 @@ def run(job: Job) -> Report:
         answer = _among_virtual_ranks(load) if virtually else load()
         if absent := answer.missing(job.functions):
             return Report("missing", 0, message=absent)
-        comm.logbook.write("running", 0)
+        comm.status_page.write("running", 0)
         (virtually or cases.check)(answer, comm)
         fair.judge()
         report = Report("passed", 0)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         report = report_of(error, answer, job.file, 0, 1)
-    comm.logbook.write("returned", 0)
+    comm.status_page.write("returned", 0)
     return report
 
 

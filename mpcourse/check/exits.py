@@ -4,7 +4,7 @@ import os
 import sys
 from typing import NoReturn
 
-from mpcourse.check.status_page import Logbook, Noted
+from mpcourse.check.status_page import Noted, StatusPage
 
 _exit = os._exit
 
@@ -13,13 +13,13 @@ class Aborted(SystemExit):
     """The learner's code called Abort. A real Abort makes the launcher kill every rank, the check's too."""
 
 
-def note_exit(logbook: Logbook, file: str) -> None:
-    """From now on os._exit in `file` leaves its line in the logbook: it raises nothing, and ends a rank at once."""
+def note_exit(page: StatusPage, file: str) -> None:
+    """From now on os._exit in `file` leaves its line on the status page: it raises nothing, and ends a rank at once."""
     own = os.getpid()
 
     def noted(status: int) -> NoReturn:
         if (line := line_in(file)) and os.getpid() == own:  # not in a process that the answer forked
-            logbook.write("running", logbook.rank, Noted(f"os._exit({status!r})", line))
+            page.write("running", page.rank, Noted(f"os._exit({status!r})", line))
         _exit(status)
 
     os._exit = noted

@@ -36,7 +36,8 @@ def explanation_of(got: Any, values: Iterable[tuple[str, Any]], same: Callable[[
     """The sentence of the first of `values` that `got` is; empty where it is none.
 
     For one result whose input decides which misconceptions there are: `values` may be a generator, which computes what
-    programs with them give for that input, and is left at the one that fits. same: as in gives.
+    programs with them give for that input, and is left at the one that fits. same: whether `got`, its first argument,
+    is one of the values.
     """
     return next((why for why, value in values if same(got, value)), "")
 

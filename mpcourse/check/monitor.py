@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpcourse.check import stacks, status_page
-from mpcourse.check.had import STILL, Had
+from mpcourse.check.granted_time import STILL, GrantedTime
 from mpcourse.check.rank import Report
 from mpcourse.check.status_page import Entry
 
@@ -21,7 +21,7 @@ CORES = 2.0  # times as long a deadlock is waited for where ranks wait for cores
 class Ending:
     """How a run came to its end.
 
-    kind: "reported" (every rank, or at least one that failed), "died" (a rank vanished without a report),
+    kind: "reported" (every rank, or at least one that failed), "died" (a rank ended without a report),
     "deadlock", "still" (no progress), "slow" (progress, but past the limit), "flood" or "not started".
     """
 
@@ -36,7 +36,7 @@ class Ending:
     statuses: dict[int, int] = field(default_factory=dict)  # of ranks whose end is known from what started them
 
 
-class Watch:
+class Monitor:
     """Reads the ranks' files in `folder`, where reports are signed with `key`. Call `look` every few milliseconds until
     it answers.
     """
@@ -44,8 +44,8 @@ class Watch:
     def __init__(self, folder: Path, size: int, file: str, seconds: float, key: str = "") -> None:
         self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
         self.key, self.start = key, time.monotonic()
-        self.begun: Had | None = None  # since the last rank began
-        self.still = Had()  # since a rank last got on
+        self.begun: GrantedTime | None = None  # since the last rank began
+        self.still = GrantedTime()  # since a rank last got on
         self.seen: dict[int, int] = {}
         self.reports: dict[int, Report] = {}
         self.failed: float | None = None
@@ -59,9 +59,9 @@ class Watch:
         self._read_reports()
         calls = {i: e.calls for i, e in entries.items()}
         if calls != self.seen:
-            self.seen, self.still = calls, Had(e.pid for e in entries.values())
+            self.seen, self.still = calls, GrantedTime(e.pid for e in entries.values())
         if self.begun is None and len(entries) == self.size:
-            self.begun = Had(e.pid for e in entries.values())
+            self.begun = GrantedTime(e.pid for e in entries.values())
         if any(r.kind != "passed" for r in self.reports.values()):
             self.failed = self.failed or now
             if now - self.failed > GRACE or not alive or len(self.reports) == self.size:

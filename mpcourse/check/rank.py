@@ -24,8 +24,8 @@ from mpcourse.check import stacks
 from mpcourse.check.answer import Answer
 from mpcourse.check.exits import Aborted, note_exit
 from mpcourse.check.fair import Fair
-from mpcourse.check.had import STILL, end_after
-from mpcourse.check.status_page import Logbook
+from mpcourse.check.granted_time import STILL, end_after
+from mpcourse.check.status_page import StatusPage
 from mpcourse.check.wrong import Wrong, short, without_numbers
 from mpcourse.forkserver import LAUNCHED
 
@@ -114,17 +114,17 @@ def run(job: Job, world: Any) -> Report:
     """Check on every rank of `world` (an mpi4py communicator that nothing else uses); the report of this rank."""
     from mpi4py import MPI
 
-    from mpcourse.check.traced_mpi import WatchedComm, WatchedRequest
+    from mpcourse.check.traced_mpi import TracedComm, TracedRequest
 
     folder, number, size = Path(job.folder), world.rank, world.size
     cases = importlib.import_module(job.module)  # before the clock starts: it may import torch, over a slow network
     stacks.answer(folder, number)
-    logbook = Logbook(folder, number, number)
-    comm = WatchedComm.wrap(world.Dup(), logbook, job.file)
+    page = StatusPage(folder, number, number)
+    comm = TracedComm.wrap(world.Dup(), page, job.file)
     # Whoever does not use the communicator that is given is watched too.
-    MPI.COMM_WORLD = WatchedComm.wrap(world, logbook, job.file)  # type: ignore[misc]
-    MPI.Request = WatchedRequest  # type: ignore[misc]  # for Request.Waitall
-    note_exit(logbook, job.file)
+    MPI.COMM_WORLD = TracedComm.wrap(world, page, job.file)  # type: ignore[misc]
+    MPI.Request = TracedRequest  # type: ignore[misc]  # for Request.Waitall
+    note_exit(page, job.file)
     answer = None
 
     def running() -> None:
@@ -134,9 +134,9 @@ def run(job: Job, world: Any) -> Report:
 
     def returned() -> None:
         running()
-        logbook.write("returned", logbook.rank)
+        page.write("returned", page.rank)
         world.Barrier()
-        logbook.write("running", logbook.rank)
+        page.write("running", page.rank)
 
     fair = Fair(Path(job.file), job.name, job.holds, hooked=not hasattr(cases, "check_virtually"))
     try:
@@ -144,15 +144,15 @@ def run(job: Job, world: Any) -> Report:
         running()
         if absent := answer.missing(job.functions):
             return Report("missing", number, message=absent)
-        logbook.write("running", number)
+        page.write("running", number)
         if job.virtually and hasattr(cases, "check_virtually"):
             _first(comm, lambda: cases.check_virtually(answer, comm))
         cases.check(answer, comm)
         fair.judge()
         report = Report("passed", number)
     except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
-        report = report_of(error, answer, job.file, logbook.rank, size)
-    logbook.write("returned", logbook.rank)
+        report = report_of(error, answer, job.file, page.rank, size)
+    page.write("returned", page.rank)
     if report.kind == "passed":
         report = _left_over(comm, world, report)
     return report
@@ -199,9 +199,9 @@ def report_of(error: BaseException, answer: Answer | None, file: str, rank: int,
         return Report("wrong", rank, answer.line, asked, f"{short(result)}, a {type(result).__name__}", world or why)
     trace = traceback.format_exception(error)
     report = Report("raised" if line else "checker", rank, line, message=_in_one_line(error), trace=trace)
-    watched = sys.modules.get("mpcourse.check.traced_mpi")  # where it was not imported, there is no MPI
+    traced_mpi = sys.modules.get("mpcourse.check.traced_mpi")  # where it was not imported, there is no MPI
     report.got = answer.doing if answer else ""
-    report.why = world or (watched.meant(error) if watched else "") or _left(answer, size)
+    report.why = world or (traced_mpi.meant(error) if traced_mpi else "") or _left(answer, size)
     return report
 
 

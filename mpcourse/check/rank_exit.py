@@ -16,7 +16,7 @@ MPICHS_OWN = r"EXIT STRING: \w+ \(signal (9|15)\)"
 
 
 @dataclass(frozen=True)
-class Vanished:
+class RankExit:
     """rank: its number. did: e.g. "called os._exit(3)". there: whether it did so at its line in `Ending.lines`."""
 
     rank: int
@@ -25,7 +25,7 @@ class Vanished:
     there: bool = False
 
 
-def vanished(ending: Ending, folder: Path) -> Vanished:
+def exit_of(ending: Ending, folder: Path) -> RankExit:
     """Who ended first in a run that "died", whose files lie in `folder`.
 
     The launcher kills the rest as soon as one rank ends, so several may be gone. What a rank itself left counts more
@@ -34,16 +34,16 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
     absent = [i for i in range(ending.size) if i not in ending.reports]
     for i in absent:
         if i in ending.entries and ending.entries[i].last.text.startswith("os._exit("):
-            return Vanished(i, f"called {ending.entries[i].last.text}", LEFT, there=True)
+            return RankExit(i, f"called {ending.entries[i].last.text}", LEFT, there=True)
         if crash := re.search(r"Fatal Python error: (.+)", _text(folder / f"rank{i}.stack")):
-            return Vanished(i, f"crashed ({crash[1].strip()})", CRASHED, there=True)
+            return RankExit(i, f"crashed ({crash[1].strip()})", CRASHED, there=True)
         if abort := re.search(r"application called MPI_Abort\(.*?, (-?\d+)\)", _text(folder / f"rank{i}.out")):  # MPICH
-            return Vanished(i, f"called Abort({abort[1]})", LEFT)
+            return RankExit(i, f"called Abort({abort[1]})", LEFT)
     for i in absent:
         if (status := ending.statuses.get(i)) is not None:  # told by what has forked it
             if status < 0:
-                return Vanished(i, f"was ended by signal {-status} ({signal.strsignal(-status)})", KILLED)
-            return Vanished(i, f"ended with status {status}", LEFT)
+                return RankExit(i, f"was ended by signal {-status} ({signal.strsignal(-status)})", KILLED)
+            return RankExit(i, f"ended with status {status}", LEFT)
     said = _text(folder / "mpirun.out")
     by_launcher = _aborted(said) or _ended(said, ending, folder)
     running = [i for i in ending.gone if i in ending.entries and ending.entries[i].stage == "running"]
@@ -51,17 +51,17 @@ def vanished(ending: Ending, folder: Path) -> Vanished:
         if len(running) > 1 and re.search(MPICHS_OWN, said):
             return replace(by_launcher, did=f"or another rank {by_launcher.did}")
         return by_launcher
-    return Vanished([*running, *ending.gone, *absent][0], "ended without a word", UNKNOWN)
+    return RankExit([*running, *ending.gone, *absent][0], "ended without a word", UNKNOWN)
 
 
-def _aborted(said: str) -> Vanished | None:
+def _aborted(said: str) -> RankExit | None:
     """Open MPI's message of an Abort, which comes from the launcher."""
     if match := re.search(r"MPI_ABORT was.*?Proc: \[\[.*?\],(\d+)\].*?Errorcode: (-?\d+)", said, re.DOTALL):
-        return Vanished(int(match[1]), f"called Abort({match[2]})", LEFT)
+        return RankExit(int(match[1]), f"called Abort({match[2]})", LEFT)
     return None
 
 
-def _ended(said: str, ending: Ending, folder: Path) -> Vanished | None:
+def _ended(said: str, ending: Ending, folder: Path) -> RankExit | None:
     """The launcher's message of a process that ended out of order."""
     ranks = {e.pid: i for i, e in ending.entries.items()}
     for i in ranks.copy().values():
@@ -73,12 +73,12 @@ def _ended(said: str, ending: Ending, folder: Path) -> Vanished | None:
     if rank is None:
         return None
     if ended := re.search(r"on\s+signal (\d+) \((.+?)\)", said):  # Open MPI
-        return Vanished(rank, f"was ended by signal {ended[1]} ({ended[2]})", KILLED)
+        return RankExit(rank, f"was ended by signal {ended[1]} ({ended[2]})", KILLED)
     if ended := re.search(r"EXIT STRING: (.+?) \(signal (\d+)\)", said):  # MPICH
-        return Vanished(rank, f"was ended by signal {ended[2]} ({ended[1]})", KILLED)
+        return RankExit(rank, f"was ended by signal {ended[2]} ({ended[1]})", KILLED)
     if status := re.search(r"Exit code: +(\d+)", said, re.IGNORECASE):
-        return Vanished(rank, f"ended with status {status[1]}", LEFT)
-    return Vanished(rank, "ended without a word", UNKNOWN)
+        return RankExit(rank, f"ended with status {status[1]}", LEFT)
+    return RankExit(rank, "ended without a word", UNKNOWN)
 
 
 def _text(path: Path) -> str:

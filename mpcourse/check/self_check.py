@@ -108,12 +108,12 @@ def _introduced(reading: int) -> tuple[int, int, Path]:
 
 def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.Popen) -> int:
     """Beside rank 0: wait for the end, print the verdict, and let the others know."""
-    from mpcourse.check.monitor import Watch
+    from mpcourse.check.monitor import Monitor
     from mpcourse.check.show import show_verdict
     from mpcourse.check.verdict import judge
 
-    watch = Watch(folder, size, str(file), exercise.seconds)
-    while not (ending := watch.look()):
+    monitor = Monitor(folder, size, str(file), exercise.seconds)
+    while not (ending := monitor.look()):
         rank.poll()  # reaps it, so that others see that it has ended
         time.sleep(POLL)
     verdict = judge(exercise.name, exercise.functions, file, ending, folder)

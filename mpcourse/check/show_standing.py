@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mpcourse.check.manifest import Course
 from mpcourse.check.progress import Progress
-from mpcourse.check.standing import LessonStanding, Standing, done_of, misconceptions, standings, summary, told
+from mpcourse.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings, summary
 
 NARROW = 90  # columns; in fewer the table has no lines between its columns, and tasks stand below names
 BAR = 16  # columns
@@ -77,7 +77,9 @@ def _print_exercise(each: Standing, out: Console) -> None:
     out.print(Padding(line, (0, 0, 0, 2), expand=False))
     for _, met in misconceptions([each]):
         out.print(
-            Padding(Text(f"{told(met)} ({met.kind})", "dim" if met.mended_at else "bold"), (0, 0, 0, 8), expand=False)
+            Padding(
+                Text(f"{dates_of(met)} ({met.kind})", "dim" if met.mended_at else "bold"), (0, 0, 0, 8), expand=False
+            )
         )
         out.print(Padding(Text(met.why), (0, 0, 0, 10), expand=False))
 

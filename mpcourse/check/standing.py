@@ -7,6 +7,7 @@ from typing import Any
 from mpcourse.check.manifest import Course, Exercise, Lesson
 from mpcourse.check.misconceptions import Met
 from mpcourse.check.progress import Done, History, Progress, moment
+from mpcourse.words import counted
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,17 @@ class Standing:
 
     def facts(self) -> list[str]:
         """What there is to tell beside its state, each in a few words."""
-        told = []
+        facts = []
         if self.done.attempts:
-            told.append(_counted(self.done.attempts, "check"))
+            facts.append(counted(self.done.attempts, "check"))
         if self.done.passed_at and self.history.tried_at and self.done.passed_at != self.history.tried_at:
             time = moment(self.done.passed_at) - moment(self.history.tried_at)
-            told.append(f"passed {duration(time.total_seconds())} after the first")
+            facts.append(f"passed {duration(time.total_seconds())} after the first")
         if self.done.hints:
-            told.append(_counted(self.done.hints, "hint"))
+            facts.append(counted(self.done.hints, "hint"))
         if self.done.spoiled:
-            told.append("solution shown" + " before it passed" * (self.state == "done"))
-        return told
+            facts.append("solution shown" + " before it passed" * (self.state == "done"))
+        return facts
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -90,7 +91,7 @@ def misconceptions(exercises: Sequence[Standing]) -> list[tuple[Exercise, Met]]:
     return sorted(found, key=lambda pair: pair[1].mended_at is not None)
 
 
-def told(met: Met) -> str:
+def dates_of(met: Met) -> str:
     """ "met on 3 May 2026, twice; mended on 4 May 2026"."""
     often = {1: "", 2: ", twice"}.get(met.times, f", {met.times} times")
     mended = f"mended on {day(met.mended_at)}" if met.mended_at else "not mended yet"
@@ -101,17 +102,17 @@ def summary(exercises: Sequence[Standing]) -> list[str]:
     """Sentences on all of it: how much is done, since when, and what was met."""
     passed = [moment(each.done.passed_at) for each in exercises if each.done.passed_at]
     tried = [moment(each.history.tried_at) for each in exercises if each.history.tried_at]
-    lines = [f"{done_of(exercises)} of {_counted(len(exercises), 'exercise')} done."]
+    lines = [f"{done_of(exercises)} of {counted(len(exercises), 'exercise')} done."]
     if begun := [*tried, *passed]:
         lines.append(
             f"You began on {_day(min(begun))}" + (f"; the last one passed on {_day(max(passed))}." if passed else ".")
         )
     checks, hints = (sum(getattr(each.done, name) for each in exercises) for name in ("attempts", "hints"))
     if checks or hints:
-        lines.append(f"{_counted(checks, 'check')} and {_counted(hints, 'hint')} so far.")
+        lines.append(f"{counted(checks, 'check')} and {counted(hints, 'hint')} so far.")
     if met := misconceptions(exercises):
         mended = sum(each.mended_at is not None for _, each in met)
-        lines.append(f"You met {_counted(len(met), 'misconception')} and mended {mended}.")
+        lines.append(f"You met {counted(len(met), 'misconception')} and mended {mended}.")
     return lines
 
 
@@ -129,8 +130,4 @@ def duration(seconds: float) -> str:
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}s"
-    return _counted(max(0, round(seconds)), "second")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return counted(max(0, round(seconds)), "second")

@@ -42,7 +42,7 @@ class Entry:
     last: Noted = Noted()
 
 
-class Logbook:
+class StatusPage:
     """The writing side; one per rank. `folder` must be on a file system that the reader sees.
 
     rank: this process's rank in the communicator that it used last.
@@ -66,10 +66,10 @@ class Logbook:
         self._page[:] = _LAYOUT.pack(self.calls, os.getpid(), rank, STAGES.index(stage), line, *numbers, *words)
 
 
-class HasLogbook(Protocol):
+class HasStatusPage(Protocol):
     """What a check is given that sends nothing itself: a communicator, or what stands in for one (see alone.py)."""
 
-    logbook: Logbook
+    status_page: StatusPage
 
     @property
     def rank(self) -> int: ...

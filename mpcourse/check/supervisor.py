@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mpcourse.check.manifest import Exercise
-from mpcourse.check.monitor import Ending, Watch
+from mpcourse.check.monitor import Ending, Monitor
 from mpcourse.check.rank import Job
 from mpcourse.check.verdict import Verdict, clean, judge
 from mpcourse.errors import UserError
@@ -109,8 +109,8 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
         with (folder / "rank0.out").open("wb") as output:
             process = starter.start(arguments, environment, file.parent, output.fileno())
         try:
-            watch = Watch(folder, 1, str(file), exercise.seconds, key)
-            while not (ending := watch.look(process.poll(POLL) is None)):
+            monitor = Monitor(folder, 1, str(file), exercise.seconds, key)
+            while not (ending := monitor.look(process.poll(POLL) is None)):
                 pass
             if ending.kind == "died" and (status := process.poll(1.0)) is not None:
                 ending.statuses[0] = status
@@ -146,7 +146,7 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
                 start_new_session=True,
             )
             try:
-                ending = _watch(launcher, Watch(folder, size, str(file), exercise.seconds, key))
+                ending = _watch(launcher, Monitor(folder, size, str(file), exercise.seconds, key))
                 passed = ending.kind == "reported" and all(r.kind == "passed" for r in ending.reports.values())
                 if passed or ending.kind == "died":  # let MPI finalize in peace, or the launcher say who it was
                     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -168,10 +168,10 @@ def _leave_key(folder: Path, size: int) -> str:
     return key
 
 
-def _watch(launcher: subprocess.Popen, watch: Watch) -> Ending:
+def _watch(launcher: subprocess.Popen, monitor: Monitor) -> Ending:
     while True:
         alive = launcher.poll() is None
-        if ending := watch.look(alive):
+        if ending := monitor.look(alive):
             return ending
         time.sleep(POLL)
 

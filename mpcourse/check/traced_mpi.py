@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from mpi4py import MPI
 
 from mpcourse.check.exits import Aborted, line_in
-from mpcourse.check.status_page import ANY, NONE, Logbook, Noted
+from mpcourse.check.status_page import ANY, NONE, Noted, StatusPage
 
 # The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
 _SEND = ("obj", "dest", "tag")
@@ -46,38 +46,38 @@ COLLECTIVES = frozenset(
 ) | frozenset(_MAKES_COMM)
 
 
-class WatchedRequest(_Request):
+class TracedRequest(_Request):
     """mpi4py's request, unchanged in what it does; `begun` is the call that began it."""
 
     begun: Noted
-    comm: "WatchedComm"
+    comm: "TracedComm"
 
     @classmethod
-    def wrap(cls, request: _Request, comm: "WatchedComm") -> "WatchedRequest":
-        watched = cls(request)
-        watched.begun, watched.comm = comm.last, comm
-        return watched
+    def wrap(cls, request: _Request, comm: "TracedComm") -> "TracedRequest":
+        traced = cls(request)
+        traced.begun, traced.comm = comm.last, comm
+        return traced
 
 
-class WatchedComm(MPI.Intracomm):
+class TracedComm(MPI.Intracomm):
     """mpi4py's communicator, unchanged in what it does but for Abort.
 
     begun: the number of this rank's calls through it. last: the last one. made: all of them, e.g. "gather(root=0)".
     """
 
-    logbook: Logbook
+    status_page: StatusPage
     file: str
     begun: int
     last: Noted
     made: set[str]
 
     @classmethod
-    def wrap(cls, comm: MPI.Comm, logbook: Logbook, file: str) -> "WatchedComm":
-        """A communicator like `comm` that notes each call in `logbook`, with its line in the learner's `file`."""
-        watched = cls(comm)
-        watched.logbook, watched.file, watched.begun, watched.last = logbook, file, 0, Noted()
-        watched.made = set()
-        return watched
+    def wrap(cls, comm: MPI.Comm, page: StatusPage, file: str) -> "TracedComm":
+        """A communicator like `comm` that notes each call in `page`, with its line in the learner's `file`."""
+        traced = cls(comm)
+        traced.status_page, traced.file, traced.begun, traced.last = page, file, 0, Noted()
+        traced.made = set()
+        return traced
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
         raise Aborted(f"comm.Abort({errorcode!r})")
@@ -105,18 +105,18 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
     original = getattr(MPI.Intracomm, name)
 
     @functools.wraps(original)
-    def method(self: WatchedComm, *args: Any, **kwargs: Any) -> Any:
+    def method(self: TracedComm, *args: Any, **kwargs: Any) -> Any:
         self.begun, self.last = self.begun + 1, _noted(name, arguments, args, kwargs, line_in(self.file))
         self.made.add(self.last.text)
-        self.logbook.write(stage, self.rank, self.last)
+        self.status_page.write(stage, self.rank, self.last)
         try:
             result = original(self, *args, **kwargs)
         finally:
-            self.logbook.write("running", self.rank)
+            self.status_page.write("running", self.rank)
         if isinstance(result, _Request):
-            return WatchedRequest.wrap(result, self)
+            return TracedRequest.wrap(result, self)
         if name in _MAKES_COMM and result != MPI.COMM_NULL:
-            return WatchedComm.wrap(result, self.logbook, self.file)
+            return TracedComm.wrap(result, self.status_page, self.file)
         return result
 
     return method
@@ -126,27 +126,27 @@ def _watch_wait(name: str) -> Callable[..., Any]:
     """A method that waits for a request: one that belongs to it, or a class method that takes several."""
     original = getattr(_Request, name)
 
-    def note(requests: Sequence[Any]) -> "WatchedComm | None":
-        first = next((r for r in requests if isinstance(r, WatchedRequest) and r != MPI.REQUEST_NULL), None)
+    def note(requests: Sequence[Any]) -> "TracedComm | None":
+        first = next((r for r in requests if isinstance(r, TracedRequest) and r != MPI.REQUEST_NULL), None)
         if first is None:
             return None
         comm = first.comm
         text = f"the wait for {first.begun.text}"
         comm.begun, comm.last = comm.begun + 1, first.begun._replace(text=text, line=line_in(comm.file))
-        comm.logbook.write("waiting", comm.rank, comm.last)
+        comm.status_page.write("waiting", comm.rank, comm.last)
         return comm
 
-    def run(comm: "WatchedComm | None", call: Callable[[], Any]) -> Any:
+    def run(comm: "TracedComm | None", call: Callable[[], Any]) -> Any:
         try:
             return call()
         finally:
             if comm is not None:
-                comm.logbook.write("running", comm.rank)
+                comm.status_page.write("running", comm.rank)
 
     if name.lower() == "wait":
 
         @functools.wraps(original)
-        def method(self: WatchedRequest, *args: Any, **kwargs: Any) -> Any:
+        def method(self: TracedRequest, *args: Any, **kwargs: Any) -> Any:
             return run(note([self]), lambda: original(self, *args, **kwargs))
 
         return method
@@ -171,13 +171,13 @@ def meant(error: BaseException) -> str:
     return f"Did you mean comm.{plain[near[0]]}?"
 
 
-WatchedRequest.__name__ = WatchedRequest.__qualname__ = "Request"
-WatchedComm.__name__ = WatchedComm.__qualname__ = "Intracomm"  # what a learner reads in an AttributeError
+TracedRequest.__name__ = TracedRequest.__qualname__ = "Request"
+TracedComm.__name__ = TracedComm.__qualname__ = "Intracomm"  # what a learner reads in an AttributeError
 for _name, _arguments in _BLOCKING.items():
-    setattr(WatchedComm, _name, _watch(_name, _arguments, "waiting"))
+    setattr(TracedComm, _name, _watch(_name, _arguments, "waiting"))
 for _name in _MAKES_COMM:
-    setattr(WatchedComm, _name, _watch(_name, (), "waiting"))
+    setattr(TracedComm, _name, _watch(_name, (), "waiting"))
 for _name in ("Wait", "wait", "Waitall", "waitall", "Waitany", "waitany", "Waitsome", "waitsome"):
-    setattr(WatchedRequest, _name, _watch_wait(_name))
+    setattr(TracedRequest, _name, _watch_wait(_name))
 for _name, _arguments in _NONBLOCKING.items():
-    setattr(WatchedComm, _name, _watch(_name, _arguments, "running"))
+    setattr(TracedComm, _name, _watch(_name, _arguments, "running"))

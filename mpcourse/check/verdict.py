@@ -9,10 +9,11 @@ from mpcourse.check import hangs
 from mpcourse.check.manifest import load_course
 from mpcourse.check.monitor import Ending
 from mpcourse.check.rank import LOADING, Report
-from mpcourse.check.rank_exit import vanished
+from mpcourse.check.rank_exit import exit_of
 from mpcourse.check.stubs import stub_of
 from mpcourse.check.unwritten import raises_not_implemented
 from mpcourse.source import shown_path, source_lines
+from mpcourse.words import counted, named
 
 SHOWN_LINES = 12  # of what each rank printed
 
@@ -62,7 +63,7 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
     def code(line: int | None) -> str:
         return f"line {line}: `{source[line - 1].strip()}`" if line and line <= len(source) else ""
 
-    verdict = Verdict(name, "passed", ending.size, f"passed at {count(ending.size, 'rank')}", file=shown_path(file))
+    verdict = Verdict(name, "passed", ending.size, f"passed at {counted(ending.size, 'rank')}", file=shown_path(file))
     failed = [r for r in ending.reports.values() if r.kind != "passed"]
     if ending.kind == "reported" and failed:
         first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
@@ -73,7 +74,7 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
             verdict.printed = [(rank, shortened(clean(text))) for rank, text in first.printed]
             return verdict
         if alike and first.kind not in ("stub", "missing"):
-            verdict.details.append(f"{ranks(alike)} failed too.")
+            verdict.details.append(f"{named(alike)} failed too.")
     elif ending.kind == "flood":
         number = ending.flooding or 0
         line = ending.lines.get(number)
@@ -81,11 +82,11 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
         verdict.headline = f"rank {number} printed more than 1 MB and was stopped {at(code(line))}"
         verdict.why = "A loop that prints has no end, or prints once an element instead of once."
     elif ending.kind == "died":
-        gone = vanished(ending, folder)
-        line = ending.lines.get(gone.rank)
-        verdict.kind, verdict.rank, verdict.line, verdict.why = "vanished", gone.rank, line, gone.why
-        verdict.headline = f"rank {gone.rank} {gone.did} {at(code(line)) if gone.there else ''}".rstrip()
-        if line and not gone.there:
+        exited = exit_of(ending, folder)
+        line = ending.lines.get(exited.rank)
+        verdict.kind, verdict.rank, verdict.line, verdict.why = "vanished", exited.rank, line, exited.why
+        verdict.headline = f"rank {exited.rank} {exited.did} {at(code(line)) if exited.there else ''}".rstrip()
+        if line and not exited.there:
             verdict.details = [f"its last call through the communicator: {code(line)}"]
     elif ending.kind == "not started":
         verdict.kind, verdict.headline = "not started", "the ranks did not start within a minute"
@@ -243,17 +244,6 @@ def _why_raised(message: str) -> str:
 def at(code: str) -> str:
     """`at line 3: ...`, or nothing where no line is known."""
     return f"at {code}" if code else ""
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def ranks(numbers: list[int]) -> str:
-    """`rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`."""
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def clean(text: str) -> str:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError, Topology, VirtualRun, run
 from mpcourse.virtual.cluster.mpi import as_mpi4py
@@ -54,7 +54,8 @@ class Ran:
     def wrong(self, rank: int | None, asked: str, got: str, why: str = "") -> OnVirtualRank:
         """To be raised: what is wrong on `rank`, with the line where its call returned; None: on no rank in particular.
 
-        asked, got, why: as in Wrong.
+        asked, got: what the task wants and what the learner's code did, each a phrase of one line.
+        why: the misconception that most likely lies behind it; empty where none is known.
         """
         answer = self._answers[rank or 0]
         return OnVirtualRank(Wrong(asked, got, why), answer, rank, self.run.size, self._printed)
@@ -62,7 +63,7 @@ class Ran:
 
 def virtually(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     function: str | Callable[[int], str],
     size: int,
     arguments: Callable[[int], tuple],
@@ -91,7 +92,7 @@ def virtually(
 
 def on_each(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     program: Callable[[Answer, Any], Any],
     size: int,
     given: Sequence[tuple] = (),
@@ -104,7 +105,7 @@ def on_each(
     which each such run counts as progress. given: what `Ran.given` is to tell. link, eager: as `run` takes them. Raises
     OnVirtualRank for what goes wrong, on a rank or between them.
     """
-    comm.logbook.write("running", comm.rank)
+    comm.status_page.write("running", comm.rank)
     answers = [answer] * size
     failed: dict[int, BaseException] = {}
     began = time.process_time()

@@ -20,10 +20,11 @@ def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> 
     """
     own = flatten(x)
     received = empty_like(own)
-    place, distance = fold(comm, own, op), 1
-    while place is not None and distance < power_below(comm.size):
+    sent, arrived = mpi_buffer(own), mpi_buffer(received)
+    place, ranks, distance = fold(comm, own, op), power_below(comm.size), 1
+    while place is not None and distance < ranks:
         partner = rank_at(comm, place ^ distance)
-        comm.Sendrecv(mpi_buffer(own), partner, 0, mpi_buffer(received), partner, 0)
+        comm.Sendrecv(sent, partner, 0, arrived, partner, 0)
         accumulate(own, received, op)
         distance *= 2
     unfold(comm, own)

@@ -4,6 +4,8 @@ Of the first 2 r ranks, r = p - 2^k, each even one gives its elements to the odd
 it in the end (Thakur, Rabenseifner & Gropp 2005). The 2^k others work, under numbers of their own: their places.
 """
 
+from functools import cache
+
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, mpi_buffer
 from mpcourse.comm import Comm
 
@@ -16,6 +18,15 @@ def power_below(p: int) -> int:
     return 1 << (p.bit_length() - 1)
 
 
+@cache  # asked several times in each sum
+def ranks_too_many(p: int) -> int:
+    """How many of p ranks are above the largest power of two.
+
+    p: 1 or more.
+    """
+    return p - power_below(p)
+
+
 def fold(comm: Comm, x: Array, op: Op | None = None) -> int | None:
     """Add the elements of the ranks too many to their neighbours', before an algorithm for 2^k ranks.
 
@@ -24,7 +35,7 @@ def fold(comm: Comm, x: Array, op: Op | None = None) -> int | None:
     op: an operation on two flat buffers; None: the sum.
     Returns this rank's place among the 2^k that go on; None, if another rank has its elements now.
     """
-    extra = comm.size - power_below(comm.size)
+    extra = ranks_too_many(comm.size)
     if comm.rank >= 2 * extra:
         return comm.rank - extra
     if comm.rank % 2 == 0:
@@ -42,7 +53,7 @@ def unfold(comm: Comm, x: Array) -> None:
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: the flat buffer that `fold` was given, with the result on the ranks that have a place.
     """
-    extra = comm.size - power_below(comm.size)
+    extra = ranks_too_many(comm.size)
     if comm.rank < 2 * extra:
         if comm.rank % 2:
             comm.Send(mpi_buffer(x), comm.rank - 1)
@@ -56,5 +67,5 @@ def rank_at(comm: Comm, place: int) -> int:
     comm: the communicator that was folded; any rank may call this.
     place: 0 to 2^k - 1.
     """
-    extra = comm.size - power_below(comm.size)
+    extra = ranks_too_many(comm.size)
     return 2 * place + 1 if place < extra else place + extra

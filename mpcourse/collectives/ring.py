@@ -1,5 +1,7 @@
 """The ring: each rank talks to its two neighbours only, and sends no more than it must (Patarasuk & Yuan 2009)."""
 
+from collections.abc import Sequence
+
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, mpi_buffer
 from mpcourse.comm import Comm
 
@@ -17,24 +19,22 @@ def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """
-    ring_reduce_scatter(comm, x, op)
-    ring_allgather(comm, x)
+    chunk = chunks(x, comm.size)
+    ring_reduce_scatter(comm, chunk, op)
+    ring_allgather(comm, chunk)
 
 
-def ring_reduce_scatter(comm: Comm, x: Array, op: Op | None = None) -> None:
-    """Chunk rank + 1 (modulo p) of this rank's x becomes its sum over all p ranks. All ranks call it.
+def ring_reduce_scatter(comm: Comm, chunk: Sequence[Array], op: Op | None = None) -> None:
+    """The first half: chunk rank + 1 (modulo p) on this rank becomes its sum over all p ranks. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It is cut into p
-    chunks by `buffers.chunks`. The chunks that are not this rank's hold parts of sums afterwards.
+    chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks. The chunks that are not this
+    rank's hold parts of sums afterwards.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
     Each rank sends p - 1 messages, together n (p - 1) / p bytes of the n of x.
-    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
-    not in the host's memory.
     """
     p, rank = comm.size, comm.rank
-    chunk = chunks(x, p)
     received = empty_like(chunk[-1])  # none is longer
     for step in range(p - 1):
         mine, theirs = chunk[(rank - step) % p], chunk[(rank - step - 1) % p]
@@ -43,19 +43,15 @@ def ring_reduce_scatter(comm: Comm, x: Array, op: Op | None = None) -> None:
         accumulate(theirs, arrived, op)
 
 
-def ring_allgather(comm: Comm, x: Array) -> None:
-    """Chunk rank + 1 (modulo p) of each rank's x is copied into all other ranks' x. All ranks call it.
+def ring_allgather(comm: Comm, chunk: Sequence[Array]) -> None:
+    """The second half: chunk rank + 1 (modulo p) of each rank is copied to all other ranks. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It is cut into p
-    chunks by `buffers.chunks`.
+    chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks.
 
     Each rank sends p - 1 messages, together n (p - 1) / p bytes of the n of x.
-    Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
-    not in the host's memory.
     """
     p, rank = comm.size, comm.rank
-    chunk = chunks(x, p)
     for step in range(p - 1):
         mine, theirs = chunk[(rank + 1 - step) % p], chunk[(rank - step) % p]
         comm.Sendrecv(mpi_buffer(mine), (rank + 1) % p, 0, mpi_buffer(theirs), (rank - 1) % p, 0)

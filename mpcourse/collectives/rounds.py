@@ -1,18 +1,22 @@
 """Which ranks' elements are in which sums, round by round."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from mpcourse.comm import Comm
 from mpcourse.virtual import run
 from mpcourse.virtual.specs import Link
+
+if TYPE_CHECKING:
+    from mpcourse.virtual.cluster.comm import VirtualComm
 
 _SECOND = Link("a second a message", bandwidth=float("inf"), latency=1.0)
 MOST = 13  # ranks whose digits float64 holds
 
 
-def rounds(function: Callable[[Any, Any], Any], ranks: int, length: int | None = None) -> np.ndarray:
+def rounds(function: Callable[[Comm, np.ndarray], object], ranks: int, length: int | None = None) -> np.ndarray:
     """How often each rank is in each sum after each round of messages, when function(comm, x) sums x in place.
 
     function: called on each of `ranks` virtual ranks; what it raises passes.
@@ -28,14 +32,14 @@ def rounds(function: Callable[[Any, Any], Any], ranks: int, length: int | None =
     length = ranks if length is None else length
     seen: list[list[tuple[float, np.ndarray]]] = [[] for _ in range(ranks)]
 
-    def program(comm: Any) -> None:
+    def program(comm: "VirtualComm") -> None:
         x = np.full(length, 16.0**comm.rank)  # the digits of a sum, to base 16, tell how often each rank is in it
 
         def look() -> None:
             seen[comm.rank].append((comm.world.clock[comm.me], x.copy()))
 
         look()
-        function(_Watched(comm, look), x)
+        function(cast(Comm, _Watched(comm, look)), x)
         look()
 
     last = round(run(program, ranks, _SECOND).seconds)
@@ -51,7 +55,7 @@ def _at(time: float, states: list[tuple[float, np.ndarray]]) -> np.ndarray:
 class _Watched:
     """A communicator that looks at x before each call: between two calls a rank adds up what has come."""
 
-    def __init__(self, comm: Any, look: Callable[[], None]) -> None:
+    def __init__(self, comm: Comm, look: Callable[[], None]) -> None:
         self._comm, self._look = comm, look
 
     def __getattr__(self, name: str) -> Any:

@@ -42,12 +42,6 @@ def check_picture(path: Path) -> None:
     check_writable(path)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 rank`, `2 ranks`, `2 micro-batches`."""
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number} {noun}{ending}"
-
-
 def percent(share: float) -> str:
     """`75 %`, `11.1 %`."""
     return f"{round(100 * share, 1):g} %"

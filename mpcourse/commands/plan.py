@@ -22,10 +22,10 @@ def run(options: argparse.Namespace) -> int:
         options.gpus, options.gpu, min(options.gpus_per_node, options.gpus), options.inside, options.between
     )
     asked = Asked(options.data, options.pipeline, options.tensor, options.chunks)
-    found = plan(find_maker(options.maker), machines, options.batch, Input(shape, options.input is None), asked)
+    plans = plan(find_maker(options.maker), machines, options.batch, Input(shape, options.input is None), asked)
     if options.json:
-        told = {"model": options.maker, "gpus": options.gpus, "gpu": machines.gpu.name} | found.as_dict()
-        print(json.dumps(told | ({"missing": lacking(found, machines)} if found.smallest else {}), indent=1))
+        record = {"model": options.maker, "gpus": options.gpus, "gpu": machines.gpu.name} | plans.as_dict()
+        print(json.dumps(record | ({"missing": lacking(plans, machines)} if plans.smallest else {}), indent=1))
     else:
-        show(found, machines)
-    return 1 if found.smallest else 0
+        show(plans, machines)
+    return 1 if plans.smallest else 0

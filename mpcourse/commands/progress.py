@@ -9,7 +9,7 @@ from typing import Any
 
 from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
-from mpcourse.check.standing import LessonStanding, Standing, done_of, misconceptions, standings, summary, told
+from mpcourse.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings, summary
 from mpcourse.commands.output import check_writable, write
 from mpcourse.errors import UserError
 from mpcourse.page import page, table
@@ -130,7 +130,7 @@ def _lesson(lesson: LessonStanding) -> list[str]:
     for title, style in (("Met and not mended yet", "open"), ("Met and mended", "mended")):
         lines = [
             f'<li class="{style}">{escape(met.why)}<br><small>{escape(exercise.name)}, {escape(met.kind)}: '
-            f"{escape(told(met))}</small></li>"
+            f"{escape(dates_of(met))}</small></li>"
             for exercise, met in found
             if (met.mended_at is None) == (style == "open")
         ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mpcourse.commands.output import check_picture, counted, percent
+from mpcourse.commands.output import check_picture, percent
 from mpcourse.errors import UserError
 from mpcourse.pipeline import (
     SCHEDULES,
@@ -21,6 +21,7 @@ from mpcourse.pipeline import (
     interleaved_one_f_one_b,
     replay,
 )
+from mpcourse.words import counted
 
 CHUNKS = 2  # of an interleaved schedule, unless told
 

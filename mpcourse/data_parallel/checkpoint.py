@@ -91,10 +91,10 @@ class Checkpointer:
         What else goes wrong on one rank it raises, and the others RankFailed.
         """
         self.communicator.exchange("resumes")
-        told = self._together("look for", lambda: (self._steps(), self._sizes()))
-        common = set.intersection(*(set(steps) for steps, _ in told))
+        by_rank = self._together("look for", lambda: (self._steps(), self._sizes()))
+        common = set.intersection(*(set(steps) for steps, _ in by_rank))
         if not common:
-            sizes = sorted(set().union(*(sizes for _, sizes in told)))
+            sizes = sorted(set().union(*(sizes for _, sizes in by_rank)))
             if sizes:
                 raise ValueError(
                     f"{self.folder} holds snapshots of runs over {', '.join(map(str, sizes))} ranks, and this one has "

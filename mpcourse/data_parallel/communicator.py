@@ -176,7 +176,7 @@ class Communicator:
             request.test()
 
     def _flat_buffers(self, parameters: list[torch.Tensor]) -> FlatBuffers:
-        """Those of the last parameters are kept, and of no others: they are as large as the model."""
+        """The parameters' flat buffers. The last ones are kept, and no others: they are as large as the model."""
         if not same_tensors(parameters, self._kept[0]):
             self._kept = parameters, FlatBuffers(parameters)
         return self._kept[1]

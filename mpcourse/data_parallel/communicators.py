@@ -49,7 +49,8 @@ class TwoDimensionalCommunicator(Communicator):
 
     def sum(self, buffer: torch.Tensor) -> None:
         intra, inter = self.nodes.intra, self.nodes.inter
-        ring_reduce_scatter(intra, buffer)
+        chunk = chunks(buffer, intra.size)
+        ring_reduce_scatter(intra, chunk)
         own = (intra.rank + 1) % intra.size  # the chunk that the ring leaves here
-        allreduce(inter, chunks(buffer, intra.size)[own])
-        ring_allgather(intra, buffer)
+        allreduce(inter, chunk[own])
+        ring_allgather(intra, chunk)

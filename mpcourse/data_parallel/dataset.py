@@ -23,11 +23,11 @@ def scatter_indices(comm: Comm, n: int, shuffle: bool = False, seed: int = 0, sh
     last few examples to no rank.
     Raises ValueError, on every rank, for arguments that differ between ranks or make no sense.
     """
-    told = comm.allgather((n, shuffle, seed, shards))
-    if len(set(told)) > 1:
+    settings = comm.allgather((n, shuffle, seed, shards))
+    if len(set(settings)) > 1:
         names = ("n", "shuffle", "seed", "shards")
-        at = next(i for i in range(4) if len({one[i] for one in told}) > 1)
-        raise ValueError(f"ranks were given different {names[at]}: {[one[at] for one in told]}")
+        at = next(i for i in range(4) if len({one[i] for one in settings}) > 1)
+        raise ValueError(f"ranks were given different {names[at]}: {[one[at] for one in settings]}")
     return share_of(n, comm.rank, comm.size, shuffle, seed, shards)
 
 
@@ -135,8 +135,10 @@ class ShardSampler(Sampler[int]):
         """
         theirs, own = state_dict["of"], self._of()
         if other := [name for name in own if own[name] != theirs[name]]:
-            told = ", ".join(f"{name}={theirs[name]!r}" for name in other)
-            raise ValueError(f"the state is of a sampler with {told}, and this one has {[own[name] for name in other]}")
+            differences = ", ".join(f"{name}={theirs[name]!r}" for name in other)
+            raise ValueError(
+                f"the state is of a sampler with {differences}, and this one has {[own[name] for name in other]}"
+            )
         self.epoch, self.skipped = state_dict["epoch"], state_dict["used"]
         self.used, self._resumes = self.skipped, True
 

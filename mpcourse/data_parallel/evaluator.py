@@ -34,14 +34,14 @@ def weighted_mean(communicator: Communicator, means: Mapping[str, float], count:
 
 def _means(communicator: Communicator, sums: Mapping[str, float], count: int) -> dict[str, float]:
     communicator.exchange("evaluates")
-    told = communicator.comm.allgather((sorted(sums), count))
-    names = told[0][0]
-    for rank, (theirs, examples) in enumerate(told):
+    by_rank = communicator.comm.allgather((sorted(sums), count))
+    names = by_rank[0][0]
+    for rank, (theirs, examples) in enumerate(by_rank):
         if theirs != names:
             raise ValueError(f"rank {rank} evaluates {', '.join(theirs)}, and rank 0 {', '.join(names)}")
         if examples < 0:
             raise ValueError(f"rank {rank} has {examples} examples: a count is 0 or more")
-    total = sum(examples for _, examples in told)
+    total = sum(examples for _, examples in by_rank)
     if not total:
         raise ValueError("no rank has any example to evaluate")
     row = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64)

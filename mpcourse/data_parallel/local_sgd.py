@@ -34,9 +34,9 @@ class LocalOptimizer(torch.optim.Optimizer):
         begin: int = 0,
         model: nn.Module | None = None,
     ) -> None:
-        told = communicator.comm.allgather((every, begin))
-        if len(set(told)) > 1:
-            raise ValueError(f"ranks were given different (every, begin): {told}")
+        settings = communicator.comm.allgather((every, begin))
+        if len(set(settings)) > 1:
+            raise ValueError(f"ranks were given different (every, begin): {settings}")
         if every < 1 or begin < 0:
             raise ValueError(f"every={every}, begin={begin}: average every 1 or more steps, begin after 0 or more")
         self.communicator, self.every, self.begin = communicator, every, begin

@@ -33,9 +33,9 @@ def nodes_of(comm: Comm, ranks_per_node: int | None = None) -> Nodes:
     Raises ValueError, on every rank, for a number that makes none, or where ranks were given different ones.
     """
     asked = ranks_per_node if ranks_per_node is not None else os.environ.get(RANKS_PER_NODE)
-    told = comm.allgather((mpi_of(comm).Get_processor_name(), asked))
-    if len(set(asked for _, asked in told)) > 1:
-        raise ValueError(f"ranks were told different ranks_per_node: {[asked for _, asked in told]}")
+    by_rank = comm.allgather((mpi_of(comm).Get_processor_name(), asked))
+    if len(set(asked for _, asked in by_rank)) > 1:
+        raise ValueError(f"ranks were told different ranks_per_node: {[asked for _, asked in by_rank]}")
     if asked is not None:
         try:
             each = int(asked)
@@ -45,7 +45,7 @@ def nodes_of(comm: Comm, ranks_per_node: int | None = None) -> Nodes:
             raise ValueError(f"ranks_per_node (or ${RANKS_PER_NODE}) is {asked!r}: 1 or more ranks make a node")
         names: list[Any] = [rank // each for rank in range(comm.size)]
     else:
-        names = [name for name, _ in told]
+        names = [name for name, _ in by_rank]
     order = list(dict.fromkeys(names))
     node = order.index(names[comm.rank])
     intra = comm.Split(node, comm.rank)

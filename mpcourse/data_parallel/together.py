@@ -20,9 +20,9 @@ def together(allgather: Callable[[Any], list[Any]], doing: str, call: Callable[[
         result = call()
     except Exception as mine:  # any: torch tells of a full disk, and of a spoiled file, in ways of its own
         error = mine
-    told = allgather(error and f"{type(error).__name__}: {error}")
+    errors = allgather(error and f"{type(error).__name__}: {error}")
     if error is not None:
         raise error
-    if failed := [f"rank {rank} cannot {doing}: {text}" for rank, text in enumerate(told) if text]:
+    if failed := [f"rank {rank} cannot {doing}: {text}" for rank, text in enumerate(errors) if text]:
         raise RankFailed(failed[0])
     return result

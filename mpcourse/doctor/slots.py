@@ -7,6 +7,7 @@ from mpcourse.doctor.finding import Finding
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.doctor.start import DEADLINE, Start
 from mpcourse.doctor.subprocesses import run
+from mpcourse.words import counted
 
 
 def slots(launcher: launch.Mpirun, started: Start) -> Finding:
@@ -14,7 +15,7 @@ def slots(launcher: launch.Mpirun, started: Start) -> Finding:
     if started.run.status is None:
         return Finding("slots", "not examined: two ranks did not end", "problem", "first mend `match` and `round trip`")
     size = min(max(4, usable_cores() + 1), launch.MAX_RANKS)
-    tried = f"{size} ranks on {usable_cores()} core{'s' if usable_cores() > 1 else ''}"
+    tried = f"{size} ranks on {counted(usable_cores(), 'core')}"
     # As the user's own commands would find it: without what the course sets for its own.
     environment = {
         k: v for k, v in launch.rank_environment().items() if k not in launch.OVERSUBSCRIBE or k in os.environ

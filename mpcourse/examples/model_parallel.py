@@ -121,8 +121,8 @@ def main() -> None:
     if comm.size != 2:
         raise SystemExit("start it on two ranks: mpirun -np 2 python -m mpcourse.examples.model_parallel")
     for name, example in EXAMPLES.items():
-        found, want = example(comm)
-        off = max(float((a - b).abs().max()) for a, b in zip(found, want, strict=True))
+        gradients, want = example(comm)
+        off = max(float((a - b).abs().max()) for a, b in zip(gradients, want, strict=True))
         largest = comm.allreduce(off, MPI.MAX)
         if comm.rank == 0:
             print(f"{name:22} gradients of both ranks are those of one process, to {largest:.0e}")

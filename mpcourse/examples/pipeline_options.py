@@ -4,8 +4,9 @@ import argparse
 
 import torch
 
-from mpcourse.commands.output import check_picture, check_writable, counted
+from mpcourse.commands.output import check_picture, check_writable
 from mpcourse.errors import UserError
+from mpcourse.words import counted
 
 
 def check_batches(options: argparse.Namespace, examples: int) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.commands.output import counted
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.pipeline import Execution, Schedule, measured_costs, replay
+from mpcourse.words import counted
 
 EPS = torch.finfo(torch.float32).eps
 WIDTH = 100  # of lines: a notebook breaks longer ones within words

@@ -12,7 +12,7 @@ from mpcourse import __version__
 from mpcourse.check.manifest import Course, Exercise, load_course
 from mpcourse.check.show import junit
 from mpcourse.check.stubs import make_stub
-from mpcourse.commands.output import check_writable, counted, write
+from mpcourse.commands.output import check_writable, write
 from mpcourse.errors import UserError
 from mpcourse.forkserver import Starter
 from mpcourse.grading.report import Report, as_csv, as_html
@@ -20,6 +20,7 @@ from mpcourse.grading.run import NOT_CHECKED, Grader, grade, starter_for
 from mpcourse.grading.similar import LEAST, THRESHOLD, Pair, similar
 from mpcourse.grading.state import State
 from mpcourse.grading.submissions import Submission, find_submissions
+from mpcourse.words import counted
 
 
 def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
@@ -50,11 +51,11 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
         grader = Grader(course, hidden, starter, options.memory, not options.no_sandbox)
         graded = grade(submissions, exercises, grader, state, jobs, tell)
     sandboxes = Counter(g.sandbox for g in graded if g.sandbox)
-    told = ", ".join(f"{name} ({count})" for name, count in sorted(sandboxes.items())) or "nothing was checked"
+    used = ", ".join(f"{name} ({count})" for name, count in sorted(sandboxes.items())) or "nothing was checked"
     about = [
         f"mpcourse {__version__}, {time.strftime('%Y-%m-%d %H:%M')}: {counted(len(submissions), 'student')}, "
         f"{counted(len(exercises), 'exercise')}, checked in {time.monotonic() - began:.0f} s",
-        f"sandbox: {told}",
+        f"sandbox: {used}",
         f"each process may take {options.memory:g} GiB of address space beyond what it starts with",
         f"answers are called similar if they share {options.similar:.0%} of their fingerprints, of which each must "
         f"have {LEAST} beyond the stub's, the solution's and what most of the class wrote",
@@ -92,7 +93,7 @@ def _make_folder(folder: Path) -> None:
 def _pairs(
     course: Course, exercises: list[Exercise], submissions: list[Submission], threshold: float = THRESHOLD
 ) -> list[Pair]:
-    found = []
+    pairs = []
     for exercise in exercises:
         answers = [(s.student, s.answers[exercise.name]) for s in submissions if exercise.name in s.answers]
         try:
@@ -100,5 +101,5 @@ def _pairs(
             known = [solution, make_stub(exercise.name, solution)]
         except OSError:
             known = []  # a teacher has taken the solutions away
-        found += similar(exercise.name, answers, known, threshold)
-    return found
+        pairs += similar(exercise.name, answers, known, threshold)
+    return pairs

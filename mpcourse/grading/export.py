@@ -149,12 +149,12 @@ def notebook(exercise: Exercise, solution: str) -> nbformat.NotebookNode:
     marked = re.sub(r"^([ \t]*)# solution: ([^\n]+)$", r"\1# \2\n\1### BEGIN SOLUTION", solution, flags=re.MULTILINE)
     marked = re.sub(r"^([ \t]*)# end of solution[ \t]*$", r"\1### END SOLUTION", marked, flags=re.MULTILINE)
     v4 = nbformat.v4
-    told = (
+    task = (
         f"# {exercise.title}\n\nThe next cell writes the file `{exercise.name}.py`. Replace what raises "
         "NotImplementedError, and run it, then the cell below it, which checks the file."
     )
     cells = [
-        _cell(v4.new_markdown_cell(told), f"{exercise.name}-task", locked=True),
+        _cell(v4.new_markdown_cell(task), f"{exercise.name}-task", locked=True),
         _cell(v4.new_code_cell(f"%%writefile {exercise.name}.py\n{marked}"), f"{exercise.name}-answer", solution=True),
         _cell(
             v4.new_code_cell(CHECK.format(name=exercise.name)),

@@ -34,9 +34,9 @@ class Task:
     """exercise: its name. module: its check. answer, solution: texts; of the solution without the learner's part.
 
     manifest: the course's manifest.toml, as text. folder: an empty one. sandbox: whether namespaces are to be made; of
-    the course's and the students' folders nothing is in them. shown, hidden: see `namespaces.enter`. gibibytes: of
-    address space for each process, beyond what it has when it starts. seconds: after which the check is ended, whatever
-    it does.
+    the course's and the students' folders nothing is in them. shown: what the sandbox may read. hidden: folders among
+    these that are empty in it. gibibytes: of address space for each process, beyond what it has when it starts.
+    seconds: after which the check is ended, whatever it does.
     """
 
     exercise: str
@@ -94,12 +94,12 @@ def main() -> None:
     threading.Thread(target=_watch, args=(task, output), daemon=True).start()
     try:
         exercise = load_course().find(task.exercise)
-        found: dict[str, Any] = {
+        outcome: dict[str, Any] = {
             "verdict": check(exercise, base / "answer" / f"{task.exercise}.py", None, starter).as_dict()
         }
     except (UserError, OSError) as error:
-        found = {"fault": str(error)}
-    _tell(output, found)
+        outcome = {"fault": str(error)}
+    _tell(output, outcome)
 
 
 def _limit(task: Task) -> None:
@@ -134,6 +134,6 @@ def _watch(task: Task, output: int) -> None:
     _tell(output, {"verdict": {"passed": False, **asdict(verdict)}})
 
 
-def _tell(output: int, found: dict) -> None:
-    os.write(output, json.dumps(found).encode())
+def _tell(output: int, outcome: dict) -> None:
+    os.write(output, json.dumps(outcome).encode())
     os._exit(0)

@@ -135,14 +135,14 @@ def _bind(path: str, target: str, readonly: bool = True) -> None:
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    told = (
+    arguments = (
         source and source.encode(),
         target.encode(),
         kind and kind.encode(),
         ctypes.c_ulong(flags),
         options.encode(),
     )
-    _do(f"mount {target}", _libc.mount(*told))
+    _do(f"mount {target}", _libc.mount(*arguments))
 
 
 def _loopback() -> None:

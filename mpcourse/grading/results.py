@@ -24,8 +24,8 @@ def _result(submission: Path, name: str, most: float) -> dict[str, Any]:
     files = [p for p in sorted(submission.rglob(f"{name}.py")) if p.is_file()]
     test = {"name": name, "score": 0.0, "max_score": most, "status": "failed", "visibility": "visible"}
     if len(files) != 1:
-        told = ", ".join(str(p.relative_to(submission)) for p in files)
-        return test | {"output": f"several files: {told}: submit one" if files else f"there is no file {name}.py"}
+        names = ", ".join(str(p.relative_to(submission)) for p in files)
+        return test | {"output": f"several files: {names}: submit one" if files else f"there is no file {name}.py"}
     command = [sys.executable, "-P", "-m", "mpcourse.cli", "check", name, "--file", str(files[0]), "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
@@ -43,9 +43,9 @@ def _result(submission: Path, name: str, most: float) -> dict[str, Any]:
 def main() -> None:
     """Entry point: the folder is the first argument."""
     base = Path(sys.argv[1])
-    found = results(base)
+    outcome = results(base)
     (base / "results").mkdir(exist_ok=True)
-    (base / "results" / "results.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    (base / "results" / "results.json").write_text(json.dumps(outcome, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

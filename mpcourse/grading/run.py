@@ -68,15 +68,15 @@ class Grader:
     def check(self, exercise: Exercise, answer: str) -> tuple[dict[str, Any], str]:
         """What `mpcourse.grading.inside` found, and in which sandbox. Nothing of it is left when this returns."""
         if self.isolated:
-            found = self._run(exercise, answer, sandbox=True)
-            if "refused" not in found:
-                return found, "namespaces"
+            outcome = self._run(exercise, answer, sandbox=True)
+            if "refused" not in outcome:
+                return outcome, "namespaces"
             if os.geteuid() == 0:  # an answer could do anything to the machine
                 raise UserError(
-                    f"no sandbox can be made here ({found['refused']}), and you are root: grade as another user, "
+                    f"no sandbox can be made here ({outcome['refused']}), and you are root: grade as another user, "
                     "or with --no-sandbox in a container of its own"
                 )
-            self.isolated, self.refused = False, found["refused"]
+            self.isolated, self.refused = False, outcome["refused"]
         return self._run(exercise, answer, sandbox=False), f"none: {self.refused}"
 
     def _run(self, exercise: Exercise, answer: str, sandbox: bool) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Grader:
             group = uuid.uuid4().hex
             environment = {**class_environment(), GROUP: group}
             arguments = ["-P", CALL, "mpcourse.grading.inside:main", str(folder / "task.json")]
-            with (folder / "found").open("wb") as output:
+            with (folder / "outcome").open("wb") as output:
                 process = self.starter.start(arguments, environment, folder, output.fileno())
             deadline = time.monotonic() + seconds + 60
             try:
@@ -104,7 +104,7 @@ class Grader:
                     self.starter.end(group)
             if self.stopped.is_set():
                 return {"fault": "stopped"}
-            said = (folder / "found").read_text(errors="replace")
+            said = (folder / "outcome").read_text(errors="replace")
         try:
             return json.loads(said)
         except ValueError:
@@ -146,18 +146,18 @@ def grade(
         key: (e, s.answers[e.name]) for s in submissions for e in exercises if (key := keys.get((s.student, e.name)))
     }
     faults: dict[str, dict[str, Any]] = {}
-    waiting = [key for key in asked if key not in state.found]
+    waiting = [key for key in asked if key not in state.verdicts]
     tell(f"{len(keys)} answers, {len(asked)} of them different; {len(asked) - len(waiting)} were checked before")
     with ThreadPoolExecutor(jobs) as pool:
         checks = {pool.submit(grader.check, *asked[key]): key for key in waiting}
         try:
             for number, done in enumerate(as_completed(checks), 1):
-                key, (found, sandbox) = checks[done], done.result()
-                if "verdict" in found:
-                    state.add(key, {"verdict": _cleaned(found["verdict"]), "sandbox": sandbox})
-                    kind = found["verdict"]["kind"]
+                key, (outcome, sandbox) = checks[done], done.result()
+                if "verdict" in outcome:
+                    state.add(key, {"verdict": _cleaned(outcome["verdict"]), "sandbox": sandbox})
+                    kind = outcome["verdict"]["kind"]
                 else:
-                    faults[key] = {"fault": found.get("fault", ""), "sandbox": sandbox}
+                    faults[key] = {"fault": outcome.get("fault", ""), "sandbox": sandbox}
                     kind = f"{NOT_CHECKED}: {faults[key]['fault']}"
                 tell(f"{number} of {len(waiting)}: {asked[key][0].name}: {kind}")
         except BaseException:
@@ -165,11 +165,11 @@ def grade(
             pool.shutdown(cancel_futures=True)
             raise
     return [
-        _graded(s, e, keys.get((s.student, e.name), ""), state.found, faults) for s in submissions for e in exercises
+        _graded(s, e, keys.get((s.student, e.name), ""), state.verdicts, faults) for s in submissions for e in exercises
     ]
 
 
-def _graded(submission: Submission, exercise: Exercise, key: str, found: dict, faults: dict) -> Graded:
+def _graded(submission: Submission, exercise: Exercise, key: str, verdicts: dict, faults: dict) -> Graded:
     file = submission.files.get(exercise.name, "")
     if not key:
         verdict = Verdict(exercise.name, NOT_HANDED_IN, 0, f"there is no {exercise.name}.py")
@@ -178,9 +178,9 @@ def _graded(submission: Submission, exercise: Exercise, key: str, found: dict, f
         verdict = Verdict(exercise.name, NOT_CHECKED, 0, clean(faults[key]["fault"]), file=file)
         return Graded(submission.student, verdict, faults[key]["sandbox"])
     known = {field.name for field in fields(Verdict)}
-    verdict = Verdict(**{k: v for k, v in found[key]["verdict"].items() if k in known})
+    verdict = Verdict(**{k: v for k, v in verdicts[key]["verdict"].items() if k in known})
     verdict.file = file
-    return Graded(submission.student, verdict, found[key]["sandbox"])
+    return Graded(submission.student, verdict, verdicts[key]["sandbox"])
 
 
 def _cleaned(value: Any) -> Any:

@@ -44,11 +44,11 @@ def similar(
         counts = Counter(mark for each in marks.values() for mark in each)
         common = {mark for mark, count in counts.items() if count > COMMON * len(marks)}
         marks = {student: each - common for student, each in marks.items()}
-    found = []
+    pairs = []
     for (a, of_a), (b, of_b) in combinations(sorted(marks.items()), 2):
         if min(len(of_a), len(of_b)) >= LEAST and (share := len(of_a & of_b) / len(of_a | of_b)) >= threshold:
-            found.append(Pair(exercise, (a, b), share))
-    return sorted(found, key=lambda pair: -pair.share)
+            pairs.append(Pair(exercise, (a, b), share))
+    return sorted(pairs, key=lambda pair: -pair.share)
 
 
 def fingerprints(text: str) -> set[int]:

@@ -32,11 +32,11 @@ class State:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self.found: dict[str, dict[str, Any]] = {}
+        self.verdicts: dict[str, dict[str, Any]] = {}
         try:
             read = json.loads(path.read_text(encoding="utf-8"))
-            self.found = read["verdicts"]
-            if not all(isinstance(found["verdict"]["kind"], str) for found in self.found.values()):
+            self.verdicts = read["verdicts"]
+            if not all(isinstance(graded["verdict"]["kind"], str) for graded in self.verdicts.values()):
                 raise TypeError
         except FileNotFoundError:
             pass
@@ -46,14 +46,14 @@ class State:
             raise UserError(f"{path} is no state of `mpcourse grade`: remove it, or name another by --state") from None
         self._save()  # finds an unwritable folder before anything is checked
 
-    def add(self, key: str, found: dict[str, Any]) -> None:
-        """Keep the verdict `found`. Threads may call this at once."""
+    def add(self, key: str, graded: dict[str, Any]) -> None:
+        """Keep the verdict `graded`. Threads may call this at once."""
         with self._lock:
-            self.found[key] = found
+            self.verdicts[key] = graded
             self._save()
 
     def _save(self) -> None:
         try:
-            write_atomically(self.path, json.dumps({"verdicts": self.found}))
+            write_atomically(self.path, json.dumps({"verdicts": self.verdicts}))
         except OSError as error:
             raise UserError(f"{self.path} cannot be written ({error.strerror}): name another by --state") from None

@@ -45,7 +45,7 @@ def find_submissions(folder: Path, exercises: Sequence[Exercise]) -> list[Submis
 
 
 def _of(folder: Path, wanted: dict[str, str]) -> Submission:
-    found: dict[str, list[Path]] = {}
+    files_of: dict[str, list[Path]] = {}
     whole: list[Path] = []  # folders exercises/ of whole courses
 
     def refuse(error: OSError) -> None:
@@ -60,13 +60,13 @@ def _of(folder: Path, wanted: dict[str, str]) -> Submission:
         if Path(place).name == "exercises" and "manifest.toml" in files:
             whole.append(Path(place))
         for name in wanted.keys() & set(files):
-            found.setdefault(wanted[name], []).append(Path(place, name))
+            files_of.setdefault(wanted[name], []).append(Path(place, name))
     answers, paths = {}, {}
-    for exercise, several in sorted(found.items()):
+    for exercise, several in sorted(files_of.items()):
         several = [path for path in several if path.parent in whole] if whole else several
         if len(several) > 1:
-            told = " and ".join(str(path.relative_to(folder)) for path in sorted(several))
-            raise UserError(f"{folder} holds several files for {exercise}: {told}: leave the one that counts")
+            copies = " and ".join(str(path.relative_to(folder)) for path in sorted(several))
+            raise UserError(f"{folder} holds several files for {exercise}: {copies}: leave the one that counts")
         if several:
             answers[exercise], paths[exercise] = _read(several[0]), several[0].relative_to(folder).as_posix()
     return Submission(folder.name, answers, paths)

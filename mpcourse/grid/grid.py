@@ -63,10 +63,10 @@ class Grid:
 
         rank: of `comm`.
         """
-        found = {}
+        coordinate = {}
         for axis in reversed(self.order):
-            rank, found[axis] = divmod(rank, self.sizes[axis])
-        return {axis: found[axis] for axis in AXES}
+            rank, coordinate[axis] = divmod(rank, self.sizes[axis])
+        return {axis: coordinate[axis] for axis in AXES}
 
     def rank_at(self, *, data: int, pipeline: int, tensor: int) -> int:
         """The rank of `comm` with these coordinates.
@@ -83,10 +83,10 @@ class Grid:
 
         axis: "data", "pipeline" or "tensor".
         """
-        found: dict[int, list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for rank in range(self.comm.size):
-            found.setdefault(self.rank_at(**self.coordinates(rank) | {axis: 0}), []).append(rank)
-        return [tuple(group) for group in found.values()]
+            groups.setdefault(self.rank_at(**self.coordinates(rank) | {axis: 0}), []).append(rank)
+        return [tuple(group) for group in groups.values()]
 
     def straddling(self, axis: str) -> list[tuple[int, ...]]:
         """The groups of an axis whose ranks are not all on one node: what they say crosses the network.

@@ -96,7 +96,7 @@ class RankNoise:
 
     communicator: whose ranks, two or more, all make one together.
     parameters: of the model, as each rank has them.
-    decay: of the averages, from 0 to below 1; see `NoiseScale`.
+    decay: of the exponential averages over steps, from 0 to below 1; 0 keeps the last step only.
     scale: the NoiseScale that takes in the steps; the same on all ranks.
 
     It costs one all-reduce of one number a step, beside what training says anyway. All ranks call `update` in each

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mpcourse.check.manifest import Course, load_course
 from mpcourse.check.progress import Progress
-from mpcourse.check.standing import LessonStanding, Standing, done_of, misconceptions, standings, told
+from mpcourse.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings
 from mpcourse.errors import UserError
 
 # JupyterLab's own colours, which follow its theme; elsewhere what is readable on light and on dark. They stand in the
@@ -64,7 +64,7 @@ def as_text(lessons: Sequence[LessonStanding]) -> str:
         lines.append(f"{lesson.name}: {_count(lesson.exercises)}")
         if len(lessons) == 1:
             lines.append(", ".join(f"{each.exercise.name} {_state(each)}" for each in lesson.exercises))
-        lines += [f"{exercise.name}: {met.why} ({told(met)})" for exercise, met in misconceptions(lesson.exercises)]
+        lines += [f"{exercise.name}: {met.why} ({dates_of(met)})" for exercise, met in misconceptions(lesson.exercises)]
     return "\n".join(lines)
 
 
@@ -79,7 +79,7 @@ def as_html(lessons: Sequence[LessonStanding]) -> str:
             parts.append(f"<div>{' &middot; '.join(states)}</div>")
         if met := misconceptions(lesson.exercises):
             rows = "".join(
-                f"<li>{escape(each.why)}<br><small>{escape(exercise.name)}: {escape(told(each))}</small></li>"
+                f"<li>{escape(each.why)}<br><small>{escape(exercise.name)}: {escape(dates_of(each))}</small></li>"
                 for exercise, each in met
             )
             mended = sum(each.mended_at is not None for _, each in met)

@@ -95,15 +95,15 @@ class Execution:
         }
 
     @classmethod
-    def from_dict(cls, told: dict) -> "Execution":
+    def from_dict(cls, record: dict) -> "Execution":
         """An execution, without its transfers, from plain lists and numbers.
 
-        told: what `as_dict` returned.
+        record: what `as_dict` returned.
         """
         return cls(
             [
                 [Timed(Action(t["kind"], t["microbatch"], t["chunk"]), t["start"], t["end"]) for t in row]
-                for row in told["stages"]
+                for row in record["stages"]
             ]
         )
 

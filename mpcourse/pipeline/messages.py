@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.comm import Comm, MpiRequest
 from mpcourse.errors import RankFailed
 
 DTYPES = (
@@ -18,7 +18,7 @@ NOTHING = -1  # instead of a dtype: no gradient
 FAILED = -1  # instead of the number of tensors: none will come, for the reason that follows
 
 
-class Mailbox:
+class TensorChannel:
     """What one rank sends and receives, tensors without pickling, in mpi4py's words.
 
     comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
@@ -29,7 +29,7 @@ class Mailbox:
 
     def __init__(self, comm: Comm) -> None:
         self.comm = comm
-        self._sent: list[tuple[Any, Any]] = []  # requests, and what must not change before they are done
+        self._sent: list[tuple[MpiRequest, object]] = []  # requests, and what must not change before they are done
         self._header = bytearray(HEADER_BYTES)
 
     def send(self, tensors: Sequence[torch.Tensor | None], to: int, tag: int) -> None:
@@ -41,15 +41,15 @@ class Mailbox:
         Raises ValueError for what no message can hold.
         """
         # One list and one call of struct: what Python does here delays whoever waits for the tensor.
-        told = [len(tensors)]
+        fields = [len(tensors)]
         for t in tensors:
             if t is None:
-                told.append(NOTHING)
+                fields.append(NOTHING)
             elif t.dtype not in DTYPES:
                 raise ValueError(f"a part of the model returned a tensor of {t.dtype}, which no message can hold")
             else:
-                told += [DTYPES.index(t.dtype), t.requires_grad, t.dim(), *t.shape]
-        header = struct.pack(f"{len(told)}q", *told)
+                fields += [DTYPES.index(t.dtype), t.requires_grad, t.dim(), *t.shape]
+        header = struct.pack(f"{len(fields)}q", *fields)
         if len(header) > HEADER_BYTES:
             raise ValueError(f"a part of the model returned {len(tensors)} tensors: too many for one message")
         self._start(header, to, tag, header)

@@ -15,7 +15,7 @@ from mpcourse.errors import RankFailed
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.local import cut, weighed
-from mpcourse.pipeline.messages import Mailbox
+from mpcourse.pipeline.messages import TensorChannel
 from mpcourse.pipeline.replay import checked, chunks_of, microbatches_of, replay
 from mpcourse.pipeline.schedule import Action, Schedule
 from mpcourse.pipeline.stage import Given, Loss, Stage, keeping_numbers
@@ -58,7 +58,7 @@ class PipelineRank:
         self.last = len(self.schedule) * len(self.chunks) - 1
         first = next((p for c in self.chunks for p in c.parameters()), None)
         self.device = torch.device("cpu") if first is None else first.device
-        self._mail, self._tied, self._failed = Mailbox(comm.Dup()), Tied(comm, tied or {}), ""
+        self._channel, self._tied, self._failed = TensorChannel(comm.Dup()), Tied(comm, tied or {}), ""
         self._targets: list[torch.Tensor] = []  # of a step's micro-batches, on the last rank
         self._batch_size = 0
         # Made once: what a step does before its first action delays all ranks.
@@ -120,7 +120,7 @@ class PipelineRank:
                     ran.append(Timed(a, start, self._now()))
                     self._pass_on(a, stage.part, out, own)
                     done += 1
-                self._mail.finish()
+                self._channel.finish()
         except BaseException as error:
             self._fail(error, done)
             raise
@@ -161,7 +161,7 @@ class PipelineRank:
         if (direction, a.microbatch, part) in own:
             return own.pop((direction, a.microbatch, part))
         source = (part + (-1 if a.kind == "F" else 1)) % self.comm.size
-        return self._mail.receive(source, self._tag(direction, a.microbatch, part), self.device)
+        return self._channel.receive(source, self._tag(direction, a.microbatch, part), self.device)
 
     def _pass_on(self, a: Action, part: int, out: Given, own: dict[tuple[str, int, int], Given]) -> None:
         """Give what action `a` returned to the part that takes it; the losses and the input's gradients stay."""
@@ -169,7 +169,7 @@ class PipelineRank:
             return
         direction, to = "F" if a.kind == "F" else "B", self._after(a, part)
         if 0 <= to <= self.last and to % self.comm.size != self.comm.rank:
-            self._mail.send(out, to % self.comm.size, self._tag(direction, a.microbatch, to))
+            self._channel.send(out, to % self.comm.size, self._tag(direction, a.microbatch, to))
         else:
             own[direction, a.microbatch, to] = out
 
@@ -183,7 +183,7 @@ class PipelineRank:
             to = self._after(a, a.chunk * self.comm.size + self.comm.rank)
             if a.kind != "W" and 0 <= to <= self.last and to % self.comm.size != self.comm.rank:
                 tag = self._tag("F" if a.kind == "F" else "B", a.microbatch, to)
-                self._mail.send_failure(self._failed, to % self.comm.size, tag)
+                self._channel.send_failure(self._failed, to % self.comm.size, tag)
 
     def _now(self) -> float:
         if self.device.type != "cpu":
@@ -198,9 +198,9 @@ class PipelineRank:
         """How many examples this step has. Whatever is wrong with them is told on all ranks, before any waits."""
         if self._failed:
             raise RuntimeError(f"this pipeline stopped in the middle of a step: {self._failed}. Make a new one")
-        told = np.empty((self.comm.size, 2), np.int64)
-        self.comm.Allgather(np.array([-1 if t is None else len(t) for t in (x, target)], np.int64), told)
-        batch, targets = int(told[0, 0]), int(told[-1, 1])
+        lengths = np.empty((self.comm.size, 2), np.int64)
+        self.comm.Allgather(np.array([-1 if t is None else len(t) for t in (x, target)], np.int64), lengths)
+        batch, targets = int(lengths[0, 0]), int(lengths[-1, 1])
         if batch < 0:
             raise ValueError("rank 0 needs x: it has the model's first part")
         if targets < 0:
@@ -213,8 +213,8 @@ class PipelineRank:
 
     def _agree(self) -> None:
         """Raise ValueError on all ranks if one of them would."""
-        told = self.comm.allgather((len(self.chunks), self.schedule, self.checkpoint, self.seed))
-        for rank, (given, schedule, *others) in enumerate(told):
+        by_rank = self.comm.allgather((len(self.chunks), self.schedule, self.checkpoint, self.seed))
+        for rank, (given, schedule, *others) in enumerate(by_rank):
             stages, ranks, chunks = len(schedule), self.comm.size, chunks_of(schedule)
             if stages != ranks:
                 needs = f"one rank a stage: this schedule has {stages}, this run {ranks}"
@@ -223,5 +223,5 @@ class PipelineRank:
                 raise ValueError(
                     f"rank {rank} was given {given} of the model's parts: this schedule needs {chunks} a rank"
                 )
-            if [schedule, *others] != list(told[0][1:]):
+            if [schedule, *others] != list(by_rank[0][1:]):
                 raise ValueError(f"rank {rank} was given another schedule, seed or checkpoint setting than rank 0")

@@ -164,8 +164,8 @@ def _finished(stages: list[_Stage], parts: int, whole: bool) -> None:
         reasons[s] = f"stage {s} is at {a} and waits for {wanted} of stage {owner}"
     if waiting:
         s, stage = waiting[0]
-        told = "; ".join(reasons.values())
-        why = f"its input never arrives, for the stages are in a circular wait: {told}"
+        cycle = "; ".join(reasons.values())
+        why = f"its input never arrives, for the stages are in a circular wait: {cycle}"
         raise IllegalAction(s, stage.next, stage.head, why)
     count = 1 + max(a.microbatch for stage in stages for a in stage.actions) if whole else 0
     for s, stage in enumerate(stages):

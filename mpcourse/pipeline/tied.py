@@ -21,10 +21,10 @@ class Tied:
     """
 
     def __init__(self, comm: Comm, own: Mapping[str, nn.Parameter]) -> None:
-        told = comm.allgather({name: (tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in own.items()})
+        by_rank = comm.allgather({name: (tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in own.items()})
         self._shared: list[tuple[Any, nn.Parameter]] = []
-        for name in sorted(set().union(*told)):
-            holders = {rank: of[name] for rank, of in enumerate(told) if name in of}
+        for name in sorted(set().union(*by_rank)):
+            holders = {rank: of[name] for rank, of in enumerate(by_rank) if name in of}
             if len(set(holders.values())) > 1:
                 raise ValueError(f"tied parameter {name!r} is not the same on all ranks: {holders}")
             group = comm.Split(int(name in own), comm.rank)  # ranks without a copy form a group that is not used

@@ -133,7 +133,7 @@ class Layers:
         return self._models[tensor]
 
     def _measured(self, box: Box, model: "_Model", microbatch: int) -> list[LayerCost]:
-        found, known = [], model.known
+        costs, known = [], model.known
         x = self.example.batch(microbatch, self.dtype)
         for number, (layer, structure) in enumerate(zip(model.layers, model.structures, strict=True)):
             key = (structure, tuple(x.shape), x.dtype)
@@ -147,8 +147,8 @@ class Layers:
                     raise UserError(f"{what}: {blame(error)}") from None
             cost, shape, dtype = known[key]
             x = torch.empty(shape, dtype=dtype, device="meta")
-            found.append(cost)
-        return found
+            costs.append(cost)
+        return costs
 
 
 class _Model:

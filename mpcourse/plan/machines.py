@@ -47,10 +47,10 @@ class Machines:
         between: a name of `mpcourse.virtual.LINKS`.
         Raises UserError for unknown names, and for nodes that the GPUs do not fill.
         """
-        found = find_gpu(gpu)
+        spec = find_gpu(gpu)
         if inside is None:
-            inside = next((link for part, link in _INSIDE.items() if part in found.name), found.host_link)
-        return Machines(gpus, found, per_node, find_link(inside), find_link(between))
+            inside = next((link for part, link in _INSIDE.items() if part in spec.name), spec.host_link)
+        return Machines(gpus, spec, per_node, find_link(inside), find_link(between))
 
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= MOST_GPUS:
@@ -129,6 +129,6 @@ def _known(link: Link | None) -> Link:
 
 
 def _ring(size: int, nbytes: float, link: Link | None) -> float:
-    found = _known(link)
-    part, latency = REACHED.get(found.name, (1.0, found.latency))
-    return cost.seconds("ring", size, nbytes, cost.Cost(latency, 1 / (found.bandwidth * part)))
+    known = _known(link)
+    part, latency = REACHED.get(known.name, (1.0, known.latency))
+    return cost.seconds("ring", size, nbytes, cost.Cost(latency, 1 / (known.bandwidth * part)))

@@ -58,12 +58,12 @@ class Pipelined:
     @cached_property
     def activations(self) -> list[float]:
         """Of each stage, bytes at its fullest."""
-        found = []
+        peaks = []
         for s in range(self.stages):
             parts = self.parts[s :: self.stages]
             flying = in_flight(self.stages, self.microbatches, self.chunks, s)
-            found.append(flying * sum(p.held for p in parts) + max(p.working for p in parts))
-        return found
+            peaks.append(flying * sum(p.held for p in parts) + max(p.working for p in parts))
+        return peaks
 
     @cached_property
     def least(self) -> float:
@@ -123,9 +123,9 @@ class Pricing:
         gathered = [PARAMETERS * n if c.zero == 3 else 0.0 for n in run.largest]
         whole = sum(states.values())
         s = max(range(c.pipeline), key=lambda s: whole * run.parameters[s] + run.activations[s] + gathered[s])
-        found = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
-        found |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
-        return found | ({"gathered": gathered[s]} if gathered[s] else {})
+        nbytes_of = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
+        nbytes_of |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
+        return nbytes_of | ({"gathered": gathered[s]} if gathered[s] else {})
 
     def fits(self, c: Candidate) -> bool:
         """Whether the fullest stage's GPUs have room.

@@ -117,14 +117,14 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     if not 1 <= pricing.batch <= MOST_EXAMPLES:
         raise UserError(f"--batch {pricing.batch}: a step has 1 to {MOST_EXAMPLES} examples")
     refused: dict[int, str] = {}
-    found = list(_all(pricing, asked, refused))
-    if not found:
+    candidates = list(_all(pricing, asked, refused))
+    if not candidates:
         raise UserError(_nothing(pricing, asked, refused))
-    fitting = [c for c in found if pricing.fits(c)]
+    fitting = [c for c in candidates if pricing.fits(c)]
     ranked, replayed = _fastest(pricing, fitting, best)
-    smallest = None if fitting else pricing.price(min(found, key=lambda c: sum(pricing.memory(c).values())))
+    smallest = None if fitting else pricing.price(min(candidates, key=lambda c: sum(pricing.memory(c).values())))
     return Plans(
-        ranked, smallest, len(found), len(fitting), replayed, pricing.layers.runs, pricing.layers.count(),
+        ranked, smallest, len(candidates), len(fitting), replayed, pricing.layers.runs, pricing.layers.count(),
         time.perf_counter() - begin, refused,
     )  # fmt: skip
 

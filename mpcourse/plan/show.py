@@ -24,40 +24,40 @@ COLUMNS = (
 )
 
 
-def show(found: Plans, machines: Machines) -> None:
+def show(plans: Plans, machines: Machines) -> None:
     """Print the best plans, or what the smallest one lacks.
 
-    found: what the search found.
+    plans: what the search found.
     machines: that it was made for.
     """
     out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
-    out.print(f"{found.parameters / 1e9:.4g} billion parameters on {gpus}", soft_wrap=True)
-    if found.smallest is not None:
-        out.print(lacking(found, machines), soft_wrap=True)
+    out.print(f"{plans.parameters / 1e9:.4g} billion parameters on {gpus}", soft_wrap=True)
+    if plans.smallest is not None:
+        out.print(lacking(plans, machines), soft_wrap=True)
     else:
-        out.print(_table(found))
+        out.print(_table(plans))
         out.print(COLUMNS, soft_wrap=True)
-        if line := why(found.best):
+        if line := why(plans.best):
             out.print(line, soft_wrap=True)
     out.print(
-        f"{found.considered} ways tried, {found.fit} fit, {found.replayed} pipelines replayed, "
-        f"{found.layers_run} layers run, {found.seconds:.1f} s.",
+        f"{plans.considered} ways tried, {plans.fit} fit, {plans.replayed} pipelines replayed, "
+        f"{plans.layers_run} layers run, {plans.seconds:.1f} s.",
         soft_wrap=True,
     )
-    for reason in dict.fromkeys(found.refused.values()):
-        sizes = ", ".join(str(tensor) for tensor, text in found.refused.items() if text == reason)
+    for reason in dict.fromkeys(plans.refused.values()):
+        sizes = ", ".join(str(tensor) for tensor, text in plans.refused.items() if text == reason)
         out.print(f"Not tried: tensor {sizes} ({reason}).", soft_wrap=True, markup=False)
     out.print(NOTE, soft_wrap=True)
 
 
-def lacking(found: Plans, machines: Machines) -> str:
+def lacking(plans: Plans, machines: Machines) -> str:
     """What the smallest plan needs, and what a GPU lacks for it.
 
-    found: of a search in which nothing fits.
+    plans: of a search in which nothing fits.
     machines: that it was made for.
     """
-    plan = found.smallest
+    plan = plans.smallest
     assert plan is not None
     held = ", ".join(f"{kind} {size(round(n))}" for kind, n in sorted(plan.memory.items(), key=lambda kind: -kind[1]))
     missing = plan.nbytes - machines.gpu.memory
@@ -72,16 +72,16 @@ def _how(plan: Plan) -> str:
     return f"{c}, micro-batch {c.microbatch}, {'with' if c.checkpoint else 'without'} checkpoints, ZeRO {c.zero}"
 
 
-def _table(found: Plans) -> Table:
+def _table(plans: Plans) -> Table:
     """About 80 columns wide."""
-    chunks = any(plan.candidate.chunks > 1 for plan in found.best)
+    chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
     parts = [part for part in PARTS if part != "context"]  # the search has no such axis
     columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *parts[:-1], "Adam"]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"
-    digits = max(2, 3 - math.floor(math.log10(found.best[0].seconds.total)))
-    for plan in found.best:
+    digits = max(2, 3 - math.floor(math.log10(plans.best[0].seconds.total)))
+    for plan in plans.best:
         c = plan.candidate
         cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
         cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}"]

@@ -75,15 +75,15 @@ def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float],
     chunks: parts of the model on each stage.
     forward, backward: seconds of a micro-batch on each part of the model, in its order, stages * chunks of them.
     """
-    found = 0.0
+    bound = 0.0
     for s in range(stages):
         work = microbatches * (sum(forward[s::stages]) + sum(backward[s::stages]))
         around = sum(forward[:s]) + sum(backward[:s])
         # Until its first gradient comes back a stage has no more to do than the forwards that 1F1B allows it.
         later = sum(forward[s + 1 :]) + sum(backward[s + 1 :]) if chunks == 1 else 0.0
         wait = max(0.0, later - (stages - 1 - s) * forward[s])
-        found = max(found, work + around + wait)
-    return found
+        bound = max(bound, work + around + wait)
+    return bound
 
 
 def in_flight(stages: int, microbatches: int, chunks: int, stage: int) -> float:

@@ -41,8 +41,8 @@ def learning_curves(
 def each_run(groups: Mapping[str, Sequence[LearningCurve]], title: str, by: str = "epoch", line: float = 90) -> Figure:
     """Test accuracy of every run of a group, a panel for each group: which runs fail is seen, as no band shows it.
 
-    groups: name -> a curve for each seed. by: as for `learning_curves`. line: an accuracy (percent) to compare with; a
-    panel's heading counts the runs that end below it, which are drawn in another colour, dashed.
+    groups: name -> a curve for each seed. by: "step", "epoch" or "seconds". line: an accuracy (percent) to compare
+    with; a panel's heading counts the runs that end below it, which are drawn in another colour, dashed.
     """
     made, axes = figure(title, columns=len(groups))
     for axis, (name, curves) in zip(axes, groups.items(), strict=True):

@@ -140,14 +140,14 @@ def _panels(box: Box, device: int | str | torch.device | None, name: str) -> lis
     """What to draw of a box. ValueError where there is nothing."""
     wanted = range(len(box.devices)) if device is None else [_index(box, device)]
     issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
-    found = []
+    panels = []
     for i in wanted:
         if moments := [(seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)]:
-            found.append(_Panel(name or f"{box.names[i]}, {box.gpus[i].name}", box, i, moments, issued))
-    if not found:
+            panels.append(_Panel(name or f"{box.names[i]}, {box.gpus[i].name}", box, i, moments, issued))
+    if not panels:
         where = "any device of this box" if device is None else f"{box.names[wanted[0]]} of this box"
         raise ValueError(f"no memory to draw: nothing was ever on {where}, or nothing since its reset()")
-    return found
+    return panels
 
 
 def _index(box: Box, device: int | str | torch.device) -> int:

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from mpcourse.pipeline import Execution, Schedule, replay
 from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, ink_on, label, shade
 from mpcourse.plot.timeline import SWATCHES
+from mpcourse.words import counted
 
 # As in a device's timeline: forward is light, backward full, what comes last dark.
 SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}
@@ -43,7 +44,7 @@ def schedule(
     if title is None:
         counts = [sorted({len(run.stages) for run in runs.values()}), sorted({r.microbatches for r in runs.values()})]
         stages, microbatches = (" or ".join(map(str, values)) for values in counts)
-        title = f"{stages} stage{'s' * (stages != '1')}, {microbatches} micro-batch{'es' * (microbatches != '1')}"
+        title = f"{counted(stages, 'stage')}, {counted(microbatches, 'micro-batch')}"
         if len(runs) == 1:
             title += f": {_percent(next(iter(runs.values())).bubble)} of the time is bubble"
     rows = sum(len(run.stages) for run in runs.values())

@@ -75,10 +75,10 @@ def timeline(
         _draw(axis, panel, longest, scale, fills)
         axis.set_title(name, fontsize=9, color=INK, loc="left")
         label(axis, unit if axis is axes[-1] else "", "")
-    told = _legend(fills, [e for panel in panels.values() for e in panel.events])
-    handles: list[Any] = [*told.values()]  # matplotlib's stubs know of no tuples here
+    legend = _legend(fills, [e for panel in panels.values() for e in panel.events])
+    handles: list[Any] = [*legend.values()]  # matplotlib's stubs know of no tuples here
     made.legend(
-        handles, list(told), fontsize=8, frameon=False, loc="outside lower center", ncols=7,
+        handles, list(legend), fontsize=8, frameon=False, loc="outside lower center", ncols=7,
         handlelength=2.6, handler_map={tuple: HandlerTuple(None, pad=0.1)},
     )  # fmt: skip
     return made
@@ -229,14 +229,14 @@ def _legend(fills: Mapping[str, Iterable[str]], events: list[Event]) -> dict[str
         return tuple(Patch(facecolor=fill, edgecolor="white", hatch=hatch) for fill in [*fills[what]][:SWATCHES])
 
     phases = [phase for phase in STRENGTHS if phase in fills]
-    told: dict[str, tuple[Artist, ...]] = {}
+    entries: dict[str, tuple[Artist, ...]] = {}
     if phases != [""]:
-        told = {phase or OTHER: patches(phase, HATCHES.get(phase)) for phase in phases}
+        entries = {phase or OTHER: patches(phase, HATCHES.get(phase)) for phase in phases}
     if "copy" in fills:
-        told[_moved(events)] = patches("copy", HATCHES["copy"])
+        entries[_moved(events)] = patches("copy", HATCHES["copy"])
     if "wait" in fills:
-        told["waits"] = (Line2D([], [], color=WAITS, linewidth=2.5),)
-    return told
+        entries["waits"] = (Line2D([], [], color=WAITS, linewidth=2.5),)
+    return entries
 
 
 def _moved(events: list[Event]) -> str:

@@ -37,11 +37,11 @@ def find_maker(spec: str) -> Callable[[], object]:
             module = load_module(path.resolve(), f"model_{path.stem}")
     except (Exception, SystemExit) as error:
         raise UserError(f"{name} cannot be run: {blame(error)}") from None
-    found = getattr(module, function, None)
-    if not callable(found):
+    maker = getattr(module, function, None)
+    if not callable(maker):
         own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
         raise UserError(f"{name} has no function {function!r}; it defines {', '.join(own) or 'none'}")
-    return found
+    return maker
 
 
 def built(make: Callable[[], object]) -> nn.Module:

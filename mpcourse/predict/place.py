@@ -15,13 +15,13 @@ def children(model: nn.Module) -> dict[str, nn.Module]:
 
     model: any.
     """
-    found: dict[str, nn.Module] = {}
+    parts: dict[str, nn.Module] = {}
     for name, child in model.named_children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
-            found |= {f"{name}.{inner}": part for inner, part in children(child).items()}
+            parts |= {f"{name}.{inner}": part for inner, part in children(child).items()}
         else:
-            found[name] = child
-    return found
+            parts[name] = child
+    return parts
 
 
 def stages(names: Sequence[str], cuts: Sequence[str], gpus: int) -> list[list[str]]:
@@ -78,11 +78,11 @@ def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[to
     devices: one for each part.
     Raises UserError where parts share a parameter.
     """
-    found = children(model)
+    modules = children(model)
     owner: dict[int, tuple[str, torch.device]] = {}
     for part, device in zip(parts, devices, strict=True):
         for name in part:
-            for parameter in found[name].parameters():
+            for parameter in modules[name].parameters():
                 other, where = owner.setdefault(id(parameter), (name, device))
                 if where != device:
                     raise UserError(
@@ -92,7 +92,7 @@ def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[to
     model._apply(lambda t: t.to(devices[0]), recurse=False)
     for part, device in zip(parts, devices, strict=True):
         for name in part:
-            found[name].to(device).register_forward_pre_hook(_brings_arguments_to(device), with_kwargs=True)
+            modules[name].to(device).register_forward_pre_hook(_brings_arguments_to(device), with_kwargs=True)
 
 
 def moved(value: Any, device: torch.device) -> Any:

@@ -151,5 +151,5 @@ def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Mach
             add_up(torch.zeros(length))
         return begin, MPI.Wtime()
 
-    told = run(program, machines.ranks, machines.topology(shrink), record=False).results
-    return max(end for _, end in told) - min(begin for begin, _ in told)
+    times = run(program, machines.ranks, machines.topology(shrink), record=False).results
+    return max(end for _, end in times) - min(begin for begin, _ in times)

@@ -254,13 +254,13 @@ def _device(box: Box, index: int, part: list[str], seconds: float) -> Device:
 
 def _memory_of_children(model: nn.Module, x: torch.Tensor, roomy: GPU, states: int) -> dict[str, int]:
     """Bytes that a step needs for each child: weights, gradients, optimizer state, and what forward leaves behind."""
-    found = {name: _weights(child) * (2 + states) for name, child in children(model).items()}
+    nbytes_of = {name: _weights(child) * (2 + states) for name, child in children(model).items()}
     with virtual_gpus(1, roomy, dry=True) as box:
         model.to("vgpu:0")
         for name, child in children(model).items():
 
             def count(module: nn.Module, args: object, out: object = None, name: str = name, sign: int = 1) -> None:
-                found[name] += sign * box.ledger.used[0]
+                nbytes_of[name] += sign * box.ledger.used[0]
 
             child.register_forward_pre_hook(partial(count, sign=-1))
             child.register_forward_hook(count)
@@ -268,7 +268,7 @@ def _memory_of_children(model: nn.Module, x: torch.Tensor, roomy: GPU, states: i
             model(x.to("vgpu:0"))
         except Exception as error:
             raise _failed(model, x, error) from None
-    return {name: max(0, nbytes) for name, nbytes in found.items()}
+    return {name: max(0, nbytes) for name, nbytes in nbytes_of.items()}
 
 
 def _weights(module: nn.Module) -> int:

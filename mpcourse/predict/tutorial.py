@@ -72,12 +72,12 @@ def gpu_rows(
     Gradients go through the host's memory where they leave a node, over what links a node's GPUs.
     """
     compute, inside = fitted(table, communicator)
-    found = []
+    rows = []
     for row in table.gpu:
         machines = Machines(row.processes, row.nodes, inside, between, inside)
         predicted = step(compute, table.parameters, machines, communicator)
-        found.append(Row(row, predicted, table.epochs * predicted.epoch(table.examples, table.batch, row.processes)))
-    return found
+        rows.append(Row(row, predicted, table.epochs * predicted.epoch(table.examples, table.batch, row.processes)))
+    return rows
 
 
 def cpu_rows(
@@ -94,14 +94,14 @@ def cpu_rows(
     """
     alone = {row.processes: step_of(row, table) for row in table.cpu if row.nodes == 1}
     a, b = _line({k: s for k, s in alone.items() if k > 2})
-    found = []
+    rows = []
     for row in table.cpu:
         each = row.processes // row.nodes
         compute = alone[row.processes] if row.processes <= 2 else a + b * each
         machines = Machines(row.processes, row.nodes, Link("memory", float("inf"), 0.0), between)
         predicted = step(compute, table.parameters, machines, communicator)
-        found.append(Row(row, predicted, table.epochs * predicted.epoch(table.examples, table.batch, row.processes)))
-    return found
+        rows.append(Row(row, predicted, table.epochs * predicted.epoch(table.examples, table.batch, row.processes)))
+    return rows
 
 
 def _line(points: dict[int, float]) -> tuple[float, float]:

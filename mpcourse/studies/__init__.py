@@ -4,7 +4,7 @@
 of the lesson), `python -m mpcourse.studies.staleness.study FILE` trainings with slow workers (lesson 07).
 """
 
-from mpcourse.studies.many_training import ManyRuns
-from mpcourse.studies.stacked_mlps import ManyMLPs, ManySGD
+from mpcourse.studies.stacked_mlps import StackedMLPs, StackedSGD
+from mpcourse.studies.stacked_runs import StackedRuns
 
-__all__ = ["ManyMLPs", "ManyRuns", "ManySGD"]
+__all__ = ["StackedMLPs", "StackedRuns", "StackedSGD"]

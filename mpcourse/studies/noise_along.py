@@ -16,16 +16,16 @@ from mpcourse.data import Examples
 from mpcourse.errors import UserError
 from mpcourse.large_batch.noise_scale import estimate
 from mpcourse.studies.grid import read_study
-from mpcourse.studies.many_training import ManyRuns
 from mpcourse.studies.results import Folder
 from mpcourse.studies.run import train_task
+from mpcourse.studies.stacked_runs import StackedRuns
 
 COLUMNS = ("run", "batch", "rate", "seed", "step", "test_accuracy", "gradient_square", "trace")
 SMALL, PARTS = 256, 16  # examples of the small batch; so many of them are the big one
 
 
 def measure(
-    runs: ManyRuns, examples: Examples, generator: torch.Generator, small: int = SMALL, parts: int = PARTS
+    runs: StackedRuns, examples: Examples, generator: torch.Generator, small: int = SMALL, parts: int = PARTS
 ) -> list[tuple[float, float]]:
     """(|G|^2, tr(Sigma)) of each network as it is now, without bias, on `parts` random batches of `small` examples.
 

@@ -34,8 +34,8 @@ from mpcourse.errors import UserError
 from mpcourse.launch import launched_rank
 from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
 from mpcourse.studies.grid import Study, read_study
-from mpcourse.studies.many_training import ManyRuns
 from mpcourse.studies.results import Folder, summary
+from mpcourse.studies.stacked_runs import StackedRuns
 from mpcourse.studies.task_pool import run_tasks
 
 SNAPSHOT_SECONDS = 1.0
@@ -126,10 +126,10 @@ def work(study: Study, data: Dataset, folder: Folder, task: int) -> Iterator[Non
     folder.save(task, rows, dict(zip(numbers, trained.curves, strict=True)))
 
 
-def train_task(study: Study, data: Dataset, numbers: Sequence[int]) -> ManyRuns:
+def train_task(study: Study, data: Dataset, numbers: Sequence[int]) -> StackedRuns:
     """The runs of these numbers, which are one task's, before their first step."""
     chosen = [study.runs()[number] for number in numbers]
-    return ManyRuns(
+    return StackedRuns(
         study.widths,
         data,
         chosen[0].batch,

@@ -15,7 +15,7 @@ from torch import nn
 from mpcourse.models import mlp
 
 
-class ManyMLPs:
+class StackedMLPs:
     """S multilayer perceptrons of the same widths, as `mpcourse.models.mlp` makes them, which do not know each other.
 
     parameters: for each layer from n to m units a weight (S, n, m), which is Linear's turned round, and a bias
@@ -39,7 +39,7 @@ class ManyMLPs:
             self.parameters.append(torch.stack([layer.bias.detach()[None] for layer in layers]))
 
     @classmethod
-    def from_seeds(cls, widths: Sequence[int], seeds: Sequence[int]) -> "ManyMLPs":
+    def from_seeds(cls, widths: Sequence[int], seeds: Sequence[int]) -> "StackedMLPs":
         """A network for each seed: the one that mlp(widths) is after torch.manual_seed(seed)."""
         models = []
         with torch.random.fork_rng(devices=[]):
@@ -91,7 +91,7 @@ class ManyMLPs:
         return activations
 
 
-class ManySGD:
+class StackedSGD:
     """Momentum SGD, or LARS, for each of many networks at a rate of its own.
 
     The steps of torch.optim.SGD(momentum, weight_decay), or, with a trust_coefficient, of mpcourse.large_batch.LARS
@@ -99,14 +99,18 @@ class ManySGD:
     """
 
     def __init__(
-        self, models: ManyMLPs, momentum: float = 0.0, weight_decay: float = 0.0, trust_coefficient: float | None = None
+        self,
+        models: StackedMLPs,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        trust_coefficient: float | None = None,
     ) -> None:
         self.models, self.momentum, self.weight_decay = models, momentum, weight_decay
         self.trust_coefficient = trust_coefficient
         self.velocities = [torch.zeros_like(p) for p in models.parameters]
 
     def step(self, gradients: Sequence[torch.Tensor], rates: torch.Tensor) -> None:
-        """One update of all. gradients: of `ManyMLPs.gradients`; they are overwritten. rates: (S,)."""
+        """One update of all. gradients: of `StackedMLPs.gradients`; they are overwritten. rates: (S,)."""
         rates = rates[:, None, None]
         for i, (p, g, v) in enumerate(zip(self.models.parameters, gradients, self.velocities, strict=True)):
             if self.trust_coefficient is None:

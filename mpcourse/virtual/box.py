@@ -20,7 +20,7 @@ from mpcourse.virtual.clock import HOST, Clock
 from mpcourse.virtual.generators import generators_of
 from mpcourse.virtual.ledger import Allocation, Ledger
 from mpcourse.virtual.line import Line
-from mpcourse.virtual.outside import NO_BOX, change_class, threads_refuse, told_of_left
+from mpcourse.virtual.outside import NO_BOX, change_class, left_message, threads_refuse
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
 
 CPU = torch.device("cpu")
@@ -51,7 +51,14 @@ class Box(Clock):
     """Virtual GPUs and the links between them, made by `virtual_gpus`. A context manager, which may be entered again.
 
     entered: what makes a thread see the devices, within; modes, which know this class.
-    n, spec, link, host_link, dry, backing, record, overlap, as_cuda: what `virtual_gpus` was given.
+    n: devices, 1 or more.
+    spec: their hardware, by name or as a GPU, one for all or one for each.
+    link, host_link: between each two of them, and between the CPU and each; by name or as a Link.
+    dry: tensors on them hold no data.
+    backing: the real device that holds the data otherwise; None: the CPU.
+    record: events and allocations are kept.
+    overlap: copies between GPUs have a stream of their own.
+    as_cuda: the devices are "cuda:0" and on, else "vgpu:0" and on.
     now: seconds on the host's clock.
     events: all that took time, as `Event`s.
     ledger: all that took memory.
@@ -113,7 +120,7 @@ class Box(Clock):
             with torch._C.DisableTorchFunctionSubclass():
                 block = getattr(tensor.untyped_storage(), TAG, None)
         if block is not None and block.box is not self:
-            raise RuntimeError(told_of_left(tensor))
+            raise RuntimeError(left_message(tensor))
         return block
 
     def blocks_of(self, tensors: Sequence[torch.Tensor]) -> list[Block | None]:

@@ -113,7 +113,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
 
 
 def formula(packet: Any) -> Callable[..., int] | None:
-    """That of an aten operation; None of one that does no arithmetic worth counting."""
+    """How the FLOPs of an aten operation are counted; None: it does no arithmetic worth counting."""
     return flop_registry.get(packet) or _FORMULAS.get(packet.__name__)
 
 

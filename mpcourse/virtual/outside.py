@@ -78,7 +78,7 @@ class _Left:
             shape = tuple(left.shape)
             if func in (Tensor.__repr__, Tensor.__format__):
                 return f"tensor(..., size={shape}, of a box that was left)"
-            raise RuntimeError(told_of_left(left))
+            raise RuntimeError(left_message(left))
 
 
 class LeftTensor(_Left, Tensor):
@@ -93,8 +93,8 @@ _LEFT: dict[type, type] = {Tensor: LeftTensor, torch.nn.Parameter: LeftParameter
 _BACK = {left: plain for plain, left in _LEFT.items()}
 
 
-def told_of_left(tensor: Any) -> str:
-    """The refusal of a tensor whose box was left."""
+def left_message(tensor: Any) -> str:
+    """Why a tensor whose box was left is refused."""
     block = next((v for v in vars(tensor.untyped_storage()).values() if hasattr(v, "box")), None)
     where = "a device" if block is None else f"vgpu:{block.index}"
     return (

@@ -39,7 +39,7 @@ def product_seconds(gpu: GPU, peak: float, batch: int, m: int, n: int, k: int, i
     peak: FLOP/s of the dtype, by the data sheet. itemsize: bytes of an element.
     """
     rate = peak / gpu.multiprocessors * gpu.product_efficiency * TYPICAL
-    found = math.inf
+    fastest = math.inf
     for rows, columns, part in TILES:
         tiles = batch * math.ceil(m / rows) * math.ceil(n / columns)
         for split in SPLITS:
@@ -47,5 +47,5 @@ def product_seconds(gpu: GPU, peak: float, batch: int, m: int, n: int, k: int, i
             seconds = waves * 2 * rows * columns * (k / split + RAMP) / (rate * part)
             if split > 1:  # partial results are written and read once more
                 seconds += 2 * split * batch * m * n * itemsize / (gpu.bandwidth * gpu.memory_efficiency)
-            found = min(found, seconds)
-    return found
+            fastest = min(fastest, seconds)
+    return fastest

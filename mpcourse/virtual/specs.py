@@ -83,8 +83,8 @@ class GPU:
                 peaks[torch.float32] = peaks[torch.complex64] = self.tf32
         if dtype.itemsize == 1 and dtype != torch.bool:  # float8 is as fast as int8
             peaks[dtype] = self.int8
-        found = peaks.get(dtype) or self.flops
-        return found, found > self.flops and dtype not in (torch.float64, torch.complex128)
+        rate = peaks.get(dtype) or self.flops
+        return rate, rate > self.flops and dtype not in (torch.float64, torch.complex128)
 
     def rate(self, dtype: "torch.dtype", convolution: bool = False, tf32: bool = False) -> float:
         """FLOP/s that an operation is taken to reach.

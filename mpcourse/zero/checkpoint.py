@@ -54,10 +54,10 @@ class ShardedCheckpointer:
         self.comm, self.replicas = sharded.comm, sharded.replicas
         self.writes = self.replicas is None or self.replicas.rank == 0
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.run = self._told(secrets.token_hex(4))[0]
+        self.run = self._gather(secrets.token_hex(4))[0]
         if self.writes and self.comm.rank == 0:
             remove_parts(self.folder, "step*.pt")
-        self._told(None)  # nobody writes before these are gone
+        self._gather(None)  # nobody writes before these are gone
 
     def save(self, step: int, **position: Any) -> None:
         """Write a snapshot. All ranks call it.
@@ -86,7 +86,7 @@ class ShardedCheckpointer:
         where as many ranks saved them and there are no replicas. Raises ValueError, on every rank, for a snapshot of
         other parameters; what else goes wrong on this rank, and RankFailed on the others.
         """
-        latest: Snapshot | None = self._told(self._together("look for", lambda: max(self._whole(), default=None)))[0]
+        latest: Snapshot | None = self._gather(self._together("look for", lambda: max(self._whole(), default=None)))[0]
         if latest is None:
             return None
         paths = [self.folder / latest.file(rank) for rank in range(latest.ranks)]
@@ -112,14 +112,14 @@ class ShardedCheckpointer:
             if not any(path.name == snapshot.file(rank) for snapshot in stay for rank in range(snapshot.ranks)):
                 path.unlink()
 
-    def _told(self, own: Any) -> list[Any]:
+    def _gather(self, own: Any) -> list[Any]:
         """What each rank gives, also those of the replicas' groups, the first group first."""
         inside = self.comm.allgather(own)
         return inside if self.replicas is None else sum(self.replicas.allgather(inside), [])
 
     def _together(self, doing: str, call: Callable[[], Result]) -> Result:
         """What `call` returns. Where it raises on one rank, the others raise RankFailed."""
-        return together(self._told, f"{doing} its snapshot", call)
+        return together(self._gather, f"{doing} its snapshot", call)
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 """Whether an optimizer may be given shards: it must compute each element by itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,9 @@ def check_elementwise(make_optimizer: MakeOptimizer) -> None:
         )
 
 
-def _updated(make_optimizer: MakeOptimizer, parts: Any, gradients: Any) -> torch.Tensor:
+def _updated(
+    make_optimizer: MakeOptimizer, parts: Sequence[torch.Tensor], gradients: Sequence[Sequence[torch.Tensor]]
+) -> torch.Tensor:
     """All elements after some steps, flattened."""
     parameters = [part.clone().requires_grad_() for part in parts]
     optimizer = make_optimizer([{"params": parameters}])

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 
 from mpcourse.collectives import allreduce, broadcast, ring_allgather, ring_reduce_scatter
+from mpcourse.collectives.buffers import chunks
 from mpcourse.comm import Comm
 from mpcourse.data_parallel.host_staging import on_host
 
@@ -32,7 +33,7 @@ def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
         count("reduce-scatter", flat.nbytes)
         return
     with on_host(flat) as buffer:
-        ring_reduce_scatter(ring, alias(buffer))
+        ring_reduce_scatter(ring, chunks(alias(buffer), ring.size))
 
 
 def all_gather(ring: Comm, flat: torch.Tensor) -> None:
@@ -47,7 +48,7 @@ def all_gather(ring: Comm, flat: torch.Tensor) -> None:
         count("all-gather", flat.nbytes)
         return
     with on_host(flat) as buffer:
-        ring_allgather(ring, alias(buffer))
+        ring_allgather(ring, chunks(alias(buffer), ring.size))
 
 
 def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
@@ -56,10 +57,10 @@ def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     tensors: this rank's, in the order in which they are compared; of any shapes and dtypes.
     """
-    told = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
-    for rank, shapes in enumerate(told):
-        if shapes != told[0]:
-            pairs = itertools.zip_longest(shapes, told[0], fillvalue="nothing")
+    by_rank = comm.allgather([f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in tensors])
+    for rank, shapes in enumerate(by_rank):
+        if shapes != by_rank[0]:
+            pairs = itertools.zip_longest(shapes, by_rank[0], fillvalue="nothing")
             i, (here, there) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
             raise ValueError(f"rank {rank} has another model than rank 0: parameter {i} is {here}, and there {there}")
 

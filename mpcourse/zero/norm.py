@@ -22,13 +22,13 @@ def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> f
     norms = [_norm(gradient) for gradient in gradients]
     bad = next((i for i, norm in enumerate(norms) if not math.isfinite(norm)), None)
     name = None if bad is None else _first_not_finite(sharded, bad, gradients[bad])
-    told = sharded.comm.allgather((sum(norm**2 for norm in norms), name))
-    if names := [name for _, name in told if name is not None]:
+    by_rank = sharded.comm.allgather((sum(norm**2 for norm in norms), name))
+    if names := [name for _, name in by_rank if name is not None]:
         raise FloatingPointError(
             f"the mean of the gradients of {names[0]!r} is not finite, so nothing was updated: look at the losses and "
             "examples of all ranks, or at the learning rate"
         )
-    return sum(squares for squares, _ in told) ** 0.5
+    return sum(squares for squares, _ in by_rank) ** 0.5
 
 
 def _norm(gradient: torch.Tensor) -> float:

@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -73,18 +72,18 @@ class ShardedParameters(ShardedGradients):
     # Which units there are, and what is kept of them.
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """Those of each layer; a tied parameter belongs to the first."""
+        """Lists of parameters of one layer, dtype and device; a tied parameter belongs to the first of its layers."""
         layer_of: dict[torch.Tensor, int] = {}
         for number, layer in enumerate(self.layers):
             layer_of = dict.fromkeys(layer.parameters(), number) | layer_of
         for p in parameters:
             if p not in layer_of:
                 raise ValueError(f"{self.names[p]!r} is of no layer: each trained parameter must be gathered with one")
-        found = []
+        groups = []
         for number in range(len(self.layers)):
             inside = [p for p in parameters if layer_of[p] == number]
-            found += divided(inside, math.inf)
-        return found
+            groups += divided(inside, math.inf)
+        return groups
 
     def _shard(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
         return nn.Parameter(super()._shard(unit, flat).clone(), requires_grad=False)
@@ -109,7 +108,7 @@ class ShardedParameters(ShardedGradients):
     def _before_forward(self, number: int) -> None:
         self._gather(self._needed[number])
 
-    def _after_forward(self, number: int, output: Any) -> None:
+    def _after_forward(self, number: int, output: object) -> None:
         if self._sent is None:  # else a checkpoint runs the layer again, for the backward that follows
             self._free(self._needed[number])
         for tensor in tree_leaves(output):

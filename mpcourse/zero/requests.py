@@ -1,11 +1,9 @@
 """All-gather and reduce-scatter that do not wait: each rank sends to all others at once, and receives from them."""
 
-from typing import Any
-
 import torch
 
 from mpcourse.collectives.buffers import mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.comm import Comm, MpiRequest
 from mpcourse.data_parallel.host_staging import to_host
 from mpcourse.virtual import mpi_of
 from mpcourse.zero.messages import alias
@@ -20,7 +18,7 @@ class _Request:
 
     def __init__(self, comm: Comm, flat: torch.Tensor, tag: int) -> None:
         self.comm, self.flat, self.tag = comm, flat, tag
-        self.requests: list[Any] = []
+        self.requests: list[MpiRequest] = []
         self.host = flat
         if (count := getattr(comm, "count", None)) is not None:  # see alone.py
             count(self.name, flat.nbytes)

@@ -80,12 +80,12 @@ class Unit:
         rank: whose chunk, 0 to ranks - 1.
         """
         first, last = rank * self.chunk, (rank + 1) * self.chunk
-        found = []
+        pieces = []
         for i, (p, end) in enumerate(zip(self.parameters, self.ends, strict=True)):
             begin = end - p.numel()
             if max(begin, first) < min(end, last):
-                found.append(Owned(i, max(begin, first) - begin, min(end, last) - begin))
-        return found
+                pieces.append(Owned(i, max(begin, first) - begin, min(end, last) - begin))
+        return pieces
 
     def parameter_at(self, rank: int, element: int) -> torch.Tensor:
         """The parameter that an element of a rank's chunk is of.
@@ -118,15 +118,15 @@ def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Raises ValueError where nothing is left.
     """
     seen: set[torch.Tensor] = set()
-    found = []
+    kept = []
     for group in groups:
         held = [p for p in dict.fromkeys(group["params"]) if p.requires_grad and p not in seen]
         seen.update(held)
         if held:
-            found.append({**group, "params": held})
-    if not found:
+            kept.append({**group, "params": held})
+    if not kept:
         raise ValueError("there is no parameter to train")
-    return found
+    return kept
 
 
 def divided(parameters: Iterable[torch.Tensor], most_bytes: float) -> list[list[torch.Tensor]]:
@@ -135,13 +135,13 @@ def divided(parameters: Iterable[torch.Tensor], most_bytes: float) -> list[list[
     parameters: of any shapes, dtypes and devices.
     most_bytes: a list is closed as soon as it holds these, or more.
     """
-    found: list[list[torch.Tensor]] = []
+    lists: list[list[torch.Tensor]] = []
     for _, alike in itertools.groupby(parameters, lambda p: (p.dtype, p.device)):
         nbytes: float = most_bytes
         for p in alike:
             if nbytes >= most_bytes:
-                found.append([])
+                lists.append([])
                 nbytes = 0
-            found[-1].append(p)
+            lists[-1].append(p)
             nbytes += p.nbytes
-    return found
+    return lists

@@ -60,14 +60,14 @@ def resharded(chunks: Sequence[torch.Tensor], unit: Unit, rank: int) -> torch.Te
     unit: how the elements are cut now.
     rank: whose chunk, 0 to unit.ranks - 1.
     """
-    found = chunks[0].new_zeros(unit.chunk)
+    own = chunks[0].new_zeros(unit.chunk)
     length = len(chunks[0])  # of each
     begin, end = min(rank * unit.chunk, unit.length), min((rank + 1) * unit.chunk, unit.length)
     for number, chunk in enumerate(chunks):
         first, last = max(begin, number * length), min(end, (number + 1) * length)
         if first < last:
-            found[first - begin : last - begin] = chunk[first - number * length : last - number * length]
-    return found
+            own[first - begin : last - begin] = chunk[first - number * length : last - number * length]
+    return own
 
 
 def _check(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:

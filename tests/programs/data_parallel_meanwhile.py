@@ -5,7 +5,7 @@ import time
 import torch
 from mpi4py import MPI
 
-from mpcourse.collectives.fast.shared_memory import DONE
+from mpcourse.collectives.fast.shared_buffer import DONE
 from mpcourse.data_parallel import create_communicator
 
 comm = MPI.COMM_WORLD
@@ -21,7 +21,7 @@ def watched(*asked, **more):
         comm.send(None, 1)  # from here on it only waits
     end = time.monotonic() + 20
     while comm.rank == 1 and row._flags[0][DONE] < 1:
-        row._told.Sync()
+        row._flags_window.Sync()
         if time.monotonic() > end:
             comm.Abort(1)
     return agree(*asked, **more)

@@ -6,7 +6,7 @@ import time
 import torch
 from mpi4py import MPI
 
-from mpcourse.collectives.fast import shared_memory
+from mpcourse.collectives.fast import shared_buffer
 from mpcourse.collectives.fast.shared_flags import SharedFlags
 
 comm = MPI.COMM_WORLD
@@ -40,7 +40,7 @@ def flat(values):
 
 
 def sums(dtype):
-    row, found = shared_memory.SharedBuffer(comm, LENGTHS, dtype), []
+    row, found = shared_buffer.SharedBuffer(comm, LENGTHS, dtype), []
     for i in range(ROUNDS):
         wanted = sum(flat(values_of(r, i, dtype)) for r in range(p)) / p
         own = values_of(rank, i, dtype)
@@ -51,7 +51,7 @@ def sums(dtype):
         kept = [value.clone() for value in own[: len(away)]]
         row.start(own, 1 / p)
         if away != LENGTHS[:2]:  # what is in its place is not copied, and so not scaled yet
-            assert row._flags[rank][shared_memory.UNSCALED] == (not away)
+            assert row._flags[rank][shared_buffer.UNSCALED] == (not away)
         row.wait()
         torch.testing.assert_close(row.buffer, wanted)
         found += row.buffer.view(torch.uint8).tolist()
@@ -63,7 +63,7 @@ def sums(dtype):
 
 
 def not_finite():
-    row = shared_memory.SharedBuffer(comm, LENGTHS, torch.float32)
+    row = shared_buffer.SharedBuffer(comm, LENGTHS, torch.float32)
     for who in range(p):
         for place in (0, 7, 400, sum(LENGTHS) - 1):
             own = flat(values_of(rank, 0, torch.float32))
@@ -77,7 +77,7 @@ def not_finite():
             assert row.bad == (who, place), (row.bad, who, place)
 
 
-shared_memory.BLOCK = 50  # so that blocks hold several values, and values lie in several blocks
+shared_buffer.BLOCK = 50  # so that blocks hold several values, and values lie in several blocks
 torch.set_num_threads(1)
 flags()
 sums(torch.float32)

@@ -8,26 +8,26 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.wrong import Wrong, same, short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 MANY = 12
 EAGER = 4096  # bytes of a message that passes before it is asked for, as a greeting does on real ranks
 MADE_UP = "Rank 0 made up what the others say, without a message of theirs, or it came by another way than comm."
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """Every rank must call this."""
     _greet(answer, comm)
     # Once more with the ranks renumbered, so that only a greeting through `comm` itself comes out right, and with the
     # higher ranks early: a rank 0 that takes messages as they come gets them in the wrong order.
-    turned = cast("WatchedComm", comm.Split(0, -comm.rank))
+    turned = cast("TracedComm", comm.Split(0, -comm.rank))
     time.sleep(0.05 * (turned.size - turned.rank - 1))
     _greet(answer, turned)
     if comm.size == 1:
         _many(answer, comm)
 
 
-def _greet(answer: Answer, comm: "WatchedComm") -> None:
+def _greet(answer: Answer, comm: "TracedComm") -> None:
     rank, size = comm.rank, comm.size
     comm.made.clear()
     got = answer.call("greet", comm)
@@ -70,7 +70,7 @@ class _Renamed:
         return getattr(self._comm, name)
 
 
-def _many(answer: Answer, comm: "WatchedComm") -> None:
+def _many(answer: Answer, comm: "TracedComm") -> None:
     """On 12 virtual ranks, where text has another order than numbers; and where ranks greet with other numbers than
     rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
     """

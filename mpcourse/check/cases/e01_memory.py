@@ -14,7 +14,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, holds, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, why_not_finite
 from mpcourse.models import mlp
 from mpcourse.step_memory import Saved, StepMemory
@@ -29,7 +29,7 @@ OPTIMIZERS = {
 }
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     networks = [FIRST]

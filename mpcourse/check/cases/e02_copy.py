@@ -8,7 +8,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import backward, copies_text, equal, is_on, lanes
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
 
@@ -19,7 +19,7 @@ WAY_BACK = (
 WRITTEN = "Is the device written into the code? It is the second argument."
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
         checks: list[Callable[[Answer], None]] = [

@@ -10,7 +10,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.split import ParallelMLP
 from mpcourse.virtual import Box, virtual_gpus
@@ -18,7 +18,7 @@ from mpcourse.virtual import Box, virtual_gpus
 Tensor = torch.Tensor
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(3) as box:
         cases = (

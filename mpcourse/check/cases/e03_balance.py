@@ -9,7 +9,7 @@ from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_cuts import RULES, sums_of
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, holds, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.split import balance
@@ -46,7 +46,7 @@ PROBES: list[tuple[Costs, int]] = [
 MANY, SECONDS = 40, 3.0
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     cases = [*FIXED]

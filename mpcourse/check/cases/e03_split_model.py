@@ -11,7 +11,7 @@ from torch import nn
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus
 
@@ -25,7 +25,7 @@ CUT = "Each crossing is copy(x, device): without detach, .data, torch.no_grad or
 ROUNDED = "That is right to three or four digits. Is a tensor made float16 on its way? A copy rounds nothing."
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     with virtual_gpus(4) as box:
         cases: list[tuple[Callable[[], nn.Sequential], list[int], list[str]]] = [

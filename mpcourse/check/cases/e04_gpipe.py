@@ -6,12 +6,12 @@ from functools import partial
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, actions_text, fast, legal
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Schedule, naive, one_f_one_b
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     one_by_one(answer, [partial(_one, stages=stages, microbatches=m) for stages, m in SIZES])
 

@@ -7,12 +7,13 @@ from itertools import pairwise
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.cases.on_schedules import SIZES, actions_text, fast, holds, legal, warmups
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, naive, replay
+from mpcourse.words import counted
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
     sizes = sorted(SIZES, key=lambda size: size != (3, 6))
@@ -27,7 +28,7 @@ def _one(answer: Answer, stages: int, microbatches: int) -> None:
         allowed = min(microbatches, stages - s)
         if held > allowed:
             raise Wrong(
-                f"at most {allowed} micro-batch{'es' * (allowed > 1)} in flight on stage {s}, from {call}",
+                f"at most {counted(allowed, 'micro-batch')} in flight on stage {s}, from {call}",
                 f"{held}: it runs {actions_text(schedule[s])}",
                 _why_much(schedule, s),
             )
@@ -37,8 +38,8 @@ def _why_stuck(schedule: Schedule) -> str:
     ahead = warmups(schedule)
     if ahead == sorted(ahead) and ahead[0] < ahead[-1]:
         return (
-            f"Stage 0 runs {_forwards(ahead[0])} before its first backward, the last stage {ahead[-1]}. It is the "
-            "other way round: the first stage needs the most, not the last, for its first gradient comes back last."
+            f"Stage 0 runs {counted(ahead[0], 'forward')} before its first backward, the last stage {ahead[-1]}. It is "
+            "the other way round: the first stage needs the most, not the last, for its first gradient comes back last."
         )
     return ""
 
@@ -55,8 +56,9 @@ def _why_slow(schedule: Schedule) -> tuple[int, str]:
     for s, got in enumerate(ahead):
         if got < min(m, p - s):
             return s, (
-                f"Stage {s} runs {_forwards(got)} before its first backward, and then waits: that gradient comes back "
-                f"after the {p - 1 - s} stages behind it have had their turn. It has time for {min(m, p - s)}."
+                f"Stage {s} runs {counted(got, 'forward')} before its first backward, and then waits: that gradient "
+                f"comes back after the {p - 1 - s} stages behind it have had their turn. "
+                f"It has time for {min(m, p - s)}."
             )
         if got > min(m, p - s):
             return s, _too_many(s, got, p, m)
@@ -88,13 +90,9 @@ def _why_much(schedule: Schedule, s: int) -> str:
 
 def _too_many(s: int, got: int, p: int, m: int) -> str:
     return (
-        f"Stage {s} runs {_forwards(got)} before its first backward; {min(m, p - s)} would do, the last of them in a "
-        f"pair with that backward. It needs as many ahead as stages come after it: {p - 1 - s}."
+        f"Stage {s} runs {counted(got, 'forward')} before its first backward; {min(m, p - s)} would do, the last of "
+        f"them in a pair with that backward. It needs as many ahead as stages come after it: {p - 1 - s}."
     )
-
-
-def _forwards(number: int) -> str:
-    return f"{number} forward{'s' * (number != 1)}"
 
 
 def _numbers(order: list[int]) -> str:

@@ -17,10 +17,11 @@ from mpcourse.check.cases.on_steps_overlap import one_thread, overlap
 from mpcourse.check.cases.on_steps_raised import explained
 from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.cases.on_steps_why import ELSEWHERE, NOWHERE, weighted, wrong_input, wrong_order, wrong_tensors
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, Event, virtual_gpus
+from mpcourse.words import counted
 
 Tensor = torch.Tensor
 # So slow that nothing is ready when Python comes to read it: whoever reads a tensor waits, as on any busy GPU.
@@ -45,7 +46,7 @@ CASES: Sequence[tuple[Sequence[Sequence[tuple]], int]] = [
 ]
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     with one_thread(), virtual_gpus(4, SLOW, overlap=True) as box:
         steps = [step for schedule, batch in CASES for step in _steps(box, schedule, batch)]
@@ -109,7 +110,7 @@ def _values(answer: Answer, box: Box, case: PipelinedStep, seen: StepSeen) -> No
         line = next((e.asked for e in waits if e.asked), "")
         raise Wrong(
             "no wait for a GPU before all work is given out",
-            f"Python waited {len(waits)} time{'s' * (len(waits) > 1)}" + (f", at {line}" if line else ""),
+            f"Python waited {counted(len(waits), 'time')}" + (f", at {line}" if line else ""),
             ".item(), float(), print, `if` on a tensor and copies to the CPU wait for a result. Meanwhile no other "
             "stage is given work: nothing overlaps.",
         )

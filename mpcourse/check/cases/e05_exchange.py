@@ -6,17 +6,17 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import pickles, turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import first_difference, same
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 WHERE = "Rank r sends to (r + 1) % p and receives from (r - 1) % p, where p is comm.size."
 COPY = "Nothing was written into recv: a name on the left of = makes a new variable and leaves the array as it is."
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     # MPI keeps copies of short arrays only. Two have one length and other numbers: nothing of a call is of use later.
@@ -24,7 +24,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         _really(answer, ranks, length, seed + 10 * int(ranks is others and comm.rank == comm.size - 1))
 
 
-def _really(answer: Answer, comm: "WatchedComm", length: int, seed: int) -> None:
+def _really(answer: Answer, comm: "TracedComm", length: int, seed: int) -> None:
     send = np.random.default_rng([comm.rank, seed]).standard_normal(length + comm.rank)
     left = (comm.rank - 1) % comm.size
     want = np.random.default_rng([left, seed]).standard_normal(length + left)
@@ -33,7 +33,7 @@ def _really(answer: Answer, comm: "WatchedComm", length: int, seed: int) -> None
     same(recv, want, f"recv on rank {comm.rank}", COPY if np.isnan(recv).all() else WHERE)
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     from mpcourse.check.virtual_run import SIZES
 
@@ -46,7 +46,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
             _exchange(answer, comm, size, lengths, np.dtype(dtype))
 
 
-def _exchange(answer: Answer, comm: HasLogbook, size: int, lengths: list[int], dtype: np.dtype) -> None:
+def _exchange(answer: Answer, comm: HasStatusPage, size: int, lengths: list[int], dtype: np.dtype) -> None:
     from mpcourse.check.virtual_run import virtually
 
     def send(rank: int) -> np.ndarray:

@@ -6,11 +6,11 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
-from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.verdict import count
+from mpcourse.check.status_page import HasStatusPage
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 NAME = "recursive_doubling_allreduce"
@@ -25,12 +25,12 @@ TWICE = (
 )
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, (2, 3, 4, 7, 8, 1))
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     on_real_ranks(answer, comm, NAME)
 
@@ -50,18 +50,18 @@ def _messages(ran: "Ran") -> None:
     a = int(own.argmax())
     if own[a] > rounds + bool(extra):
         why = "No rank sends more than the others: one exchange a round, and one message for a rank too many."
-        raise ran.wrong(a, f"{count(rounds + bool(extra), 'message')} from rank {a} at most", f"{own[a]}", why)
+        raise ran.wrong(a, f"{counted(rounds + bool(extra), 'message')} from rank {a} at most", f"{own[a]}", why)
     for a, b in np.argwhere(messages):
         if traffic[a, b] != messages[a, b] * x.nbytes:
             why = "Each message is all that its rank has added up so far, as numbers of x's dtype."
             if pickles(ran):
                 why = "Lower-case methods pickle: more bytes, and two copies. Upper-case ones send the array itself."
             asked = f"{x.nbytes} bytes a message, all of x"
-            got = f"{traffic[a, b]} bytes in {count(int(messages[a, b]), 'message')} to rank {b}"
+            got = f"{traffic[a, b]} bytes in {counted(int(messages[a, b]), 'message')} to rank {b}"
             raise ran.wrong(int(a), asked, got, why)
     want, sent = power * rounds + 2 * extra, int(messages.sum())
     if sent != want:
-        parts = f"{count(rounds, 'round')} of {power} ranks"
+        parts = f"{counted(rounds, 'round')} of {power} ranks"
         parts += f", and 2 messages for each of {extra} too many" if extra else ""
         why = "In round k each rank exchanges with one other, whose number differs by 2^k: log2 p rounds, no more."
         if sent < want:

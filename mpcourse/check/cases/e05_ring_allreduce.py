@@ -6,10 +6,10 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 NAME = "ring_allreduce"
@@ -19,12 +19,12 @@ MISSING = "Some ranks are missing: draw which chunk each rank sends in each step
 TWICE = "A part that was in the sum came in again: what has been summed up is copied (=), and not added (+=)."
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, SIZES)
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     on_real_ranks(answer, comm, NAME)
 

@@ -10,17 +10,21 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases import on_gradients as kinds
 from mpcourse.check.cases.on_gradients import EVERY, CallSeen, Kind, mean, program
 from mpcourse.check.cases.on_gradients_why import why
-from mpcourse.check.cases.on_models import SIZES, Finding, Judge, named, on_real, on_virtual, same_bits
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import counts, members, turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
+from mpcourse.words import counted, named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 
 @dataclass(frozen=True)
 class ParameterSet:
-    """A model's parameters. hint: why an answer that was right until then stumbles over it. drawn: as in `program`."""
+    """A model's parameters. hint: why an answer that was right until then stumbles over it.
+
+    drawn: gradients are random numbers, by seed; else powers of a base, so that a sum tells whose gradients are in it.
+    """
 
     parameters: tuple[Kind, ...]
     what: str
@@ -78,7 +82,7 @@ CASES = (
 )
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     last = CASES[-1]
@@ -87,11 +91,11 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, program(case.parameters, case.drawn, seed + int(alone)), _judge(case))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
-            asked = f"the mean over {size} rank{'s' * (size > 1)}, of {case.what}"
+            asked = f"the mean over {counted(size, 'rank')}, of {case.what}"
             stumbled = (asked, case.hint) if case.hint else None
             on_virtual(answer, comm, size, program(case.parameters, case.drawn), _judge(case), stumbled)
 

@@ -12,7 +12,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_buckets import (
     STEPS,
     Branches,
-    Case,
+    BucketCase,
     Chain,
     Grads,
     Missing,
@@ -25,14 +25,14 @@ from mpcourse.check.cases.on_buckets import (
 from mpcourse.check.cases.on_buckets_why import ONE_AT_A_TIME, OWN, number_why, why_of
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import LINK
 from mpcourse.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute
-from mpcourse.virtual.cluster.collective_call import Call, seconds
+from mpcourse.virtual.cluster.collective_call import CollectiveCall, seconds
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "BucketedMean"
 ORDER = (
@@ -44,18 +44,18 @@ MISSING = (
     "buckets that are left, in their order; a gradient that was not computed counts as zeros."
 )
 CASES = (
-    Case(Chain, "four layers, a bucket each"),
-    Case(Chain, "four layers, two in a bucket", torch.float32, 2.0, "Here a bucket has more than one layer."),
-    Case(
+    BucketCase(Chain, "four layers, a bucket each"),
+    BucketCase(Chain, "four layers, two in a bucket", torch.float32, 2.0, "Here a bucket has more than one layer."),
+    BucketCase(
         Mixed, "a network with a weight that is used twice, a frozen bias and a parameter without dimensions",
         bucket=2.0, why="A frozen parameter has no gradient: it belongs to no bucket. What backward adds up for a "
         "weight that is used twice is complete when its hook runs.",
     ),
-    Case(Branches, "two branches, which odd ranks compute in the opposite order", why=ORDER),
-    Case(Missing, "a network of which not all ranks use all layers", why=MISSING),
+    BucketCase(Branches, "two branches, which odd ranks compute in the opposite order", why=ORDER),
+    BucketCase(Missing, "a network of which not all ranks use all layers", why=MISSING),
 )  # fmt: skip
 LAYERS, WIDE = 8, 256  # of the network whose step is timed; wide enough for bytes to take longer than latency
-TIMED = Case(functools.partial(Chain, LAYERS, WIDE), f"{LAYERS} layers, a bucket each", width=WIDE)
+TIMED = BucketCase(functools.partial(Chain, LAYERS, WIDE), f"{LAYERS} layers, a bucket each", width=WIDE)
 LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
 
 
@@ -66,20 +66,20 @@ class Facts:
     """
 
     grads: list[Grads] = field(default_factory=list)
-    calls: list[list[Call]] = field(default_factory=list)
+    calls: list[list[CollectiveCall]] = field(default_factory=list)
     early: list[int] = field(default_factory=list)
     begun: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in (CASES[0], CASES[3], CASES[4]):
             on_real(answer, ranks, _program(case), functools.partial(_judge, case))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
@@ -97,7 +97,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
 # -- programs of ranks --
 
 
-def _program(case: Case, counts: bool = False, layer: float = 0.0) -> Program:
+def _program(case: BucketCase, counts: bool = False, layer: float = 0.0) -> Program:
     """Some steps. counts: collective calls, of virtual ranks. layer: seconds of a layer's backward on their clock."""
 
     def program(own: Answer, comm: Any) -> Facts:
@@ -146,11 +146,11 @@ def _layer_seconds(size: int) -> float:
 
 
 @functools.cache
-def _own(case: Case, size: int) -> list[list[Grads]]:
+def _own(case: BucketCase, size: int) -> list[list[Grads]]:
     return by_rank(case, size)
 
 
-def _judge(case: Case, facts: Sequence[Facts]) -> Finding | None:
+def _judge(case: BucketCase, facts: Sequence[Facts]) -> Finding | None:
     size, model = len(facts), case.network()
     parameters = dict(model.named_parameters())
     for step in range(STEPS):
@@ -168,8 +168,14 @@ def _judge(case: Case, facts: Sequence[Facts]) -> Finding | None:
 
 
 def _value(
-    case: Case, facts: Sequence[Facts], step: int, rank: int, name: str, p: torch.Tensor, own: list[np.ndarray | None]
-) -> Finding | None:
+    case: BucketCase,
+    facts: Sequence[Facts],
+    step: int,
+    rank: int,
+    name: str,
+    p: torch.Tensor,
+    own: list[np.ndarray | None],
+) -> Finding | None:  # fmt: skip
     size, got = len(facts), facts[rank].grads[step][name]
     what = f"the gradient of {name} after step {step + 1} on rank {rank} of {size}, for {case.what}"
     if not p.requires_grad:
@@ -188,7 +194,7 @@ def _value(
     return Finding(rank, *difference, why or case.why)
 
 
-def _number(case: Case, facts: Sequence[Facts], step: int) -> Finding | None:
+def _number(case: BucketCase, facts: Sequence[Facts], step: int) -> Finding | None:
     most = len(case.buckets())
     for rank, fact in enumerate(facts):
         if not fact.calls or not fact.calls[step]:  # real ranks are not counted; one rank alone need not call anybody

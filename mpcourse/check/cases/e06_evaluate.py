@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "evaluate"
 Pairs = Sequence[tuple[int, int]]  # correct and count, by rank
@@ -35,7 +36,7 @@ _EXAMPLES = {  # what a case is about, and its pairs for any number of ranks
 }
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks in (comm, others):
@@ -47,7 +48,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, _program([(0, 0)] * ranks.size), _judge_nothing)
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case, make in _EXAMPLES.items():
         for size in SIZES:
@@ -77,7 +78,7 @@ def _program(pairs: Pairs) -> Program:
             own.returned()  # the others may have come back without one
             return ValueError(str(error))
         except ZeroDivisionError as error:
-            if not nothing or not hasattr(comm, "logbook"):  # virtual ranks are told more
+            if not nothing or not hasattr(comm, "status_page"):  # virtual ranks are told more
                 raise
             own.returned()
             return error

@@ -23,12 +23,13 @@ from mpcourse.check.cases.on_optimizers import (
 )
 from mpcourse.check.cases.on_optimizers_why import after_making, why
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import OnVirtualRank
 from mpcourse.check.wrong import Wrong
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 _MISSING = (
     "A parameter may have a gradient on one rank and None on another, or on none at all. All ranks must sum the same "
@@ -64,7 +65,7 @@ _SUMMED_COPY = (
 )
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     for ranks in (comm, others):
@@ -74,13 +75,13 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, program(own), _judge(own, ranks.size))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for size in SIZES:
         on_virtual(answer, comm, size, program(_MADE, steps=0), after_making)
     for training, hint, sizes in TRAININGS:
         for size in sizes:
-            stumbled = (f"{training.what} on {size} rank{'s' * (size > 1)}", hint) if hint else None
+            stumbled = (f"{training.what} on {counted(size, 'rank')}", hint) if hint else None
             judge = _judge(training, size)
             on_virtual(answer, comm, size, program(training), judge, stumbled)
     for training, copied in _COPIES:
@@ -94,7 +95,7 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     on_virtual(answer, comm, 3, zeroing_alone, lambda facts: None, (asked, why))
 
 
-def _unless_refused(answer: Answer, comm: HasLogbook, training: Training, steps: int, judge: Judge) -> None:
+def _unless_refused(answer: Answer, comm: HasStatusPage, training: Training, steps: int, judge: Judge) -> None:
     """Judge a training of three ranks in which an answer may raise an error: then nobody is misled."""
     try:
         on_virtual(answer, comm, 3, program(training, steps), judge)

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.cases.on_models import SIZES, Finding, Judge, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Judge, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "scatter_indices"
 LENGTHS = (12, 10, 7, 3, 2, 1, 0)
@@ -44,14 +45,14 @@ class Shares:
     changed: str
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for n, shuffle, seed in ((11, False, 3), (50, True, 3), (50, True, 5), (50, False, 3), (1, True, 3)):
             on_real(answer, ranks, _program(n, shuffle, seed), _judge(n, shuffle, seed))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     few = "Fewer examples than ranks: some shares are empty. " + _CUT
     for shuffle, lengths in ((False, LENGTHS), (True, SHUFFLED)):

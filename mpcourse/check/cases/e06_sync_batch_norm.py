@@ -13,11 +13,12 @@ from mpcourse.check.cases.on_batch_norm import Norm
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 NAME = "sync_batch_norm"
@@ -72,7 +73,7 @@ CASES = (
 )  # fmt: skip
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in (UNEQUAL, CASES[2]):
@@ -81,7 +82,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _backward(case, norm), functools.partial(_judge_backward, case, norm))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
@@ -118,21 +119,17 @@ def _count(ran: "Ran", what: str, most: int) -> None:
     if ran.run.messages.any():
         why = "An all-reduce of one's own is many messages, and slower than MPI's: comm.Allreduce, or comm.allreduce."
         got = f"{int(ran.run.messages.sum())} messages from rank to rank"
-        raise ran.wrong(None, f"{what} by {_calls(most)}", got, why)
+        raise ran.wrong(None, f"{what} by {counted(most, 'collective call')}", got, why)
     if len(names := _exchanged(ran)) > most:
         why = (
             ONE_CALL
             if "Barrier" not in names
             else "A collective call waits for all ranks by itself. It needs no Barrier."
         )
-        raise ran.wrong(None, f"{what} by {_calls(most)}", f"{len(names)}: {', '.join(names)}", why)
+        raise ran.wrong(None, f"{what} by {counted(most, 'collective call')}", f"{len(names)}: {', '.join(names)}", why)
 
 
-def _calls(n: int) -> str:
-    return f"{n} collective call{'s' * (n > 1)}"
-
-
-def _does_not_grow(answer: Answer, comm: HasLogbook) -> None:
+def _does_not_grow(answer: Answer, comm: HasStatusPage) -> None:
     """What is exchanged is as long for many examples as for few, by the clock of virtual ranks."""
     seconds = []
     for length in (4, 4000):

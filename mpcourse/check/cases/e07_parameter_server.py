@@ -10,14 +10,14 @@ import numpy as np
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import Finding
 from mpcourse.check.cases.on_ranks import pickles
-from mpcourse.check.cases.on_updates import Gradient, Played, WorkerStep, counted, listed, out_of_turn
+from mpcourse.check.cases.on_updates import Gradient, Played, WorkerStep, computed, listed, out_of_turn
 from mpcourse.check.cases.on_updates_values import repeated, valued
-from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.verdict import count
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
+from mpcourse.words import counted
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 RATE = 0.1
@@ -51,7 +51,7 @@ TWO_MESSAGES = (
 )
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for size, steps, length, slow in CASES:
         _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
@@ -60,12 +60,12 @@ def check_virtually(answer: Answer, comm: HasLogbook) -> None:
     _virtually(answer, comm, *CROSSED, {1: 1.0, 2: 1.001}, crossed=True)
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     if comm.size == 1:
         return  # a server without a worker is not asked for
     # What goes through another communicator than this goes wrong here.
-    backwards = cast("WatchedComm", comm.Split(0, -comm.rank))
+    backwards = cast("TracedComm", comm.Split(0, -comm.rank))
     for ranks, steps, length in ((comm, 5, 7), (comm, 3, 20_003), (backwards, 4, 5), (backwards, 0, 3)):
         if not _really(answer, ranks, steps, length):
             return
@@ -105,7 +105,7 @@ def _seconds(rank: int, slow: tuple[int, ...] | None) -> float:
 
 def _virtually(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     size: int,
     steps: int,
     length: int,
@@ -148,11 +148,11 @@ def _virtually(
     taken = {rank: gradient.steps for rank, gradient in gradients.items()}
     played = _played(steps, length, ran.results[0], weights, taken)
     if crossed:
-        if finding := counted(played) or listed(played, float("inf")) or valued(played):
+        if finding := computed(played) or listed(played, float("inf")) or valued(played):
             raise ran.wrong(*finding._replace(why=TWO_MESSAGES))
         return
     finding = (
-        counted(played)
+        computed(played)
         or repeated(played)
         or held_up(ran.run, gradients, seconds)
         or listed(played, LATE)
@@ -193,7 +193,7 @@ def _bytes(ran: "Ran", steps: int, nbytes: int) -> Finding | None:
     return None
 
 
-def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> bool:
+def _really(answer: Answer, comm: "TracedComm", steps: int, length: int) -> bool:
     """On real ranks; whether all is well. Every rank must call this."""
     from mpi4py import MPI  # this makes a process a rank
 
@@ -209,11 +209,11 @@ def _really(answer: Answer, comm: "WatchedComm", steps: int, length: int) -> boo
     elsewhere = MPI.COMM_WORLD.begun - elsewhere  # type: ignore[attr-defined]
     if elsewhere:
         why = "Use the `comm` that is given: its ranks may be others."
-        raise Wrong("all calls to go through comm", f"{count(elsewhere, 'call')} through MPI.COMM_WORLD", why)
+        raise Wrong("all calls to go through comm", f"{counted(elsewhere, 'call')} through MPI.COMM_WORLD", why)
     everyone = MPI.Intracomm(comm).allgather((weights, gradient.steps, result))  # our own, and so not watched
     taken = {r: everyone[r][1] for r in range(1, comm.size)}
     played = _played(steps, length, everyone[0][2], [own for own, _, _ in everyone], taken)
-    finding = counted(played) or repeated(played) or listed(played, float("inf")) or valued(played)
+    finding = computed(played) or repeated(played) or listed(played, float("inf")) or valued(played)
     if finding and finding.rank == rank:
         longest = max(length for _, _, length, _ in CASES)
         why = f"{finding.why} It is right on virtual ranks, with arrays of up to {longest} numbers."

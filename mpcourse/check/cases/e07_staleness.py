@@ -9,9 +9,9 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
-from mpcourse.check.status_page import HasLogbook
-from mpcourse.check.verdict import count
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
+from mpcourse.words import counted
 
 History = list[tuple[str, int]]
 
@@ -49,7 +49,7 @@ def right(history: History) -> list[int]:
     return _of_each_push(_since, history)
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     histories = list(FIXED)
@@ -140,7 +140,7 @@ def _ints(answer: Answer, got: object, history: History, want: list[int], asked:
         why = explanation(LENGTHS, seen, gives()) or (
             "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?"
         )
-        raise Wrong(asked, f"{short(got)}: {count(len(got), 'element')}", why)
+        raise Wrong(asked, f"{short(got)}: {counted(len(got), 'element')}", why)
     for n in got:
         if isinstance(n, bool) or not hasattr(n, "__index__"):
             why = "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one."

@@ -12,7 +12,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import as_first
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 
 Link = tuple[float, float]
@@ -191,7 +191,7 @@ FIXED = [
 ]
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     cases = [*FIXED, *(_drawn(draw) for _ in range(20))]

@@ -11,14 +11,14 @@ from mpcourse.check.cases.on_lars import DEFAULT, Rows, Training, Way, trained, 
 from mpcourse.check.cases.on_lars_why import MISCONCEPTIONS
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "LARS"
 RIGHT = Way()
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     every = trainings(drawing().getrandbits(30))
     one_by_one(answer, [functools.partial(_one, training=training, every=every) for training in every])

@@ -11,8 +11,9 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
+from mpcourse.words import counted
 
 NAME = "noise_scale"
 
@@ -58,7 +59,7 @@ def _rows(*steps: list[list[float]]) -> list[torch.Tensor]:
     return [torch.tensor(rows, dtype=torch.float64) for rows in steps]
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
@@ -90,7 +91,7 @@ def _number(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) ->
 def _one(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> None:
     want = RIGHT(gradients, examples)
     steps, (ranks, parameters) = len(gradients), gradients[0].shape
-    inputs = f"{steps} step{'s' * (steps > 1)} of {ranks} ranks with {examples} example{'s' * (examples > 1)} each"
+    inputs = f"{counted(steps, 'step')} of {ranks} ranks with {counted(examples, 'example')} each"
     if steps * ranks * parameters <= 8:
         inputs += f", gradients {[rows.tolist() for rows in gradients]}"
     asked = f"{want:.9g} for {inputs}"

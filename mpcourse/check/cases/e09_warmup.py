@@ -9,7 +9,7 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import one_by_one
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, probed
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "learning_rate"
@@ -60,7 +60,7 @@ def right(s: Setting, step: int) -> float:
     return s.decayed(step)
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     cases = [(s, step) for s in FIXED for step in _steps(s)]
     draw = drawing()

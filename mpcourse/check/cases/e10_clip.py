@@ -11,11 +11,11 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import GridSizes, communicators, grids_of
 from mpcourse.check.cases.on_models import Finding, Program, on_real, on_virtual
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "clip_grad_norm"
 # First the one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
@@ -50,14 +50,14 @@ class Facts(NamedTuple):
     kept: bool
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for sizes in grids_of(comm.size):
         for most in _MOSTS:
             on_real(answer, comm, _program(sizes, most, False), functools.partial(_judge, sizes, most))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for sizes in _GRIDS:
         for most, empty in (*((most, False) for most in _MOSTS), (0.5, True)):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_grids import AXES, GridSizes, grids_of, members
-from mpcourse.check.cases.on_models import Finding, Program, named, on_real, on_virtual, one_line
+from mpcourse.check.cases.on_models import Finding, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "grid"
 # First one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
@@ -29,7 +30,7 @@ _DIGITS = "Coordinates are digits of the rank: rank % tensor, rank // tensor % d
 _ONE_AXIS = "The color is one number that the ranks of a group share and no others have: of both other coordinates."
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     others = turned(comm)
     # All ranks make equally many calls, for they meet after each of them.
@@ -40,7 +41,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, _program(wrong), functools.partial(_judge_refused, wrong))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for sizes in _GRIDS:
         on_virtual(answer, comm, sizes.ranks, _program(sizes), functools.partial(_judge, sizes))

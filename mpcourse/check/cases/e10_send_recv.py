@@ -12,13 +12,13 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import Finding, Judge, Program, on_real, on_virtual, one_line
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
 from mpcourse.check.wrong import Wrong, first_difference, short
 from mpcourse.virtual.cluster import ClusterError
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 Gradient = tuple[str, np.ndarray | None, np.ndarray]  # of what, as it is, as it has to be
 Inputs = Callable[[], torch.Tensor]
@@ -43,7 +43,7 @@ _AS_IT_LIES = "MPI sends memory as it lies: x.contiguous() first, of the tensor 
 _BACK = "Backward returns what the other rank's backward sent: the gradient of its loss by what it received."
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):  # where a rank is alone, it hands on nothing, and meets the others all the same
         for name in ("a matrix", "a float32 vector", "a transposed matrix, which is not contiguous"):
@@ -51,7 +51,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, _there_and_back(), _judged(_SEVERAL))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for name in INPUTS:
         for size in (2, 3, 4):
@@ -263,7 +263,7 @@ def _judge_tags(ran: Ran) -> None:
         raise ran.wrong(1, asked, " and ".join(sorted(back)) or "no messages", why)
 
 
-def _waits(answer: Answer, comm: HasLogbook, strange: Callable[[ModuleType, Any], None]) -> None:
+def _waits(answer: Answer, comm: HasStatusPage, strange: Callable[[ModuleType, Any], None]) -> None:
     """Three virtual ranks, of which one waits for what no rank sends, and raises Wrong if it takes something else."""
     try:
         on_each(answer, comm, _as_one_call(strange), 3)

@@ -12,11 +12,11 @@ from torch import nn
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import short
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "gradients_of_token_mean"
 IGNORED, KINDS, WIDTH, PADDED = -100, 4, 3, 6
@@ -59,7 +59,7 @@ class Part(NamedTuple):
         return np.array([self.loss, *self.gradient])
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in ("plain", "empty micro-batch", "rank without tokens"):
@@ -67,7 +67,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
             on_real(answer, ranks, _program(layout), functools.partial(_judge, layout))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case, make in _LAYOUTS.items():
         for size in SIZES:

@@ -16,14 +16,15 @@ from mpcourse.check.cases.on_gathered_calls import NAME, applied, backward, met,
 from mpcourse.check.cases.on_gathered_network import ANEW, network
 from mpcourse.check.cases.on_gathered_network import judge as judge_network
 from mpcourse.check.cases.on_kept_arrays import kept_array
-from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import first_difference
+from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 SLACK = 256  # bytes that ranks may send besides
 # What may be wrong with a second backward: what came, and why.
@@ -57,7 +58,7 @@ class Facts(NamedTuple):
     sent: tuple[Sent, Sent] | None = None
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for layer in (LAYERS[1], LAYERS[2], LAYERS[3]):
@@ -65,7 +66,7 @@ def check(answer: Answer, comm: "WatchedComm") -> None:
         on_real(answer, ranks, network(), judge_network)
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for layer in LAYERS:
         for size in SIZES:

@@ -15,14 +15,15 @@ from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_chunks import chunks_of, freed, nan_in_new_memory
 from mpcourse.check.cases.on_flat import CASES, EARLIER, LEFT_OUT, LONG, Case, misconceptions, shares
 from mpcourse.check.cases.on_kept_arrays import kept_array
-from mpcourse.check.cases.on_models import SIZES, Finding, Program, named, on_real, on_virtual
+from mpcourse.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
+from mpcourse.words import named
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 NAME = "reduce_scatter_gradients"
 SLACK = 256  # bytes that ranks may send besides: to agree on a dtype, or on lengths
@@ -44,14 +45,14 @@ class Facts(NamedTuple):
     left: str = ""
 
 
-def check(answer: Answer, comm: "WatchedComm") -> None:
+def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
         for case in (CASES[0], CASES[1], CASES[2], LONG):
             on_real(answer, ranks, _program(case), functools.partial(_judge, case))
 
 
-def check_virtually(answer: Answer, comm: HasLogbook) -> None:
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:

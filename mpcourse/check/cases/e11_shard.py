@@ -9,39 +9,39 @@ from collections.abc import Callable, Sequence
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_calls import as_first
-from mpcourse.check.cases.on_shards import Case, Kind, Owned, Piece, misconceptions, owned, trained
+from mpcourse.check.cases.on_shards import Kind, Owned, Piece, ShardCase, misconceptions, owned, trained
 from mpcourse.check.drawn import drawing
 from mpcourse.check.explain import explanation, gives, holds
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, short
 
 NAME = "shards"
 # The first is drawn in a hint.
 FIXED = [
-    Case((Kind((3,)), Kind((4,)), Kind((3,))), 4),
-    Case((Kind((2, 3)), Kind((3,)), Kind((5, 2))), 2),
-    Case((Kind((4,)), Kind((2, 2)), Kind((4,))), 3),
-    Case((Kind((7,)), Kind((5,))), 5),
-    Case((Kind((2, 3)), Kind((4,), frozen=True), Kind((3, 2, 2))), 3),
-    Case((Kind((2, 5)), Kind((3,)), Kind((2, 5), of=0), Kind((4,))), 3),
-    Case((Kind((5,)), Kind((5,)), Kind((3, 2)), Kind((3, 2))), 4),
-    Case((Kind(()), Kind((4,)), Kind(())), 2),
-    Case((Kind((4,), frozen=True), Kind((6,)), Kind((4,), True, of=0), Kind((6,), of=1), Kind((1,))), 2),
-    Case((Kind((0, 3)), Kind((5,)), Kind((0,)), Kind((6,)), Kind((0,))), 3),
-    Case((Kind((2,)), Kind((1,))), 7),
-    Case((Kind((40, 3)), Kind((2,)), Kind((1,))), 6),
-    Case((Kind((3, 3)), Kind((2,))), 1),
-    Case((Kind((3,), frozen=True),), 2),
-    Case((Kind((0, 2)),), 3),
-    Case((), 3),
+    ShardCase((Kind((3,)), Kind((4,)), Kind((3,))), 4),
+    ShardCase((Kind((2, 3)), Kind((3,)), Kind((5, 2))), 2),
+    ShardCase((Kind((4,)), Kind((2, 2)), Kind((4,))), 3),
+    ShardCase((Kind((7,)), Kind((5,))), 5),
+    ShardCase((Kind((2, 3)), Kind((4,), frozen=True), Kind((3, 2, 2))), 3),
+    ShardCase((Kind((2, 5)), Kind((3,)), Kind((2, 5), of=0), Kind((4,))), 3),
+    ShardCase((Kind((5,)), Kind((5,)), Kind((3, 2)), Kind((3, 2))), 4),
+    ShardCase((Kind(()), Kind((4,)), Kind(())), 2),
+    ShardCase((Kind((4,), frozen=True), Kind((6,)), Kind((4,), True, of=0), Kind((6,), of=1), Kind((1,))), 2),
+    ShardCase((Kind((0, 3)), Kind((5,)), Kind((0,)), Kind((6,)), Kind((0,))), 3),
+    ShardCase((Kind((2,)), Kind((1,))), 7),
+    ShardCase((Kind((40, 3)), Kind((2,)), Kind((1,))), 6),
+    ShardCase((Kind((3, 3)), Kind((2,))), 1),
+    ShardCase((Kind((3,), frozen=True),), 2),
+    ShardCase((Kind((0, 2)),), 3),
+    ShardCase((), 3),
 ]
 
 
-def check(answer: Answer, comm: HasLogbook) -> None:
+def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     draw = drawing()
     cases = [*FIXED, *(_drawn(draw) for _ in range(15))]
-    seen: list[tuple[tuple[Case], Owned]] = []
+    seen: list[tuple[tuple[ShardCase], Owned]] = []
     stumbled = None
     for case in cases:
         try:
@@ -65,7 +65,7 @@ def check(answer: Answer, comm: HasLogbook) -> None:
         raise stumbled
 
 
-def _drawn(draw: random.Random) -> Case:
+def _drawn(draw: random.Random) -> ShardCase:
     kinds: list[Kind] = []
     for i in range(draw.randint(1, 6)):
         if kinds and draw.random() < 0.2:
@@ -75,16 +75,16 @@ def _drawn(draw: random.Random) -> Case:
         else:
             shape = tuple(draw.randint(1, 6) for _ in range(draw.randint(0, 3)))
             kinds.append(Kind(shape, frozen=draw.random() < 0.2))
-    return Case(tuple(kinds), draw.randint(1, 8))
+    return ShardCase(tuple(kinds), draw.randint(1, 8))
 
 
-def _right(answer: Answer, case: Case) -> None:
+def _right(answer: Answer, case: ShardCase) -> None:
     """Raise Wrong unless it is."""
     if (got := _asked(answer, case)) != (want := owned(case)):
         raise Wrong(short(want), short(got))
 
 
-def _asked(answer: Answer, case: Case) -> Owned:
+def _asked(answer: Answer, case: ShardCase) -> Owned:
     """What the answer gives for a case, as plain lists of tuples; Wrong if it is of another form."""
     tensors = case.tensors()
     asked = f"a list of {case.ranks} lists of tuples (i, begin, end), of {case}"
@@ -118,7 +118,7 @@ def _asked(answer: Answer, case: Case) -> Owned:
     return [[(int(i), int(begin), int(end)) for i, begin, end in row] for row in got]
 
 
-def _whole(case: Case, got: Owned) -> bool:
+def _whole(case: ShardCase, got: Owned) -> bool:
     """Whether each trained parameter is one rank's, as a whole."""
     wanted = [(i, 0, k.numel) for i, k in trained(case.kinds) if k.numel]
     return sorted(piece for row in got for piece in row if piece[2]) == wanted
@@ -128,7 +128,7 @@ def _elements(row: Sequence[Piece]) -> list[tuple[int, int]]:
     return [(i, element) for i, begin, end in row for element in range(begin, end)]
 
 
-def _alike(case: Case, got: Owned) -> bool:
+def _alike(case: ShardCase, got: Owned) -> bool:
     """Whether each rank owns as many elements as it has to, and each element is owned once."""
     want = owned(case)
     once = {i: i if kind.of is None else kind.of for i, kind in enumerate(case.kinds)}
@@ -136,7 +136,7 @@ def _alike(case: Case, got: Owned) -> bool:
     return every[0] == every[1] and [len(_elements(row)) for row in got] == [len(_elements(row)) for row in want]
 
 
-def _in_turn(case: Case, got: Owned) -> bool:
+def _in_turn(case: ShardCase, got: Owned) -> bool:
     """Whether elements are dealt out one by one."""
     every = [(i, e) for i, k in trained(case.kinds) for e in range(k.numel)]
     return all(sorted(_elements(row)) == every[r :: case.ranks] for r, row in enumerate(got))
@@ -144,7 +144,7 @@ def _in_turn(case: Case, got: Owned) -> bool:
 
 _ORDER = "The chunks have the right lengths, and the parameters stand in another order than in the list."
 # Where nothing else explains what an answer gives: what can be said of it.
-TESTS: dict[str, Callable[[Case, Owned], bool]] = {
+TESTS: dict[str, Callable[[ShardCase, Owned], bool]] = {
     "Empty pieces are listed, whose begin is their end: leave them out. A parameter may have no part in a chunk.": (
         lambda case, got: [[piece for piece in row if piece[1] < piece[2]] for row in got] == owned(case)
     ),
@@ -166,12 +166,12 @@ TESTS: dict[str, Callable[[Case, Owned], bool]] = {
 }
 
 
-def _longest(case: Case) -> int:
+def _longest(case: ShardCase) -> int:
     """In how many chunks a parameter lies at most."""
     return max(Counter(i for row in owned(case) for i, _, _ in row).values(), default=0)
 
 
-def _hint(wrong: Sequence[Case], got: Owned) -> str:
+def _hint(wrong: Sequence[ShardCase], got: Owned) -> str:
     """Where no known mistake gives these pieces: what is wrong about those of the first of the wrong cases."""
     if all(any(kind.of is not None for kind in case.kinds) for case in wrong):
         return (

@@ -66,7 +66,7 @@ class Missing(Chain):
 
 
 @dataclass(frozen=True)
-class Case:
+class BucketCase:
     """make: the network. bucket: bytes of one, in layers of `width` units with bias. why: of an answer right so far."""
 
     make: Callable[[], nn.Module]
@@ -127,7 +127,7 @@ def descend(model: nn.Module) -> None:
     model.zero_grad()
 
 
-def by_rank(case: Case, size: int) -> list[list[Grads]]:
+def by_rank(case: BucketCase, size: int) -> list[list[Grads]]:
     """Of each step, what each rank's own backward computes; every step is made with the right mean."""
     model, steps = case.network(), []
     for step in range(STEPS):

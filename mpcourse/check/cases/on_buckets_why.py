@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from mpcourse.check.cases.on_buckets import Case, Grads
+from mpcourse.check.cases.on_buckets import BucketCase, Grads
 
 OWN = "That is this rank's own gradient: wait() puts the mean of all ranks into p.grad."
 OWN_LATER = (
@@ -35,7 +35,7 @@ ONE_AT_A_TIME = (
 )
 
 
-def why_of(case: Case, step: int, rank: int, name: str, got: np.ndarray, steps: Sequence[Sequence[Grads]]) -> str:
+def why_of(case: BucketCase, step: int, rank: int, name: str, got: np.ndarray, steps: Sequence[Sequence[Grads]]) -> str:
     """What makes `got` of a gradient, or "". steps: of each, the gradients that every rank's own backward computes."""
     own = [grads[name] for grads in steps[step]]
 

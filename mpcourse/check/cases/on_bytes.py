@@ -15,11 +15,11 @@ class Sent(NamedTuple):
 def counting(comm: Any) -> Callable[[], Sent]:
     """A function that tells what this virtual rank has sent since now."""
     world, rank = comm.world, comm.me
-    calls, messages = len(world.collectives[rank]), len(world.mail.messages)
+    calls, messages = len(world.collectives[rank]), len(world.matching.messages)
 
     def sent() -> Sent:
         made = world.collectives[rank][calls:]
-        in_messages = sum(n for source, _, _, n, *_ in world.mail.received(messages) if source == rank)
+        in_messages = sum(n for source, _, _, n, *_ in world.matching.received(messages) if source == rank)
         nbytes = in_messages + sum(_of_call(call) for call in made)
         pickled = sum(_of_call(call) for call in made if call.name.islower())
         return Sent(nbytes, tuple(call.name for call in made), pickled)

@@ -8,6 +8,7 @@ import torch
 from mpcourse.check.answer import Answer
 from mpcourse.check.wrong import Wrong, same, short
 from mpcourse.virtual import Box
+from mpcourse.words import counted
 
 Tensor = torch.Tensor
 SECOND = (
@@ -42,8 +43,7 @@ def lanes(box: Box) -> list[str]:
 
 def copies_text(copies: Sequence[str]) -> str:
     """`2 copies: vgpu:0 -> vgpu:1, vgpu:1 -> vgpu:0`."""
-    noun = "copy" if len(copies) == 1 else "copies"
-    return f"{len(copies)} {noun}" + (f": {', '.join(copies)}" if copies else "")
+    return counted(len(copies), "copy") + (f": {', '.join(copies)}" if copies else "")
 
 
 def backward(answer: Answer, result: Tensor, gradient: Tensor, what: str, why: str) -> None:

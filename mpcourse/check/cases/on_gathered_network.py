@@ -11,8 +11,9 @@ from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_bytes import Sent, counting
 from mpcourse.check.cases.on_gathered import shard_of
 from mpcourse.check.cases.on_gathered_calls import NAME, applied, backward, met
-from mpcourse.check.cases.on_models import Finding, Program, named
+from mpcourse.check.cases.on_models import Finding, Program
 from mpcourse.check.wrong import first_difference
+from mpcourse.words import named
 
 STEPS, RATE, WIDTHS = 3, 0.01, (40, 48, 36, 32)
 ANEW = (

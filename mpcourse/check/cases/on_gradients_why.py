@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpcourse.check.cases.on_gradients import CallSeen, Kind, mean, total_of
-from mpcourse.check.cases.on_models import named
+from mpcourse.words import named
 
 _SAME = (
     "All ranks must make the same sums in the same order, for the same parameters, also where a gradient is None on "

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
 
 SIZES = (3, 2, 4, 1)  # two ranks show less than three; alone a rank makes mistakes that tell less
 
@@ -43,7 +43,7 @@ Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts
 
 def on_virtual(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     size: int,
     program: Program,
     judge: Judge,
@@ -67,7 +67,7 @@ def on_virtual(
     return ran
 
 
-def on_real(answer: Answer, comm: "WatchedComm", program: Program, judge: Judge) -> None:
+def on_real(answer: Answer, comm: "TracedComm", program: Program, judge: Judge) -> None:
     """Run `program` on the real ranks of `comm` and judge their facts. All of them must call this.
 
     Raises Wrong on the rank that the finding names, on all where it names none.
@@ -116,10 +116,3 @@ def attribute(owner: Any, name: str, what: str, why: str) -> Any:
         return getattr(owner, name)
     except AttributeError:
         raise Wrong(f"{what} to have {name}", f"none: {type(owner).__name__} has no attribute {name!r}", why) from None
-
-
-def named(names: Sequence[Any], noun: str = "rank") -> str:
-    """`rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`."""
-    if len(names) == 1:
-        return f"{noun} {names[0]}"
-    return f"{noun}s {', '.join(map(str, names[:-1]))} and {names[-1]}"

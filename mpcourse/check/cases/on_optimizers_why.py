@@ -5,9 +5,10 @@ from itertools import chain
 
 import numpy as np
 
-from mpcourse.check.cases.on_models import Finding, named
+from mpcourse.check.cases.on_models import Finding
 from mpcourse.check.cases.on_optimizers import Training, TrainingSeen, Values, Way, right, sum_over, trained
 from mpcourse.check.explain import explanation_of
+from mpcourse.words import named
 
 Gradients = list[np.ndarray | None]
 

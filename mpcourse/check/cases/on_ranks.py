@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.status_page import HasLogbook
+from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference
 
 if TYPE_CHECKING:
-    from mpcourse.check.traced_mpi import WatchedComm
+    from mpcourse.check.traced_mpi import TracedComm
     from mpcourse.check.virtual_run import Ran
 
 COLLECTIVE = "comm.Allreduce and its like do it for you. Here it is done by hand: Send, Recv, Sendrecv, Isend, Irecv."
 BASE = 16  # rank r's numbers are BASE ** r: the digits of a sum tell how often each rank is in it
 
 
-def turned(comm: "WatchedComm") -> "WatchedComm":
+def turned(comm: "TracedComm") -> "TracedComm":
     """All ranks but the last, in the opposite order; the last one alone. All ranks must call this.
 
     There, only what goes through the `comm` that is given comes out right.
     """
-    return cast("WatchedComm", comm.Split(int(comm.rank == comm.size - 1), -comm.rank))
+    return cast("TracedComm", comm.Split(int(comm.rank == comm.size - 1), -comm.rank))
 
 
 def on_virtual_ranks(
     answer: Answer,
-    comm: HasLogbook,
+    comm: HasStatusPage,
     function: str,
     judge: Callable[["Ran"], None],
     missing: str,
@@ -52,7 +52,7 @@ def pickles(ran: "Ran") -> bool:
     return re.search(r"\.(i?s?send|sendrecv)\(", ran.source) is not None
 
 
-def _who(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
+def _who(answer: Answer, comm: HasStatusPage, function: str, size: int, n: int, missing: str, twice: str) -> "Ran":
     """Every rank's numbers are a power of BASE."""
     from mpcourse.check.virtual_run import virtually
 
@@ -129,7 +129,7 @@ def _why(ran: "Ran", rank: int, want: float, twice: str, missing: str) -> str:
     return missing
 
 
-def _values(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
+def _values(answer: Answer, comm: HasStatusPage, function: str, size: int, n: int, dtype: np.dtype) -> "Ran":
     """Every number its own; the same bits on all ranks."""
     from mpcourse.check.virtual_run import virtually
 
@@ -159,7 +159,7 @@ def _values(answer: Answer, comm: HasLogbook, function: str, size: int, n: int, 
     return ran
 
 
-def on_real_ranks(answer: Answer, comm: "WatchedComm", function: str) -> None:
+def on_real_ranks(answer: Answer, comm: "TracedComm", function: str) -> None:
     """Sums of long arrays and of short ones; every rank must call this."""
     cases = ((comm, 7, "f8"), (comm, 7, "f8"), (comm, 7, "i8"), (comm, 200_003, "f8"), (turned(comm), 9, "f8"))
     for seed, (ranks, n, dtype) in enumerate(cases):

@@ -7,6 +7,7 @@ from typing import Any
 from mpcourse.check.answer import Answer
 from mpcourse.check.wrong import Wrong, short
 from mpcourse.pipeline import Action, Costs, Execution, IllegalAction, Schedule, replay
+from mpcourse.words import counted
 
 # Stages and micro-batches, small ones first: their wrong schedules can be read at a glance.
 SIZES = [(2, 2), (3, 6), (2, 3), (1, 1), (1, 3), (3, 1), (3, 2), (3, 3), (4, 8), (4, 2), (5, 7), (8, 3), (8, 32)]
@@ -34,9 +35,7 @@ def legal(
                 from_one = ks[0] == 1 and ks[-1] == microbatches
                 why = f"They are numbered from 0 to {microbatches - 1}."
                 why += " This list counts from 1." if from_one else " No list may go on beyond the last one."
-                raise Wrong(
-                    f"{microbatches} micro-batch{'es' * (microbatches > 1)} from {call}", f"{a} on stage {s}", why
-                )
+                raise Wrong(f"{counted(microbatches, 'micro-batch')} from {call}", f"{a} on stage {s}", why)
     try:
         replay(schedule)
     except IllegalAction as error:

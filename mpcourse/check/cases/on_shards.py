@@ -30,7 +30,7 @@ class Kind(NamedTuple):
         return str(self.shape) + (" frozen" if self.frozen else "")
 
 
-class Case(NamedTuple):
+class ShardCase(NamedTuple):
     """The arguments: tensors of these kinds, all with equal values, and a number of ranks."""
 
     kinds: tuple[Kind, ...]
@@ -54,10 +54,10 @@ class Rule(NamedTuple):
     why: str = ""
 
 
-def _side_by_side(found: Sequence[tuple[int, int]]) -> list[Place]:
+def _side_by_side(numels: Sequence[tuple[int, int]]) -> list[Place]:
     """Places of (number, elements), one after the other."""
-    ends = list(itertools.accumulate(n for _, n in found))
-    return [(i, end - n, end) for (i, n), end in zip(found, ends, strict=True)]
+    ends = list(itertools.accumulate(n for _, n in numels))
+    return [(i, end - n, end) for (i, n), end in zip(numels, ends, strict=True)]
 
 
 def trained(kinds: Sequence[Kind]) -> list[tuple[int, Kind]]:
@@ -88,11 +88,11 @@ def _frozen(kinds: Sequence[Kind], k: Kind) -> bool:
 
 def _unlike(kinds: Sequence[Kind]) -> list[tuple[int, Kind]]:
     """The trained ones of which none before has the same shape, and so the same values."""
-    found: list[tuple[int, Kind]] = []
+    unlike: list[tuple[int, Kind]] = []
     for i, k in trained(kinds):
-        if all(k.shape != other.shape for _, other in found):
-            found.append((i, k))
-    return found
+        if all(k.shape != other.shape for _, other in unlike):
+            unlike.append((i, k))
+    return unlike
 
 
 _IDENTITY = (
@@ -201,13 +201,13 @@ def _meet(place: Place, chunk: tuple[int, int]) -> tuple[int, int]:
     return max(place[1], chunk[0]), min(place[2], chunk[1])
 
 
-Told = Callable[[int, int, Place, tuple[int, int]], tuple[int, int]]  # a piece's begin and end, from where they meet
+Bounds = Callable[[int, int, Place, tuple[int, int]], tuple[int, int]]  # a piece's begin and end, from where they meet
 
 
-def _pieces(told: Told) -> Callable[..., Owned]:
+def _pieces(bounds: Bounds) -> Callable[..., Owned]:
     """For each chunk, where it meets the places."""
     return lambda places, chunks: [
-        [(at[0], *told(*_meet(at, chunk), at, chunk)) for at in places if operator.lt(*_meet(at, chunk))]
+        [(at[0], *bounds(*_meet(at, chunk), at, chunk)) for at in places if operator.lt(*_meet(at, chunk))]
         for chunk in chunks
     ]
 
@@ -257,14 +257,14 @@ PARTS = (PLACES, CHUNKS, PIECES)
 RIGHT = [part[0] for part in PARTS]
 
 
-def owned(case: Case, rules: Sequence[Rule] = RIGHT) -> Owned:
+def owned(case: ShardCase, rules: Sequence[Rule] = RIGHT) -> Owned:
     """What the rules make of a case; the right ones, unless told."""
     places, chunks, pieces = (rule.value for rule in rules)
     at = places(case.kinds)
     return pieces(at, chunks(at[-1][2] if at else 0, case.ranks))
 
 
-def _each_alone(case: Case, chunks: Rule) -> Owned:
+def _each_alone(case: ShardCase, chunks: Rule) -> Owned:
     """Each parameter has chunks of its own."""
     places = PLACES[0].value(case.kinds)
     cut = {i: chunks.value(end - begin, case.ranks) for i, begin, end in places}
@@ -278,7 +278,7 @@ EACH_ALONE = (
 )
 
 
-def misconceptions() -> Iterator[tuple[str, Callable[[Case], Owned]]]:
+def misconceptions() -> Iterator[tuple[str, Callable[[ShardCase], Owned]]]:
     """Those with one mistake, then with two, each with what such a program gives."""
     for rule in CHUNKS:
         yield EACH_ALONE, functools.partial(_each_alone, chunks=rule)

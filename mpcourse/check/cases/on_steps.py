@@ -14,6 +14,7 @@ from mpcourse.check.cases.on_schedules import actions_text
 from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
+from mpcourse.words import counted
 
 Tensor = torch.Tensor
 WIDTH = 6
@@ -86,7 +87,7 @@ class PipelinedStep:
     @property
     def asked(self) -> str:
         rows = "; ".join(f"stage {s}: {actions_text(row)}" for s, row in enumerate(self.schedule[:3]))
-        return f"{self.m} micro-batch{'es' * (self.m > 1)} of a batch of {len(self.x)}, {rows}"
+        return f"{counted(self.m, 'micro-batch')} of a batch of {len(self.x)}, {rows}"
 
     @cached_property
     def pieces(self) -> list[tuple[Tensor, Tensor]]:

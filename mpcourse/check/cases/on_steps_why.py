@@ -12,6 +12,7 @@ from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action
+from mpcourse.words import counted
 
 Tensor = torch.Tensor
 SPLIT = "x.tensor_split(m) makes the micro-batches, and each goes through the stages by itself."
@@ -57,7 +58,7 @@ def _why_pieces(case: PipelinedStep, pieces: list[range]) -> str:
     if fits[0] == 1:
         return f"x is not cut, the schedule has {m} micro-batches. {SPLIT}"
     more = " or more" * (len(fits) > 1)
-    return f"x is cut into {fits[0]}{more} pieces, the schedule has {m} micro-batch{'es' * (m > 1)}. {SPLIT}"
+    return f"x is cut into {fits[0]}{more} pieces, the schedule has {counted(m, 'micro-batch')}. {SPLIT}"
 
 
 def _cut(examples: int, count: int) -> list[range]:

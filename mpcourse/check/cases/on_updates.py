@@ -85,7 +85,7 @@ class Played:
         return len(self.taken)
 
 
-def counted(played: Played) -> Finding | None:
+def computed(played: Played) -> Finding | None:
     """Who computed another number of gradients than `steps`."""
     for rank, steps in played.taken.items():
         if len(steps) != played.steps:

@@ -1,9 +1,9 @@
 """A ring all-reduce that does not wait: it goes on whenever it is asked to, as between parts of a backward pass."""
 
-from typing import Any, Protocol
+from typing import Generic, Protocol
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.comm import Comm, MpiRequest
 from mpcourse.virtual import mpi_of
 
 
@@ -22,7 +22,7 @@ class Request(Protocol):
 _in_flight: set["NonblockingRing"] = set()  # MPI writes into their memory, even if nobody waits for them any more
 
 
-class NonblockingRing:
+class NonblockingRing(Generic[Array]):
     """A sum of x over all p ranks, in place, that has begun. All ranks make one together, with the same tag.
 
     comm: mpi4py's communicator, or a virtual rank's.
@@ -42,11 +42,11 @@ class NonblockingRing:
         self.comm, self.tag, self.op = comm, tag, op
         requests = mpi_of(comm).Request
         self._testall, self._waitall = requests.Testall, requests.Waitall
-        self._chunks: list[Any] = chunks(x, comm.size)
+        self._chunks: list[Array] = chunks(x, comm.size)
         self._buffers = [mpi_buffer(chunk) for chunk in self._chunks]
-        self._received: Any = empty_like(self._chunks[-1])  # no chunk is longer
+        self._received: Array = empty_like(self._chunks[-1])  # no chunk is longer
         self._step = 0
-        self._requests: list[Any] = []
+        self._requests: list[MpiRequest] = []
         self._start_step()
 
     def test(self) -> bool:

@@ -6,7 +6,8 @@ segments cost more messages than they save: half a megabyte is best on machines 
 and bits are those of the plain algorithms.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Generic
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, flatten, mpi_buffer
 from mpcourse.collectives.folding import fold, power_below, rank_at, unfold
@@ -35,7 +36,7 @@ def segmented_ring_allreduce(comm: Comm, x: Array, op: Op | None = None, *, segm
     for step in range(p - 1):
         mine, theirs = chunk[(rank - step) % p], chunk[(rank - step - 1) % p]
         exchange(comm, mine, (rank + 1) % p, theirs, (rank - 1) % p, op)
-    ring_allgather(comm, x)
+    ring_allgather(comm, chunk)
 
 
 def segmented_rabenseifner_allreduce(
@@ -67,7 +68,7 @@ def segmented_rabenseifner_allreduce(
     unfold(comm, own)
 
 
-class SegmentedExchange:
+class SegmentedExchange(Generic[Array]):
     """Send a chunk, receive another one and add it, in segments. A call of it is for the two ranks that exchange.
 
     longest: a chunk that is as long as the longest on any rank: so both sides cut theirs into equally many segments.
@@ -79,11 +80,14 @@ class SegmentedExchange:
         if segment < longest.itemsize:
             raise ValueError(f"a segment of {segment} bytes holds no element of {longest.itemsize}")
         self.segments = max(1, -(-len(longest) // (segment // longest.itemsize)))
-        self.received: Any = empty_like(longest, -(-len(longest) // self.segments))
+        self.received: Array = empty_like(longest, -(-len(longest) // self.segments))
 
     def __call__(self, comm: Comm, sent: Array, dest: int, into: Array, source: int, op: Op | None) -> None:
         """Send `sent` to rank dest; receive as many elements as `into` has from rank source, and add them to it."""
-        for mine, theirs in zip(chunks(sent, self.segments), chunks(into, self.segments), strict=True):
+        pairs: Iterable[tuple[Array, Array]] = [(sent, into)]
+        if self.segments > 1:  # cutting takes microseconds, which short messages are not to pay
+            pairs = zip(chunks(sent, self.segments), chunks(into, self.segments), strict=True)
+        for mine, theirs in pairs:
             arrived = self.received[: len(theirs)]
             comm.Sendrecv(mpi_buffer(mine), dest, 0, mpi_buffer(arrived), source, 0)
             accumulate(theirs, arrived, op)

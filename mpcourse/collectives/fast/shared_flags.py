@@ -1,6 +1,6 @@
 """Short messages between ranks of one machine, through memory that all of them see: no message of MPI is sent."""
 
-from mpcourse.collectives.fast.shared_memory import shared_memory
+from mpcourse.collectives.fast.shared_buffer import shared_window
 from mpcourse.comm import Comm
 
 ROWS = 64  # where rows begin, in bytes; before them stands how many were written
@@ -19,7 +19,7 @@ class SharedFlags:
 
     def __init__(self, comm: Comm, length: int) -> None:
         self.round, self._rank = 0, comm.rank
-        self._window, self._memories = shared_memory(comm, ROWS + TURNS * length)
+        self._window, self._memories = shared_window(comm, ROWS + TURNS * length)
         self._counts = [memory[:8].cast("q") for memory in self._memories]
         self._counts[self._rank][0] = 0
         self._places = [slice(ROWS + turn * length, ROWS + (turn + 1) * length) for turn in range(TURNS)]

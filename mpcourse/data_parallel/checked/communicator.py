@@ -203,7 +203,7 @@ class CheckedCommunicator(Communicator):
         return set.intersection(*self.comm.allgather(report.missing)) if flags & MISSING else set()
 
     def _fingerprint(self, parameters: Mapping[str, torch.Tensor]) -> int:
-        """That of the last parameters is kept: to make it takes longer than to exchange it."""
+        """A hash of the parameters' descriptions. The last one is kept: to make it takes longer than to send it."""
         names, tensors, _ = self._known
         if list(parameters) != names or not same_tensors(parameters.values(), tensors):
             self._known = list(parameters), list(parameters.values()), fingerprint(parameters)

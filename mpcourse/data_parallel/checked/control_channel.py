@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mpcourse.collectives.fast.shared_buffer import on_one_machine
 from mpcourse.collectives.fast.shared_flags import SharedFlags
-from mpcourse.collectives.fast.shared_memory import on_one_machine
 from mpcourse.comm import Comm
 from mpcourse.data_parallel.communicator import nothing
 from mpcourse.virtual import MPI, RankFailed, mpi_of
@@ -63,8 +63,8 @@ class ControlChannel:
         messages = [MESSAGE.unpack(row) for row in rows]
         names = [row[0].rstrip(b"\0").decode() for row in messages]
         if len(set(names)) > 1:
-            told = ", ".join(f"rank {r} {name}" for r, name in enumerate(names))
-            raise RankFailed(f"ranks do different things: {told}. All must call the same, in the same order")
+            calls = ", ".join(f"rank {r} {name}" for r, name in enumerate(names))
+            raise RankFailed(f"ranks do different things: {calls}. All must call the same, in the same order")
         return [row[1 : 1 + len(numbers)] for row in messages]
 
     def wait(self, request: Any, doing: str, status: Any = None) -> None:

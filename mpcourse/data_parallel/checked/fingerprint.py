@@ -18,15 +18,15 @@ def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
     named: this rank's tensors, by name. Their values are not looked at.
     what: how errors call one of them.
     """
-    told = comm.allgather(_described(named))
-    for rank, theirs in enumerate(told):
-        if theirs == told[0]:
+    by_rank = comm.allgather(_described(named))
+    for rank, theirs in enumerate(by_rank):
+        if theirs == by_rank[0]:
             continue
-        if len(theirs) != len(told[0]):
+        if len(theirs) != len(by_rank[0]):
             raise ValueError(
-                f"rank {rank} has {len(theirs)} {what}s and rank 0 has {len(told[0])}: all ranks need the same model"
+                f"rank {rank} has {len(theirs)} {what}s and rank 0 has {len(by_rank[0])}: all ranks need the same model"
             )
-        mine, other = next((a, b) for a, b in zip(told[0], theirs, strict=True) if a != b)
+        mine, other = next((a, b) for a, b in zip(by_rank[0], theirs, strict=True) if a != b)
         raise ValueError(
             f"{what} {mine[0]!r} is {_describe(mine)} on rank 0, and {_describe(other, mine)} on rank {rank}: all "
             "ranks need the same model"
@@ -41,10 +41,10 @@ def check_equal(comm: Comm, named: Named, what: str = "parameter") -> None:
     what: how errors call one of them.
     """
     own = [hashlib.blake2b(bytes_of(t), digest_size=8).digest() for t in named.values()]
-    told = comm.allgather(own)
+    by_rank = comm.allgather(own)
     for at, name in enumerate(named):
-        for rank, theirs in enumerate(told):
-            if theirs[at] != told[0][at]:
+        for rank, theirs in enumerate(by_rank):
+            if theirs[at] != by_rank[0][at]:
                 raise ValueError(
                     f"{what} {name!r} is not the same on rank {rank} as on rank 0: broadcast_parameters first, and "
                     "change no rank's values alone"
@@ -56,8 +56,8 @@ def fingerprint(named: Named) -> int:
 
     named: tensors, by name. Any rank may call this.
     """
-    told = repr(_described(named)).encode()
-    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1
+    description = repr(_described(named)).encode()
+    return int.from_bytes(hashlib.blake2b(description, digest_size=8).digest(), "big") >> 1
 
 
 def _described(named: Named) -> list[tuple]:

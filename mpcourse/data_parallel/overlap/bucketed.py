@@ -6,7 +6,7 @@ from itertools import islice
 
 import torch
 
-from mpcourse.collectives.fast.shared_memory import on_one_machine
+from mpcourse.collectives.fast.shared_buffer import on_one_machine
 from mpcourse.comm import Comm
 from mpcourse.data_parallel.checked.finite import first_not_finite
 from mpcourse.data_parallel.communicator import Communicator

@@ -94,21 +94,21 @@ def train_with_servers(
         raise not_finite(rank, names[parameter])
     for server in range(servers):
         broadcast(comm, weights.piece(server), server)
-    told = comm.allgather((side.pushes if isinstance(side, Server) else losses, mpi.Wtime() - begun))
+    by_rank = comm.allgather((side.pushes if isinstance(side, Server) else losses, mpi.Wtime() - begun))
     return Served(
-        pushes=[pushes for pushes, _ in told[:servers]],
-        losses={rank: own for rank, (own, _) in enumerate(told) if rank >= servers},
-        seconds=max(seconds for _, seconds in told),
+        pushes=[pushes for pushes, _ in by_rank[:servers]],
+        losses={rank: own for rank, (own, _) in enumerate(by_rank) if rank >= servers},
+        seconds=max(seconds for _, seconds in by_rank),
     )
 
 
 def _check(comm: Comm, servers: int, updates: int, policy: Policy, shards: str, on_update: Any) -> None:
     """Raise ValueError, on every rank, for a training that cannot be, or that ranks were told of differently."""
-    told = comm.allgather((servers, updates, repr(policy), shards))
-    if len(set(told)) > 1:
-        at = next(i for i in range(len(told[0])) if len({each[i] for each in told}) > 1)
+    settings = comm.allgather((servers, updates, repr(policy), shards))
+    if len(set(settings)) > 1:
+        at = next(i for i in range(len(settings[0])) if len({each[i] for each in settings}) > 1)
         name = ("servers", "updates", "policy", "shards")[at]
-        raise ValueError(f"ranks were given different {name}: {[each[at] for each in told]}")
+        raise ValueError(f"ranks were given different {name}: {[each[at] for each in settings]}")
     if not 1 <= servers < comm.size:
         raise ValueError(f"servers={servers}: of {comm.size} ranks, 1 to {comm.size - 1} can serve, and the rest work")
     if updates < 0:

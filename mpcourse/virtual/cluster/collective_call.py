@@ -30,7 +30,7 @@ class Packed(NamedTuple):
         return cls(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """A collective call of one rank: its name, when it was made, and the bytes of the larger buffer given to it.
 
     size: how many ranks it is of. is_root: whether this one is its root; of calls without one it is rank 0.
@@ -43,7 +43,7 @@ class Call(NamedTuple):
     is_root: bool
 
 
-class Meeting:
+class OpenCollective:
     """A collective call that some ranks have reached. agreed: what all must say alike, as the first one said it."""
 
     def __init__(self, name: str, agreed: dict[str, Any], first: Request) -> None:
@@ -167,7 +167,7 @@ def begin(
     world.vain = 0
     root = agreed.get("root", 0)
     if world.record:
-        world.collectives[rank].append(Call(name, world.clock[rank], nbytes, comm.size, root == comm.rank))
+        world.collectives[rank].append(CollectiveCall(name, world.clock[rank], nbytes, comm.size, root == comm.rank))
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
             "misuse",
@@ -177,23 +177,23 @@ def begin(
     key = (comm.context, next(comm._calls))
     q = Request(world, comm, name, -1, key, None, True, False, blocking, line)  # type: ignore[arg-type]
     q.collective, q.data = True, None
-    meeting = world.meetings.setdefault(key, Meeting(name, agreed, q))
-    meeting.arrive(comm.rank, q, agreed, given, key[1])
+    call = world.open_collectives.setdefault(key, OpenCollective(name, agreed, q))
+    call.arrive(comm.rank, q, agreed, given, key[1])
     if not blocking:
         world.open[rank].add(q)
-    if len(meeting.arrived) == comm.size:
-        del world.meetings[key]
+    if len(call.arrived) == comm.size:
+        del world.open_collectives[key]
         try:
-            nbytes, results = finish([meeting.given[r] for r in range(comm.size)])
+            nbytes, results = finish([call.given[r] for r in range(comm.size)])
         except ClusterError as error:
             world.fail(error.kind, error.text, error.number)
         link = world.topology.slowest(comm.ranks)
         # Those of one communicator run one after the other, as in NCCL's stream: they would share the links anyway.
         free = world.collectives_until.get(comm.context, 0.0)
-        start = max(free, *(r.posted for r in meeting.arrived.values()))
+        start = max(free, *(r.posted for r in call.arrived.values()))
         end = start + seconds(name, comm.size, nbytes, link.latency, 1 / link.bandwidth)
         world.collectives_until[comm.context] = end
-        for r, other in meeting.arrived.items():
+        for r, other in call.arrived.items():
             other.data = results[r]
             world.settle(other, end)
     return q

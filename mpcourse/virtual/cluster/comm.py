@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpcourse.virtual.cluster import point_to_point
 from mpcourse.virtual.cluster.collective import Collectives
+from mpcourse.virtual.cluster.communicator_constructors import Constructors
 from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, ERR_COMM
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.fast_sendrecv import sendrecv
-from mpcourse.virtual.cluster.making import Making
 from mpcourse.virtual.cluster.point_to_point import memory_of, pickled
 from mpcourse.virtual.cluster.refused import NoAttribute, Offered, reduced, refusal
 from mpcourse.virtual.cluster.request import Line, Prequest, Request, Status
@@ -31,7 +31,7 @@ def _not_needed(buf: Any) -> None:
         warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=3)
 
 
-class VirtualComm(Collectives, Making, Offered):
+class VirtualComm(Collectives, Constructors, Offered):
     """One rank's communicator, of those that `run` or Split made.
 
     rank, size: as in mpi4py. ranks: for each of its ranks, its rank in the world. context: a number of its own, so that

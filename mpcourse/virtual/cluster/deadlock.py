@@ -64,11 +64,11 @@ def _call(world: "World", q: Request) -> Call:
 
 
 def _not_received(world: "World") -> list[Sent]:
-    boxes = world.mail.boxes.items()
+    by_receiver = world.matching.queues.items()
     return [
         Sent(m.owner, dest, m.tag, world.location(m.line), context)
-        for (context, dest), b in boxes
-        for m in b.messages()
+        for (context, dest), queues in by_receiver
+        for m in queues.messages()
     ]
 
 

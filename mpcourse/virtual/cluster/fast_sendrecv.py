@@ -29,7 +29,7 @@ def sendrecv(
     is received becomes the one that is sent.
     """
     world, rank, me = comm.world, comm.rank, comm.me
-    wires, mail = world.wires, world.mail
+    wires, matching = world.wires, world.matching
     if (link := wires.one) is None or type(data) is not np.ndarray or type(into) is not np.ndarray:
         return False
     if type(dest) is not int or not 0 <= dest < comm.size or dest == rank or source == rank:
@@ -39,7 +39,7 @@ def sendrecv(
     if world.turns.foreign(me):
         return False
     context, target = comm.context, comm.ranks[dest]
-    mine, theirs = mail.boxes[context, me], mail.boxes[context, target]
+    mine, theirs = matching.queues[context, me], matching.queues[context, target]
     waiting = mine.sources.get(source)
     if not waiting or theirs.exact or theirs.wild or world.waiters[target].message or world.open[me]:
         return False
@@ -64,7 +64,7 @@ def sendrecv(
     began, busy = m.start, free[me]
     start = began if began > busy else busy
     free[me] = end = start + (m.end - began)
-    mail.messages += (m.owner, me, m.tag, nbytes, m.posted, start, end, m.line)
+    matching.messages += (m.owner, me, m.tag, nbytes, m.posted, start, end, m.line)
     if status is not None:
         status.source, status.tag, status.nbytes = source, m.tag, nbytes
     mine.take(m)
@@ -74,7 +74,7 @@ def sendrecv(
     busy = out[me]
     m.start = start = now if now > busy else busy
     m.end = out[me] = gone = start + link.latency + sent / link.bandwidth
-    m.order = next(mail.order)
+    m.order = next(matching.order)
     theirs.put(m)
 
     if nbytes == room:

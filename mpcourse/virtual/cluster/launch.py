@@ -59,7 +59,7 @@ class VirtualRun:
         location = self._world.location
         events = [
             Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=location(line))
-            for a, b, tag, nbytes, posted, start, end, line in self._world.mail.received()
+            for a, b, tag, nbytes, posted, start, end, line in self._world.matching.received()
         ]
         events += [
             Event(f"rank {rank}", name, kind, start, end, start, phase=name if name in PHASES else "")
@@ -69,7 +69,7 @@ class VirtualRun:
 
     def _matrix(self, weight: Callable[[int], int]) -> np.ndarray:
         matrix = np.zeros((self.size, self.size), np.int64)
-        for source, target, _, nbytes, *_ in self._world.mail.received():
+        for source, target, _, nbytes, *_ in self._world.matching.received():
             matrix[source, target] += weight(nbytes)
         return matrix
 
@@ -152,7 +152,7 @@ def _report(world: World) -> None:
 
 def _left_over(world: World) -> None:
     """Raise ClusterError for what ranks have begun and not finished."""
-    left = world.mail.left()
+    left = world.matching.left()
     if left:
         s = left[0]
         raise ClusterError("never received", f"{world.who(s)} was never received{_more(len(left))}")

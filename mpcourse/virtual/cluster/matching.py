@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.virtual.cluster.buffers import alike
-from mpcourse.virtual.cluster.mailbox import ANY, Mailbox
+from mpcourse.virtual.cluster.match_queues import ANY, MatchQueues
 from mpcourse.virtual.cluster.request import Line, Request, Status, put
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Message:
         self.request: Request | None = None
 
 
-class Mail:
+class Matching:
     """Messages that nobody has received, and receives whose message has not come.
 
     messages: source, target, tag, bytes, posted, start, end, line of each that was received, in the order in which they
@@ -49,7 +49,7 @@ class Mail:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.boxes: defaultdict[tuple[int, int], Mailbox] = defaultdict(Mailbox)  # by communicator and receiver
+        self.queues: defaultdict[tuple[int, int], MatchQueues] = defaultdict(MatchQueues)  # by context and receiver
         self.order = itertools.count()
         self.messages: list[Any] = []
 
@@ -62,13 +62,13 @@ class Mail:
 
     def send(self, m: Message, context: int, target: int, keeps: bool, ready: bool = False) -> None:
         """Send `m` to rank `target` of the world. keeps: its data may change before it is received."""
-        world, box = self.world, self.boxes[context, target]
+        world, queues = self.world, self.queues[context, target]
         world.vain = 0
         if m.eager:
             m.start, m.end = world.wires.leave(m.owner, target, m.nbytes, m.posted)
-        r = box.receiver(m.source, m.tag)
+        r = queues.receiver(m.source, m.tag)
         if r is not None and r.peer != ANY:
-            box.forget(r)
+            queues.forget(r)
             self._meet(m, r)
             return
         if r is not None:
@@ -79,7 +79,7 @@ class Mail:
         if keeps and not m.objects:
             m.data = m.data.copy()
         m.order = next(self.order)
-        box.put(m)
+        queues.put(m)
         waiter = world.waiters[target]
         waiting = waiter.message
         if waiter.asleep or (waiting is not None and waiting[0] == context and _fits(m, *waiting[1:])):
@@ -87,61 +87,61 @@ class Mail:
 
     def take(self, context: int, rank: int, source: int, tag: int) -> Message | None:
         """The first message that a receive from `source` gets, if it is there."""
-        box = self.boxes[context, rank]
-        if (m := box.first(source, tag)) is not None:
-            box.take(m)
+        queues = self.queues[context, rank]
+        if (m := queues.first(source, tag)) is not None:
+            queues.take(m)
         return m
 
     def receive(self, r: Request) -> None:
         """Begin to receive."""
         self.world.vain = 0
-        box = self.boxes[r.comm.context, r.owner]
+        queues = self.queues[r.comm.context, r.owner]
         r.order = next(self.order)
         if r.peer == ANY:
             r.from_any = True
-            box.wait(r)
+            queues.wait(r)
             self.choose(r)
             return
-        if any(box.sources.values()):
-            for earlier in [q for q in box.wild if q.from_any]:  # they have the first choice
+        if any(queues.sources.values()):
+            for earlier in [q for q in queues.wild if q.from_any]:  # they have the first choice
                 self.choose(earlier)
         m = self.take(r.comm.context, r.owner, r.peer, r.tag)
         if m is None:
-            box.wait(r)
+            queues.wait(r)
         else:
             self._meet(m, r)
 
     def forget(self, r: Request) -> None:
         """A receive is given up."""
-        self.boxes[r.comm.context, r.owner].forget(r)
+        self.queues[r.comm.context, r.owner].forget(r)
 
     def choose(self, r: Request, now: float | None = None, woken_by: Message | None = None) -> None:
         """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock.
 
         A message goes to the first receive that it fits, in the order in which they began, whichever was asked about.
         """
-        box = self.boxes[r.comm.context, r.owner]
+        queues = self.queues[r.comm.context, r.owner]
         if r.end is not None and woken_by is not None and not woken_by.taken:  # then that is for another one
-            r = box.receiver(woken_by.source, woken_by.tag) or r
+            r = queues.receiver(woken_by.source, woken_by.tag) or r
             if not r.from_any:
                 return
         while r.end is None:
-            m = box.first(ANY, r.tag)
+            m = queues.first(ANY, r.tag)
             if m is None:
                 return
             if m.posted > (self.world.clock[r.owner] if now is None else now):
                 self.world.wake_for(r, m)
                 return
-            first = box.receiver(m.source, m.tag)
+            first = queues.receiver(m.source, m.tag)
             assert first is not None
-            box.take(m)
-            box.forget(first)
+            queues.take(m)
+            queues.forget(first)
             self._meet(m, first)
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""
         now = self.world.clock[rank]
-        there = [m for m in self.boxes[context, rank].firsts(tag, source) if self._there(m, rank) <= now]
+        there = [m for m in self.queues[context, rank].firsts(tag, source) if self._there(m, rank) <= now]
         if not there:
             return False
         if status is not None:
@@ -151,13 +151,14 @@ class Mail:
 
     def soonest(self, context: int, rank: int, source: int, tag: int) -> float | None:
         """When the first of such messages can be found; None while none was sent."""
-        times = (self._there(m, rank) for m in self.boxes[context, rank].firsts(tag, source))
+        times = (self._there(m, rank) for m in self.queues[context, rank].firsts(tag, source))
         return min(times, default=None)
 
     def next(self, rank: int, now: float) -> float | None:
         """When the next message can be found that was sent to a rank and has not come by now."""
-        boxes = (box for (_, target), box in self.boxes.items() if target == rank)
-        return min((at for box in boxes for m in box.messages() if (at := self._there(m, rank)) > now), default=None)
+        ours = (queues for (_, target), queues in self.queues.items() if target == rank)
+        times = (self._there(m, rank) for queues in ours for m in queues.messages())
+        return min((at for at in times if at > now), default=None)
 
     def move(self, m: Message, rank: int, posted: float) -> float:
         """When `m` has arrived at rank `rank`, which was ready for it at `posted`."""
@@ -199,7 +200,7 @@ class Mail:
 
     def left(self) -> list[Message]:
         """What nobody has received."""
-        return sorted((m for box in self.boxes.values() for m in box.messages()), key=lambda m: m.order)
+        return sorted((m for queues in self.queues.values() for m in queues.messages()), key=lambda m: m.order)
 
     def _there(self, m: Message, target: int) -> float:
         """When a probe can find a message."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from mpcourse.virtual.cluster import constants as _constants
 from mpcourse.virtual.cluster import world as _world
-from mpcourse.virtual.cluster.asking import ASKING as _ASKING
 from mpcourse.virtual.cluster.cart import Compute_dims as Compute_dims
 from mpcourse.virtual.cluster.cart import VirtualCart as Cartcomm
 from mpcourse.virtual.cluster.comm import COMM_NULL as COMM_NULL
@@ -27,6 +26,7 @@ from mpcourse.virtual.cluster.group import Group as Group
 from mpcourse.virtual.cluster.operations import OP_NULL as OP_NULL
 from mpcourse.virtual.cluster.operations import OPERATIONS as _OPERATIONS
 from mpcourse.virtual.cluster.operations import Op as Op
+from mpcourse.virtual.cluster.polling import POLL_SECONDS as _POLL_SECONDS
 from mpcourse.virtual.cluster.refused import refuse as _refuse
 from mpcourse.virtual.cluster.request import NOTHING as _NOTHING
 from mpcourse.virtual.cluster.request import Prequest as Prequest
@@ -61,7 +61,7 @@ def Wtime() -> float:
 
 def Wtick() -> float:
     """Seconds of that moment."""
-    return _ASKING
+    return _POLL_SECONDS
 
 
 def Get_version() -> tuple[int, int]:

@@ -46,7 +46,7 @@ def send(
     if world.open[me] and not objects:
         _alone(world, m, me, data, False)
     if peer != PROC_NULL:
-        world.mail.send(m, comm.context, comm.ranks[peer], m.eager or not blocking, ready)
+        world.matching.send(m, comm.context, comm.ranks[peer], m.eager or not blocking, ready)
     if not blocking:
         assert q is not None
         q.data = m.data  # to tell, in its Wait, whether it was changed
@@ -84,7 +84,7 @@ def exchange(
         objects = into is None
         m = Message(name, me, comm.rank, peer, tag_of(comm, name, sendtag), data, objects, world.clock[me], line)
         m.eager = True
-        world.mail.send(m, comm.context, comm.ranks[peer], True)
+        world.matching.send(m, comm.context, comm.ranks[peer], True)
         end = m.end
     received = recv(comm, name, into, source, recvtag, line, status, False)
     if end > (since := world.clock[me]):  # what it sends takes longer than what it receives
@@ -117,12 +117,12 @@ def recv(
         if world.open[me] and into is not None:
             r = Request(world, comm, name, peer, wanted, into, False, True, True, line)
             _alone(world, r, me, into, True)
-        m = world.mail.take(comm.context, me, peer, wanted)
+        m = world.matching.take(comm.context, me, peer, wanted)
         if m is not None:
             if into is None or m.objects or m.data.dtype is not into.dtype or m.nbytes > into.nbytes:
-                world.mail.check(m, Request(world, comm, name, peer, wanted, into, into is None, True, True, line))
+                world.matching.check(m, Request(world, comm, name, peer, wanted, into, into is None, True, True, line))
             since = world.clock[me]
-            world.clock[me] = end = world.mail.move(m, me, since)
+            world.clock[me] = end = world.matching.move(m, me, since)
             if world.record and end > since:
                 world.spans += (me, name, "wait", since, end)
             if status is not None:
@@ -157,7 +157,7 @@ def irecv(
     if source == PROC_NULL:
         r.end, r.source, r.nbytes = r.posted, PROC_NULL, 0
     else:
-        world.mail.receive(r)
+        world.matching.receive(r)
     if not blocking:
         world.open[r.owner].add(r)
     return r
@@ -169,7 +169,7 @@ def probe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status 
         return
     rank, wanted, call = wanted_by(comm, name, source, tag)
     comm.world.begin(rank)
-    while not comm.world.mail.find(wanted[0], rank, *wanted[1:], status):
+    while not comm.world.matching.find(wanted[0], rank, *wanted[1:], status):
         comm.world.watch(rank, wanted, call)
 
 
@@ -178,7 +178,7 @@ def iprobe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status
         _nobody(status)
         return True
     rank, (context, peer, wanted), call = wanted_by(comm, name, source, tag)
-    return comm.world.poll(rank, lambda: comm.world.mail.find(context, rank, peer, wanted, status), call)
+    return comm.world.poll(rank, lambda: comm.world.matching.find(context, rank, peer, wanted, status), call)
 
 
 def _nobody(status: Status | None) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
+from mpcourse.virtual.cluster.multiple_completions import Several
 from mpcourse.virtual.cluster.refused import NotOffered, Offered
-from mpcourse.virtual.cluster.several import Several
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
@@ -182,7 +182,7 @@ class Request(Several, Offered):
             return  # too late
         if not q.receives or q.collective:
             q.world.fail("misuse", f"{q.world.who(q)}: virtual ranks cancel receives only, as MPI 4.1 recommends")
-        q.world.mail.forget(q)
+        q.world.matching.forget(q)
         q.cancelled, q.data, q.nbytes = True, None, 0
         q.world.settle(q, q.world.clock[q.owner])
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.request import Request
 from mpcourse.virtual.cluster.threads import HUB
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.matching import Mail, Message
+    from mpcourse.virtual.cluster.matching import Matching, Message
 
 
 class Waiter:
@@ -36,7 +36,7 @@ class Waiting:
     record: bool
     clock: list[float]
     current: int
-    mail: "Mail"
+    matching: "Matching"
     open: list[Open]
     spans: list[Any]
     waiters: list[Waiter]
@@ -88,7 +88,7 @@ class Waiting:
         while True:
             for q in pending:
                 if q.from_any and q.end is None:
-                    self.mail.choose(q)
+                    self.matching.choose(q)
             if not waiter.left:
                 break
             self._suspend(rank, frame)
@@ -129,7 +129,7 @@ class Waiting:
 
     def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
-        soonest = self.mail.soonest(message[0], rank, *message[1:])
+        soonest = self.matching.soonest(message[0], rank, *message[1:])
         waiter = self.waiters[rank]
         waiter.call, waiter.message = call, message
         if soonest is not None:  # a Sendrecv, which does not wait for its turn: somebody may still send earlier

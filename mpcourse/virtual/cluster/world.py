@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mpcourse.errors import RankFailed
-from mpcourse.virtual.cluster.asking import ASKING, MOST_VAIN, Asking
 from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.matching import Mail, Message
-from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.matching import Matching, Message
+from mpcourse.virtual.cluster.open_requests import Open
+from mpcourse.virtual.cluster.polling import MOST_VAIN, POLL_SECONDS, Polling
 from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
 from mpcourse.virtual.cluster.topology import Topology, Wires
@@ -39,7 +39,7 @@ def here() -> "World":
     return _running
 
 
-class World(Waiting, Asking):
+class World(Waiting, Polling):
     """The state of one run of `size` ranks. clock: seconds, by rank. current: the rank that runs."""
 
     def __init__(self, size: int, topology: Topology, eager: int, record: bool) -> None:
@@ -58,11 +58,11 @@ class World(Waiting, Asking):
         self.waiters = [Waiter() for _ in range(size)]
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
         self.collectives: list[list[Any]] = [[] for _ in range(size)]  # by rank, the collective calls that it has made
-        self.meetings: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
+        self.open_collectives: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
         self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
-        self.mail = Mail(self)
+        self.matching = Matching(self)
         self.spans: list[Any] = []  # rank, name, kind, start, end; the next rank, ...
         # When, order, rank, its ticket; or HUB, and a receive from any source that chooses its message then.
         self._ready: list[tuple[float, int, int, Any]] = []
@@ -117,7 +117,7 @@ class World(Waiting, Asking):
         while ready:
             time, _, rank, ticket = heapq.heappop(ready)
             if rank == HUB:
-                self.mail.choose(ticket[0], time, ticket[1])
+                self.matching.choose(ticket[0], time, ticket[1])
             elif ticket == tickets[rank]:
                 tickets[rank] += 1
                 if time > self.clock[rank]:
@@ -131,7 +131,7 @@ class World(Waiting, Asking):
         if to is None and self.vain < MOST_VAIN * self.size:
             for rank, waiter in enumerate(self.waiters):
                 if waiter.asleep:
-                    self.push(self.clock[rank] + ASKING, rank)
+                    self.push(self.clock[rank] + POLL_SECONDS, rank)
             to = self._pop()
         return to
 
@@ -172,7 +172,7 @@ class World(Waiting, Asking):
             time, _, who, ticket = ready[0]
             if who == HUB and time < self.clock[rank]:
                 r, m = heapq.heappop(ready)[3]
-                self.mail.choose(r, time, m)
+                self.matching.choose(r, time, m)
             elif who == HUB or ticket == self._tickets[who]:
                 break
             else:  # no longer true
@@ -221,8 +221,8 @@ class World(Waiting, Asking):
 
     def missing(self, q: Request) -> list[int]:
         """The ranks of the world that have not reached the collective call `q`."""
-        meeting = self.meetings.get(q.tag)  # type: ignore[call-overload]
-        return [] if meeting is None else [r for i, r in enumerate(q.comm.ranks) if i not in meeting.arrived]
+        call = self.open_collectives.get(q.tag)  # type: ignore[call-overload]
+        return [] if call is None else [r for i, r in enumerate(q.comm.ranks) if i not in call.arrived]
 
     # -- words --
 

@@ -1,4 +1,4 @@
-"""How long ranks have had to get on, on a machine that may be busy with something else."""
+"""How much time ranks were granted, on a machine that may be busy with something else."""
 
 import faulthandler
 import math
@@ -12,9 +12,9 @@ STILL = 4.5  # seconds without any progress, some rank in its own code: an endle
 MOST = 8.0  # times as long is waited, at most, for ranks that have to wait for cores
 
 
-class Had:
-    """Counts from when it is made. A rank that computes has the time that its process computed, and one that sleeps the
-    time that passed: of a rank that is ready to run, and waits for a core, nothing counts.
+class GrantedTime:
+    """The time that ranks were granted since this was made. A rank that computes has the time that its process
+    computed, and one that sleeps the time that passed: of one that is ready to run, and waits for a core, none counts.
 
     pids: of the ranks. Call `seconds` often: what a process is doing is asked each time.
     """
@@ -22,27 +22,27 @@ class Had:
     def __init__(self, pids: Iterable[int] = ()) -> None:
         self.since = self.looked = time.monotonic()
         self.computed = {pid: _computed(pid) for pid in pids}
-        self.had = dict.fromkeys(self.computed, 0.0)
+        self.granted = dict.fromkeys(self.computed, 0.0)
 
     def seconds(self, most: float = MOST) -> float:
         """Of the rank that had least; no less than what passed, divided by `most`."""
         now = time.monotonic()
         if now - self.looked > LOOK:
-            for pid in self.had:
+            for pid in self.granted:
                 computed = _computed(pid)
                 used = computed - self.computed[pid]
-                self.had[pid] += used if _runs(pid) else max(used, now - self.looked)
+                self.granted[pid] += used if _runs(pid) else max(used, now - self.looked)
                 self.computed[pid] = computed
             self.looked = now
         passed = now - self.since
-        return max(min(self.had.values(), default=passed), passed / most)
+        return max(min(self.granted.values(), default=passed), passed / most)
 
 
 def end_after(seconds: float) -> None:
     """End this process if nobody who watches it does, as when they were killed.
 
-    seconds: that they grant it, as `Had` counts. Twice as long it may compute. One that waits is ended some time after
-    the latest moment at which they would end it, on a busy machine. Neither needs Python's lock.
+    seconds: that they grant it, as `GrantedTime` counts. Twice as long it may compute. One that waits is ended some
+    time after the latest moment at which they would end it, on a busy machine. Neither needs Python's lock.
     """
     most = resource.getrlimit(resource.RLIMIT_CPU)[1]
     limit = math.ceil(2 * seconds) + 1

@@ -1,4 +1,4 @@
-"""mpi4py's calls on several requests at once: all of them, any, or some."""
+"""Multiple completions (MPI 4.1, section 3.7.5): calls on several requests at once: all of them, any, or some."""
 
 import functools
 import itertools

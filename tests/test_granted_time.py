@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from mpcourse.check import had, monitor
+from mpcourse.check import granted_time, monitor
 from mpcourse.check.cases import e03_balance, on_steps
-from mpcourse.check.had import Had
+from mpcourse.check.granted_time import GrantedTime
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def machine(monkeypatch):
 
     made = Machine()
     made.computed, made.ready = dict(made.computed), dict(made.ready)
-    monkeypatch.setattr(had.time, "monotonic", lambda: made.now)
-    monkeypatch.setattr(had, "_computed", made.computed.__getitem__)
-    monkeypatch.setattr(had, "_runs", made.ready.__getitem__)
+    monkeypatch.setattr(granted_time.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(granted_time, "_computed", made.computed.__getitem__)
+    monkeypatch.setattr(granted_time, "_runs", made.ready.__getitem__)
     return made
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
 def test_a_rank_that_computes_has_had_what_it_computed_however_long_that_took(machine, share):
-    asked = Had([7])
+    asked = GrantedTime([7])
     for _ in machine.passes(10.0, share):
         seconds = asked.seconds()
     assert seconds == pytest.approx(10.0 * share)
@@ -43,7 +43,7 @@ def test_a_rank_that_computes_has_had_what_it_computed_however_long_that_took(ma
 
 def test_a_rank_that_sleeps_has_had_the_time_that_passed(machine):
     machine.ready[7] = False
-    asked = Had([7])
+    asked = GrantedTime([7])
     for _ in machine.passes(6.0, 1.0):
         seconds = asked.seconds()
     assert seconds == pytest.approx(6.0)
@@ -51,17 +51,17 @@ def test_a_rank_that_sleeps_has_had_the_time_that_passed(machine):
 
 def test_the_rank_that_had_least_counts(machine):
     machine.ready[8] = False
-    asked = Had([7, 8])
+    asked = GrantedTime([7, 8])
     for _ in machine.passes(6.0, 0.5):
         seconds = asked.seconds()
     assert seconds == pytest.approx(3.0)
 
 
 def test_nobody_waits_for_ever_for_a_core(machine):
-    asked = Had([7])
+    asked = GrantedTime([7])
     for _ in machine.passes(40.0, 0.0):
         seconds = asked.seconds()
-    assert seconds == pytest.approx(40.0 / had.MOST)
+    assert seconds == pytest.approx(40.0 / granted_time.MOST)
     assert asked.seconds(2.0) == pytest.approx(20.0)
 
 
@@ -73,6 +73,6 @@ def test_what_is_known_to_take_long_is_told_before_an_endless_loop_is():
 def test_of_a_process_that_has_ended_what_passed_counts():
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()
-    had = Had([ended.pid])
-    had.since = had.looked = had.since - 1.0
-    assert 1.0 <= had.seconds() <= 61.0
+    granted = GrantedTime([ended.pid])
+    granted.since = granted.looked = granted.since - 1.0
+    assert 1.0 <= granted.seconds() <= 61.0

@@ -8,7 +8,7 @@ from torch import nn
 from mpcourse.data import Dataset, Examples
 from mpcourse.large_batch import LARS, Schedule, scheduler
 from mpcourse.models import conv_net, mlp
-from mpcourse.studies import ManyMLPs, ManyRuns, ManySGD
+from mpcourse.studies import StackedMLPs, StackedRuns, StackedSGD
 from mpcourse.training import train
 
 WIDTHS = [16, 9, 7, 3]
@@ -65,7 +65,7 @@ def test_each_of_many_runs_equals_the_plain_loop(data, options, make, batch_size
     epochs = 4
     steps = epochs * -(-43 // batch_size)
     rates = torch.tensor([[schedule(step) for schedule in schedules(steps)] for step in range(steps)], dtype=F64)
-    runs = ManyRuns(WIDTHS, data, batch_size, SEEDS, rates, record_every=record_every, **options)
+    runs = StackedRuns(WIDTHS, data, batch_size, SEEDS, rates, record_every=record_every, **options)
     curves = runs.finish()
     bound = 1e-10 if data.train.images.dtype == torch.float64 else 1e-4
     for i, (seed, schedule) in enumerate(zip(SEEDS, schedules(steps), strict=True)):
@@ -82,7 +82,7 @@ def test_each_of_many_runs_equals_the_plain_loop(data, options, make, batch_size
 def test_gradients_are_those_of_autograd():
     models = [mlp(WIDTHS).double() for _ in range(4)]
     x, labels = torch.randn(4, 6, 16, dtype=torch.float64), torch.randint(3, (4, 6))
-    many = ManyMLPs(models)
+    many = StackedMLPs(models)
     losses, gradients = many.gradients(x, labels)
     assert [g.shape for g in gradients] == [p.shape for p in many.parameters]
     for i, model in enumerate(models):
@@ -98,7 +98,7 @@ def test_gradients_are_those_of_autograd():
 def test_networks_are_those_of_their_seeds_and_the_random_generator_is_left_alone():
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    many = ManyMLPs.from_seeds(WIDTHS, [7, 8])
+    many = StackedMLPs.from_seeds(WIDTHS, [7, 8])
     found = [many.model(i) for i in range(2)]
     assert torch.equal(before, torch.get_rng_state())
     for i, seed in enumerate([7, 8]):
@@ -111,7 +111,7 @@ def test_networks_are_those_of_their_seeds_and_the_random_generator_is_left_alon
 def test_a_run_goes_on_from_its_state_to_the_same_bits(data, stopped_after, tmp_path):
     def made():
         rates = torch.full((22, 2), 0.2)
-        return ManyRuns(WIDTHS, data, 8, [1, 2], rates, momentum=0.9, record_every=4)
+        return StackedRuns(WIDTHS, data, 8, [1, 2], rates, momentum=0.9, record_every=4)
 
     whole, first, second = made(), made(), made()
     whole.finish()
@@ -129,15 +129,15 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits(data, stopped_after, tmp_
 
 def test_one_that_diverges_leaves_the_others_alone(data):
     rates = torch.tensor([0.2, 1e30]).expand(20, 2)
-    both = ManyRuns(WIDTHS, data, 8, [1, 2], rates, momentum=0.9)
-    alone = ManyRuns(WIDTHS, data, 8, [1, 9], torch.full((20, 2), 0.2), momentum=0.9)
+    both = StackedRuns(WIDTHS, data, 8, [1, 2], rates, momentum=0.9)
+    alone = StackedRuns(WIDTHS, data, 8, [1, 9], torch.full((20, 2), 0.2), momentum=0.9)
     found, want = both.finish(), alone.finish()
     assert not found[1].train_loss[-1] < 1e20  # infinite, or NaN, in float32
     assert found[0].train_loss == pytest.approx(want[0].train_loss, rel=1e-6)
 
 
 def test_one_run_may_be_all_there_is(data):
-    (curve,) = ManyRuns(WIDTHS, data, 8, [1], torch.full((6, 1), 0.2)).finish()
+    (curve,) = StackedRuns(WIDTHS, data, 8, [1], torch.full((6, 1), 0.2)).finish()
     assert curve.step == [6]
 
 
@@ -154,7 +154,7 @@ def test_one_run_may_be_all_there_is(data):
 def test_runs_that_make_no_sense_are_refused(data, change, said):
     options = {"batch_size": 8, "seeds": [1, 2], "rates": torch.ones(5, 2)} | change
     with pytest.raises(ValueError, match=said):
-        ManyRuns(WIDTHS, data, **options)
+        StackedRuns(WIDTHS, data, **options)
 
 
 @pytest.mark.parametrize(
@@ -162,16 +162,16 @@ def test_runs_that_make_no_sense_are_refused(data, change, said):
 )
 def test_what_cannot_be_stacked_is_refused(models):
     with pytest.raises(ValueError, match="stacked"):
-        ManyMLPs(models)
+        StackedMLPs(models)
 
 
 def test_a_bias_of_one_number_and_a_weight_of_one_row_are_told_apart():
     """LARS trusts weights by their norm, whatever their shape, and biases with 1."""
     model = mlp([1, 1, 2]).double()
-    many = ManyMLPs([model])
+    many = StackedMLPs([model])
     x, labels = torch.randn(1, 4, 1, dtype=torch.float64), torch.tensor([[0, 1, 1, 0]])
     _, gradients = many.gradients(x, labels)
-    ManySGD(many, trust_coefficient=0.01).step(gradients, torch.tensor([2.0], dtype=torch.float64))
+    StackedSGD(many, trust_coefficient=0.01).step(gradients, torch.tensor([2.0], dtype=torch.float64))
     optimizer = LARS(model.parameters(), lr=2.0, momentum=0.0, trust_coefficient=0.01)
     F.cross_entropy(model(x[0]), labels[0]).backward()
     optimizer.step()

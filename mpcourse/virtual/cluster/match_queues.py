@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 ANY = -1  # a source or a tag that may be any
 
 
-class Mailbox:
+class MatchQueues:
     """Messages in the order in which each source sent them, receives in the order in which they began.
 
     sources: by source. tags: the same messages, by source and tag. A message that is taken by its tag leaves a `taken`
@@ -85,13 +85,13 @@ class Mailbox:
     def receiver(self, source: int, tag: int) -> "Request | None":
         """The receive that began first, of those that a message from `source` with `tag` fits."""
         queue = self.exact.get((source, tag))
-        found = queue[0] if queue else None
+        exact = queue[0] if queue else None
         for r in self.wild:
-            if found is not None and r.order > found.order:
+            if exact is not None and r.order > exact.order:
                 break
             if r.tag in (ANY, tag) and r.peer in (ANY, source):
                 return r
-        return found
+        return exact
 
     def forget(self, r: "Request") -> None:
         """A receive has its message, or is given up."""

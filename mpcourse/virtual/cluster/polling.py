@@ -5,14 +5,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster.open import Open
+from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.threads import HUB, Turns
 from mpcourse.virtual.cluster.waiting import Waiter
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.matching import Mail
+    from mpcourse.virtual.cluster.matching import Matching
 
-ASKING = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
+POLL_SECONDS = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
 # sleeps until something is said to it: a second of asking would take ten million calls.
 EXACT, BARE = 6000, 20
@@ -20,7 +20,7 @@ MOST_VAIN = 5000  # how often a rank may ask while nobody says anything, before 
 READINGS = 10  # of the clock, with nothing in between, before it moves: who measures nothing measures 0
 
 
-class Asking:
+class Polling:
     """A part of World."""
 
     size: int
@@ -28,7 +28,7 @@ class Asking:
     clock: list[float]
     current: int
     turns: Turns
-    mail: "Mail"
+    matching: "Matching"
     open: list[Open]
     spans: list[Any]
     waiters: list[Waiter]
@@ -67,7 +67,7 @@ class Asking:
         waiter = self.waiters[rank]
         waiter.readings = waiter.readings + 1 if self.clock[rank] == waiter.read else 0
         if waiter.readings >= READINGS:
-            self.clock[rank] += ASKING
+            self.clock[rank] += POLL_SECONDS
         waiter.read = self.clock[rank]
         return waiter.read
 
@@ -84,10 +84,10 @@ class Asking:
         in_vain = self.vain >= MOST_VAIN * self.size
         waiter.asleep = in_vain or (self.polls > EXACT and waiter.bare > BARE + 2 * self.size)
         end = self.open[rank].next_end(now)
-        if waiter.asleep and (there := self.mail.next(rank, now)) is not None:
+        if waiter.asleep and (there := self.matching.next(rank, now)) is not None:
             end = there if end is None else min(there, end)
         if not waiter.asleep:
-            self.push(now + ASKING if end is None else min(now + ASKING, end), rank)
+            self.push(now + POLL_SECONDS if end is None else min(now + POLL_SECONDS, end), rank)
         elif end is not None:
             self.push(end, rank)
         self._suspend(rank, sys._getframe(1))

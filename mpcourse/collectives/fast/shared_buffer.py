@@ -8,12 +8,15 @@ import cmath
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from mpcourse.comm import Comm
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 BLOCK = 1 << 19  # elements that are added up at once: few enough to stay in a cache, and to need few calls
 LINE = 64  # bytes of a cache line
@@ -53,10 +56,10 @@ class SharedBuffer:
         self._values: list[torch.Tensor] = []
         rank, p, length = comm.rank, comm.size, sum(lengths)
         nbytes = length * dtype.itemsize
-        self._window, memories = shared_memory(comm, nbytes)
+        self._window, memories = shared_window(comm, nbytes)
         buffers = [torch.from_numpy(np.frombuffer(memory, np.uint8)[:nbytes]).view(dtype) for memory in memories]
         self.buffer, others = buffers[rank], buffers[:rank] + buffers[rank + 1 :]
-        self._told, flags = shared_memory(comm, 8 * (BAD + 2 * 2))
+        self._flags_window, flags = shared_window(comm, 8 * (BAD + 2 * 2))
         self._flags = [memory.cast("q") for memory in flags]  # numpy's scalars take ten times as long to read
         for flag in READY, DONE:
             self._flags[rank][flag] = 0
@@ -93,7 +96,7 @@ class SharedBuffer:
         self._flags[self.comm.rank][self._bad_at] = -1
         self._window.Sync()  # the elements before the flag
         self._flags[self.comm.rank][READY] = self._steps
-        self._told.Sync()
+        self._flags_window.Sync()
 
     def test(self) -> bool:
         """Add up this rank's part as soon as all buffers are filled; whether all is done."""
@@ -133,7 +136,7 @@ class SharedBuffer:
         return pieces
 
     def _all(self, what: int) -> bool:
-        self._told.Sync()
+        self._flags_window.Sync()
         if any([f[what] < self._steps for f in self._flags]):
             return False
         self._window.Sync()
@@ -186,7 +189,7 @@ def on_one_machine(comm: Comm) -> bool:
         here.Free()
 
 
-def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
+def shared_window(comm: Comm, nbytes: int) -> tuple["MPI.Win", list[memoryview]]:
     """Memory that all ranks of one machine share.
 
     comm: mpi4py's communicator, whose ranks are on one machine and all call this.
@@ -196,6 +199,6 @@ def shared_memory(comm: Any, nbytes: int) -> tuple[Any, list[memoryview]]:
     from mpi4py import MPI
 
     whole = max(LINE, nbytes + -nbytes % LINE)  # the next rank's begins where this one's ends
-    window = MPI.Win.Allocate_shared(whole, 8, comm=comm)
+    window = MPI.Win.Allocate_shared(whole, 8, comm=cast(MPI.Intracomm, comm))
     window.Lock_all()  # what Sync needs: it keeps loads and stores in order
     return window, [memoryview(window.Shared_query(rank)[0]) for rank in range(comm.size)]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The part of a communicator that makes others of it: copies, parts, groups and grids."""
+"""Communicator constructors (MPI 4.1, section 7.4): the methods that make others: copies, parts, groups and grids."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
 
 
-class Making:
+class Constructors:
     """All ranks of a communicator make these calls together, but those of Create_group and Free."""
 
     world: "World"

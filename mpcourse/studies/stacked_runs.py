@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from mpcourse.data import Dataset
-from mpcourse.studies.stacked_mlps import ManyMLPs, ManySGD
+from mpcourse.studies.stacked_mlps import StackedMLPs, StackedSGD
 from mpcourse.training import LearningCurve
 
 
-class ManyRuns:
+class StackedRuns:
     """S runs of `mpcourse.training.train` on one data set, with equal batches and numbers of updates, at once.
 
     Run i trains mlp(widths) as it is after torch.manual_seed(seeds[i]), on batches in the order of that seed, with
@@ -21,8 +21,8 @@ class ManyRuns:
 
     rates: (updates, S), one for each update. data: images may be of any float dtype, which the networks take over.
     batch_size: at most the training set's; an epoch's last batch is what is left. record_every: updates between two
-    records (None: one record an epoch; the end is always recorded). momentum, weight_decay, trust_coefficient: as of
-    ManySGD. curves: one for each run; its seconds are its part of those that all took together.
+    records (None: one record an epoch; the end is always recorded). momentum, weight_decay: of
+    SGD. trust_coefficient: of LARS; None: SGD. curves: one for each run; its seconds are its part of what all took.
     Raises ValueError for numbers that make no sense.
     """
 
@@ -48,9 +48,9 @@ class ManyRuns:
         self.batch_size, self.seeds = batch_size, list(seeds)
         self.images, self.labels = data.train.flat(), data.train.labels
         self.test_images, self.test_labels = data.test.flat(), data.test.labels
-        self.models = ManyMLPs.from_seeds(widths, self.seeds)
+        self.models = StackedMLPs.from_seeds(widths, self.seeds)
         self.models.parameters = [p.to(self.images.dtype) for p in self.models.parameters]
-        self.optimizer = ManySGD(self.models, momentum, weight_decay, trust_coefficient)
+        self.optimizer = StackedSGD(self.models, momentum, weight_decay, trust_coefficient)
         self.rates = rates.to(self.images.dtype)
         self.steps_per_epoch = -(-n // batch_size)
         self.record_every = record_every or self.steps_per_epoch
@@ -92,7 +92,7 @@ class ManyRuns:
         return [count / len(self.test_labels) for count in right.sum(1).tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a later ManyRuns, made alike, needs to go on from here to the same bits."""
+        """All that a later StackedRuns, made alike, needs to go on from here to the same bits."""
         return {
             "step": self.step,
             "seconds": self.seconds,
