@@ -14,5 +14,5 @@ fi
 id -un >/dev/null 2>&1 || export USER=learner LOGNAME=learner
 export HOME
 
-[ -e exercises/manifest.toml ] || mpcourse init . >&2 # the manifest is the last file that it writes
+[ -e exercises/manifest.toml ] || mpcourse init /course >&2 # the manifest is the last file that it writes
 exec "$@"
