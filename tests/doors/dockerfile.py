@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import translate
 from pathlib import Path
 from typing import NamedTuple
 
 KNOWN = frozenset("FROM ARG ENV WORKDIR COPY RUN USER EXPOSE ENTRYPOINT CMD".split())
+WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 
 
 class Instruction(NamedTuple):
@@ -58,9 +58,9 @@ def context(root: Path, ignore: Iterable[str]) -> Iterator[str]:
     rules = []
     for line in ignore:
         if (line := line.strip()) and not line.startswith("#"):
-            pattern = line.removeprefix("!").rstrip("/")
-            parts = [".*" if part == "**" else translate(part)[4:-3].replace(".*", "[^/]*") for part in pattern.split("/")]
-            rules.append((not line.startswith("!"), re.compile("/".join(parts).replace(".*/", "(?:.*/)?") + "(?:/.*)?")))
+            parts = re.split(r"(\*\*/|\*\*|\*)", line.removeprefix("!").rstrip("/"))
+            pattern = "".join(WILD.get(part, re.escape(part)) for part in parts)
+            rules.append((not line.startswith("!"), re.compile(f"{pattern}(?:/.*)?")))
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         verdicts = [excluded for excluded, pattern in rules if pattern.fullmatch(name)]

@@ -119,8 +119,8 @@ class Layer:
     def overlays(self) -> list[str]:
         """Options of the overlays that make this root file system, each with where it is mounted.
 
-        The kernel refuses layers of which one lies in another, as all do in this machine's files. So the lowest layer is
-        mounted over these, and the others over that. Nobody writes into the lowest then, and several may use it.
+        The kernel refuses layers of which one lies in another, as all do in this machine's files. So the lowest layer
+        is mounted over these, and the others over that. Nobody writes into the lowest then, and several may use it.
         """
         *above, base = self.layers()
         shared = ",index=off" if above else ""

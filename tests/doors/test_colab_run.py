@@ -1,0 +1,55 @@
+"""The first lesson as Colab runs it: as root, with a torch and an mpirun that are there, in /content."""
+
+import nbformat
+import pytest
+
+import mpcourse
+from mpcourse.check.verdict import clean
+from tests.conftest import ROOT
+from tests.doors.rootfs import Layer
+
+pytestmark = pytest.mark.timeout(900)
+RUN = """
+import nbformat
+from nbclient import NotebookClient
+book = nbformat.read("00_start_here.ipynb", 4)
+NotebookClient(book, timeout=200, kernel_name="python3").execute()
+nbformat.write(book, "run.ipynb")
+"""
+COLABS = ("torch", "numpy", "matplotlib", "ipykernel", "ipywidgets", "nbclient", "nbformat")
+
+
+@pytest.fixture
+def colab(base, build, workshop):
+    """Runs a command on a machine that stands for Colab's; the index has the course's wheel and those that it needs."""
+    layer = Layer(workshop / "colab", base)
+    wheels = build.stages["wheels"].layer.files / "wheels"
+    (layer.files / "wheels").symlink_to(wheels)
+    options = {"environment": {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}, "shown": (str(wheels),)}
+    layer.do("pip", "install", "--quiet", "--no-compile", *COLABS, **options)
+    (site,) = layer.files.glob("usr/local/lib/python3*/site-packages")
+    (site / "google" / "colab").mkdir(parents=True)
+    (site / "google" / "colab" / "__init__.py").touch()
+    (layer.files / "root/.ipython/profile_default/startup").mkdir(parents=True)
+    (layer.files / "root/.ipython/profile_default/startup/colab.py").write_text("import google.colab\n")
+    (layer.files / "usr/bin").mkdir(parents=True, exist_ok=True)
+    other = layer.files / "usr/bin/mpirun"
+    other.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.2'\nexit 1\n")
+    other.chmod(0o755)
+    layer.copy(ROOT / "colab" / "00_start_here.ipynb", "/content/")
+    layer.options, layer.torch = options, site / "torch"
+    return layer
+
+
+def test_the_first_lesson_runs_in_colab_and_leaves_its_torch_alone(colab):
+    torch = colab.torch.stat()
+    colab.do("python3", "-c", RUN, folder="/content", **colab.options)
+    assert colab.torch.stat() == torch
+    book = nbformat.read(colab.files / "content/run.ipynb", as_version=4)
+    first, *rest = [cell for cell in book.cells if cell.cell_type == "code"]
+    lines = "".join(output.text for output in first.outputs).splitlines()
+    assert lines[0].startswith(f"mpcourse {mpcourse.__version__} with torch ") and len(lines) == 2
+    assert lines[0].endswith(": lessons and exercises are in /content/mpcourse.")
+    assert (colab.files / "content/mpcourse/lessons/scratch/both_listen.py").is_file()
+    doctor = clean("".join(output.get("text", "") for output in rest[0].outputs))
+    assert "/usr/local/bin/mpirun" in doctor and "/usr/bin/mpirun" not in doctor
