@@ -212,7 +212,8 @@ def test_only_who_names_the_tests_in_a_browser_or_of_the_dockerfile_runs_them():
     listed = conftest.python("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--collect-only", "-q")
     named, unnamed = (
         subprocess.run([*listed, *asked], cwd=ROOT, capture_output=True, text=True, timeout=100).stdout
-        for asked in (["tests/browser", "tests/doors"], ["tests", "--ignore-glob=tests/test_*"])  # without what takes long to import
+        # The latter without what takes long to import.
+        for asked in (["tests/browser", "tests/doors"], ["tests", "--ignore-glob=tests/test_*"])
     )
     assert "tests/browser/test_lesson_pages.py" in named and "tests/doors/test_image.py" in named
     assert "tests/browser" not in unnamed and "tests/doors" not in unnamed
