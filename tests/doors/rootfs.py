@@ -30,7 +30,9 @@ shift
 hostname container
 ip link set lo up
 mount -t proc proc proc
+mount --bind proc/sys proc/sys
 mount --rbind /sys sys
+for name in proc/sys sys; do mount -o remount,bind,ro $name; done # there root could change the machine
 mount -t tmpfs -o mode=755 tmpfs dev
 for name in null zero full random urandom tty; do : >dev/$name; mount --bind /dev/$name dev/$name; done
 ln -s /proc/self/fd dev/fd; ln -s fd/0 dev/stdin; ln -s fd/1 dev/stdout; ln -s fd/2 dev/stderr

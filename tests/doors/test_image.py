@@ -57,6 +57,14 @@ def test_a_lesson_runs_in_a_container(container):
     assert (container.layer.files / "course/lessons/scratch/both_listen.py").is_file()
 
 
+def test_a_container_has_no_network_and_sees_nothing_of_the_clone(container):
+    connect = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
+    assert "Network is unreachable" in said(container.run("python", "-c", connect), 1)
+    where = said(container.run("python", "-c", "import mpcourse, torch; print(mpcourse.__file__, torch.__file__)"))
+    assert where.count("/opt/mpcourse/lib/") == 2
+    assert said(container.run("sh", "-c", 'test ! -e "$0"', str(ROOT))) == ""
+
+
 def test_a_login_shell_finds_the_course(container):
     assert said(container.run("bash", "-lc", "which mpcourse mpirun")).count("/opt/mpcourse/bin/") == 2
 
