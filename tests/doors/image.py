@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from tests.doors.dockerfile import Instruction, context, expanded, parse
 from tests.doors.rootfs import ENVIRONMENT, Layer, NotMade
 
@@ -169,7 +171,8 @@ class Container:
 
 
 def end(process: subprocess.Popen) -> None:
-    """End a container that runs in the background: its first process takes all others along."""
-    with suppress(ProcessLookupError):
-        process.kill()
+    """End a container that runs in the background. When its first process has ended, so have all others."""
+    with suppress(psutil.NoSuchProcess):
+        for first in psutil.Process(process.pid).children():
+            first.kill()
     process.wait(timeout=20)

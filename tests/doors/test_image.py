@@ -99,6 +99,9 @@ def test_a_volume_of_another_user_is_named_with_the_option_that_helps(container)
     (option,) = re.findall(r"^mpcourse: /course belongs .* add --user (\S+) to docker run", told)
     assert option == "4321:4322"
     assert "e00_hello" in said(container.run("mpcourse", "list", user=option))
+    # Whoever has no entry among the image's users still has a home that Jupyter can write to, and a name for torch.
+    facts = "import getpass, pathlib; (pathlib.Path.home() / 'x').touch(); print(getpass.getuser())"
+    assert said(container.run("python", "-c", facts, user=option)).split()[-1] == "learner"
     assert "ok" in said(
         container.run("mpirun", "-np", "2", "python", "-c", "import torch._dynamo; print('ok')", user=option)
     )
