@@ -37,7 +37,7 @@ export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 PYTEST := $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser chromium unit ranks notebooks hosts lint lessons exercises site clean
+.PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser test-doors chromium unit ranks notebooks hosts lint lessons exercises site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -47,7 +47,7 @@ setup: $(STAMP) ## make .venv with everything the course needs (TORCH_INDEX=...,
 lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 	@$(BIN)/mpcourse lab $(LAB_ARGS)
 
-test: $(STAMP) ## run all tests but those in a browser (TEST_ARGS="-k e05_exchange" for some of them)
+test: $(STAMP) ## run all tests but those in a browser and of the Dockerfile (TEST_ARGS="-k e05_exchange" for some of them)
 	@$(BIN)/python lessons/build.py --judged build
 	@$(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
 
@@ -62,6 +62,9 @@ test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi,
 
 test-browser: chromium $(VENV)/.browser $(VENV)/.site ## run lessons in JupyterLab, and look at the site's pages, in a browser (Debian's chromium and chromium-driver)
 	@$(BIN)/python -m pytest tests/browser $(TEST_ARGS)
+
+test-doors: $(STAMP) ## carry out the Dockerfile in root file systems of its own, and the first lesson as in Colab (as root, 4 minutes)
+	@$(TEST_ENV) $(BIN)/python -m pytest tests/doors $(TEST_ARGS)
 
 test-mpi4py: $(STAMP) ## run mpi4py's own tests, from the package index, on 1 to 5 virtual ranks (3 minutes)
 	@MPCOURSE_MPI4PY_SIZES="1 2 3 4 5" $(PYTEST) tests/test_mpi4py_suite.py $(TEST_ARGS)
@@ -93,6 +96,7 @@ lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
 	@# As a learner runs them: without the yielding of ranks that tests need, which lengthens each message twentyfold.
 	@TQDM_DISABLE=1 PYTHONUNBUFFERED= $(BIN)/python lessons/build.py
 	@$(BIN)/python lessons/readme.py
+	@$(BIN)/python lessons/for_colab.py
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
 	@$(BIN)/python -m mpcourse.check.stubs

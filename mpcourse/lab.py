@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -31,6 +32,7 @@ def open_lab(arguments: Sequence[str]) -> int:
         command.append("--allow-root")
     if not _has_browser():
         command.append("--no-browser")  # JupyterLab then prints the address
+    command += _codespace_options()
     command += _terminal_options(mpi_environment()["PATH"].partition(os.pathsep)[0])
     environment = mpi_environment()
     environment.pop("PYTHONUNBUFFERED", None)  # it makes the printed lines of ranks mix
@@ -66,6 +68,18 @@ def _check_port(arguments: Sequence[str]) -> None:
                 f"port {port} is in use, perhaps by a JupyterLab that is still open: choose another with "
                 + (f"`mpcourse lab {other}`" if WHEEL else f"`make lab LAB_ARGS={other}`")
             ) from None
+
+
+def _codespace_options() -> list[str]:
+    """Options without which JupyterLab refuses what comes through the port that GitHub Codespaces forwards.
+
+    A browser asks from the codespace's own address, which JupyterLab takes for another site's. Its token is asked for.
+    """
+    name, domain = (os.environ.get(key) for key in ("CODESPACE_NAME", "GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN"))
+    if not name or not domain:
+        return []
+    origin = rf"https://{re.escape(name)}-\d+\.{re.escape(domain)}\Z"
+    return ["--ServerApp.allow_remote_access=True", f"--ServerApp.allow_origin_pat={origin}"]
 
 
 def _terminal_options(programs: str) -> list[str]:

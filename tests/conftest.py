@@ -27,7 +27,7 @@ from tests import forked_kernels
 from tests.explanations import Reached
 
 ROOT = Path(__file__).resolve().parents[1]
-collect_ignore = ["browser"]  # only who names that folder runs it, as `make test-browser` does
+collect_ignore = ["browser", "doors"]  # only who names them runs them, as `make test-browser` and `test-doors` do
 BEGAN = time.time()
 # What most processes of tests import, but never MPI, which no fork survives.
 PRELOADED = (

@@ -122,6 +122,27 @@ def test_a_terminal_finds_the_course_though_start_up_files_reset_the_path(lab):
     assert "mpcourse 0." in seen and f"{programs}/mpirun" in seen and f"{programs}/python" in seen
 
 
+def test_lab_answers_the_address_that_codespaces_forwards_and_no_other_site(tmp_path):
+    import websocket
+
+    environment = os.environ | {ADDRESS: "", "HOME": str(tmp_path), "CODESPACE_NAME": "fluffy-disco"}
+    environment["GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN"] = "app.github.dev"
+    command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
+    with jupyterlab(command, environment, tmp_path / "lab.log") as lab:
+        kernel = ask((*lab, None), "/api/kernels", {"name": "python3"})["id"]
+        socket = f"{lab[0].replace('http', 'ws')}/api/kernels/{kernel}/channels"
+        forwarded = "fluffy-disco-8888.app.github.dev"
+        for host in (forwarded, lab[0].removeprefix("http://")):  # whichever the port's other end names
+            page = urllib.request.Request(f"{lab[0]}/lab?token={lab[1]}", headers={"Host": host})
+            with urllib.request.urlopen(page, timeout=20) as response:  # whose cookies a browser then sends
+                cookie = "; ".join(part.partition(";")[0] for part in response.headers.get_all("Set-Cookie"))
+            given = {"timeout": 20, "host": host, "cookie": cookie}
+            websocket.create_connection(socket, origin=f"https://{forwarded}", **given).close()
+            for other in ("https://else-8888.app.github.dev", f"https://{forwarded}.example.org"):
+                with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+                    websocket.create_connection(socket, origin=other, **given)
+
+
 def test_lab_does_not_ask_about_news_and_keeps_the_users_own_settings(lab):
     page = ask(lab, "/lab")
     config = json.loads(re.search(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])

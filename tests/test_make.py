@@ -197,15 +197,15 @@ def ci(tmp_path):
 
 def test_ci_installs_a_browser_and_runs_the_commands_that_a_user_has(ci, tmp_path):
     browser = f"for p in chromium chromedriver; do touch {tmp_path}/tools/$p; chmod +x {tmp_path}/tools/$p; done"
-    asked = ["make hosts", "make lint", "make test", "apt-get", "apt-get", "make test-browser"]
+    asked = ["make hosts", "make lint", "make test", "make test-doors", "apt-get", "apt-get", "make test-browser"]
     assert ci(apt=browser) == (0, asked)
 
 
 def test_ci_goes_on_where_no_browser_can_be_installed(ci):
-    assert ci() == (0, ["make hosts", "make lint", "make test", "apt-get"])
+    assert ci() == (0, ["make hosts", "make lint", "make test", "make test-doors", "apt-get"])
 
 
-@pytest.mark.parametrize("target", ["lint", "test", "test-browser"])
+@pytest.mark.parametrize("target", ["lint", "test", "test-doors", "test-browser"])
 def test_ci_fails_with_any_of_its_commands(ci, target, tmp_path):
     for name in ("chromium", "chromedriver"):
         program(tmp_path / "tools" / name, "exit 0")
@@ -213,11 +213,12 @@ def test_ci_fails_with_any_of_its_commands(ci, target, tmp_path):
     assert status != 0 and asked[-1] == f"make {target}"
 
 
-def test_only_who_names_the_browser_tests_runs_them():
+def test_only_who_names_the_tests_in_a_browser_or_of_the_dockerfile_runs_them():
     listed = conftest.python("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--collect-only", "-q")
     named, unnamed = (
         subprocess.run([*listed, *asked], cwd=ROOT, capture_output=True, text=True, timeout=100).stdout
-        for asked in (["tests/browser"], ["tests", "--ignore-glob=tests/test_*"])  # without what takes long to import
+        # The latter without what takes long to import.
+        for asked in (["tests/browser", "tests/doors"], ["tests", "--ignore-glob=tests/test_*"])
     )
-    assert "tests/browser/test_lesson_pages.py" in named
-    assert "tests/browser" not in unnamed
+    assert "tests/browser/test_lesson_pages.py" in named and "tests/doors/test_image.py" in named
+    assert "tests/browser" not in unnamed and "tests/doors" not in unnamed

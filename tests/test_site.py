@@ -61,6 +61,25 @@ def test_a_figure_is_described_by_its_title():
     assert SITE.described("!mpirun\nplot.schedule(gpipe(4, 8))\nNone") == "drawn by plot.schedule(gpipe(4, 8))"
 
 
+def test_a_lesson_leads_to_colab_and_codespaces_of_the_repository_that_github_actions_names(monkeypatch):
+    lesson = COURSE.lessons[0]
+
+    def places():
+        book = SITE.lesson_book(lesson, COURSE)
+        return [address for cell in book.cells for address in re.findall(r"\]\((https://co[^)]+)\)", cell.source)]
+
+    monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/mp-course")
+    monkeypatch.setenv("GITHUB_REF_NAME", "a/branch")
+    assert places() == [
+        f"https://colab.research.google.com/github/somebody/mp-course/blob/a/branch/colab/{lesson.id}.ipynb",
+        "https://codespaces.new/somebody/mp-course/tree/a/branch",
+    ]
+    assert "open in Colab" in SITE.lesson_book(lesson, COURSE).cells[1].source
+    assert (ROOT / "colab" / f"{lesson.id}.ipynb").is_file()
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    assert not places()
+
+
 def test_a_link_to_a_solution_or_to_nothing_is_refused(tmp_path):
     for file in ("solutions/e00_hello.py", "mpcourse/none.py"):
         with pytest.raises(ValueError, match=file):

@@ -6,12 +6,14 @@ a lesson links to. Then Sphinx writes FOLDER/site.
 """
 
 import ast
+import os
 import pkgutil
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import nbformat
 
@@ -54,6 +56,19 @@ def described(source: str) -> str:
     return title if len(title.split()) > 2 else drawn
 
 
+def places_to_run(lesson: Lesson) -> str:
+    """Links that open a lesson in Colab and in Codespaces, in Markdown; empty where the repository is not known.
+
+    GitHub Actions tells it, and so each fork's pages lead to that fork.
+    """
+    repository, branch = (quote(os.environ.get(f"GITHUB_{name}", "")) for name in ("REPOSITORY", "REF_NAME"))
+    if not repository or not branch:
+        return ""
+    colab = f"https://colab.research.google.com/github/{repository}/blob/{branch}/colab/{lesson.id}.ipynb"
+    codespaces = f"https://codespaces.new/{repository}/tree/{branch}"
+    return f"Without installing anything: [open in Colab]({colab}) or [open in Codespaces]({codespaces})."
+
+
 def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
     """The lesson as it is committed, its figures described, and links to what the page needs in cells of their own."""
     book = nbformat.reads(judged(lesson.id)[1], as_version=4)
@@ -75,6 +90,8 @@ def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
             cells.append(nbformat.v4.new_markdown_cell(LIVE))
     links = [f"[{e.name}](../exercises/{e.name}.md) {e.title}" for e in course.exercises if e.lesson == lesson.id]
     cells.append(nbformat.v4.new_markdown_cell("## Exercises of this lesson\n\n- " + "\n- ".join(links)))
+    if places := places_to_run(lesson):
+        cells.insert(1, nbformat.v4.new_markdown_cell(places))
     book.cells = cells
     book.metadata.language_info["pygments_lexer"] = "ipython3"  # which knows lines such as `!mpirun`
     return book

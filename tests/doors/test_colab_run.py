@@ -1,0 +1,59 @@
+"""The first lesson as Colab runs it: as root, with a torch and an mpirun that are there, in /content."""
+
+import nbformat
+import pytest
+
+import mpcourse
+from mpcourse.check.verdict import clean
+from tests.conftest import ROOT
+from tests.doors.rootfs import Layer
+
+pytestmark = pytest.mark.timeout(900)
+RUN = """
+import nbformat
+from nbclient import NotebookClient
+book = nbformat.read("00_start_here.ipynb", 4)
+NotebookClient(book, timeout=200, kernel_name="python3").execute()
+nbformat.write(book, "run.ipynb")
+"""
+COLABS = ("torch", "numpy", "matplotlib", "ipykernel", "ipywidgets", "nbclient", "nbformat")
+
+
+@pytest.fixture
+def colab(base, build, workshop):
+    """Runs a command on a machine that stands for Colab's; the index has the course's wheel and those that it needs."""
+    layer = Layer(workshop / "colab", base)
+    wheels = build.stages["wheels"].layer.files / "wheels"
+    options = {"environment": {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}, "shown": (str(wheels),)}
+    # Colab's Python is /usr/bin/python3, packages are in /usr/local, and beside that Python is an mpirun of its own.
+    (layer.files / "usr/bin").mkdir(parents=True)
+    layer.python = "/usr/local/bin/python3"
+    if not (base.files / "usr/local/pyvenv.cfg").exists():  # otherwise that one leads to /usr/bin/python3
+        layer.python = "/usr/bin/python3"
+        (layer.files / "usr/bin/python3").symlink_to("/usr/local/bin/python3")
+    other = layer.files / "usr/bin/mpirun"
+    other.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.2'\nexit 1\n")
+    other.chmod(0o755)
+    layer.do(layer.python, "-m", "pip", "install", "--quiet", "--no-compile", *COLABS, **options)
+    (site,) = layer.files.glob("usr/local/lib/python3*/site-packages")
+    (site / "google" / "colab").mkdir(parents=True)
+    (site / "google" / "colab" / "__init__.py").touch()
+    (layer.files / "root/.ipython/profile_default/startup").mkdir(parents=True)
+    (layer.files / "root/.ipython/profile_default/startup/colab.py").write_text("import google.colab\n")
+    layer.copy(ROOT / "colab" / "00_start_here.ipynb", "/content/")
+    layer.options, layer.torch = options, site / "torch" / "version.py"
+    return layer
+
+
+def test_the_first_lesson_runs_in_colab_and_leaves_its_torch_alone(colab):
+    torch = colab.torch.stat().st_ino, colab.torch.stat().st_mtime_ns
+    colab.do(colab.python, "-c", RUN, folder="/content", **colab.options)
+    assert (colab.torch.stat().st_ino, colab.torch.stat().st_mtime_ns) == torch
+    book = nbformat.read(colab.files / "content/run.ipynb", as_version=4)
+    first, *rest = [cell for cell in book.cells if cell.cell_type == "code"]
+    lines = "".join(output.text for output in first.outputs).splitlines()
+    assert lines[0].startswith(f"mpcourse {mpcourse.__version__} with torch ") and len(lines) == 2
+    assert lines[0].endswith(": lessons and exercises are in /content/mpcourse.")
+    assert (colab.files / "content/mpcourse/lessons/scratch/both_listen.py").is_file()
+    doctor = clean("".join(output.get("text", "") for output in rest[0].outputs))
+    assert "/usr/local/bin/mpirun" in doctor and "/usr/bin/mpirun" not in doctor
