@@ -96,7 +96,6 @@ lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
 	@# As a learner runs them: without the yielding of ranks that tests need, which lengthens each message twentyfold.
 	@TQDM_DISABLE=1 PYTHONUNBUFFERED= $(BIN)/python lessons/build.py
 	@$(BIN)/python lessons/readme.py
-	@$(BIN)/python lessons/for_colab.py
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
 	@$(BIN)/python -m mpcourse.check.stubs

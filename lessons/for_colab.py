@@ -1,9 +1,9 @@
-"""Lessons for Google Colab: colab/NN_name.ipynb, made of the texts in lessons/src. Run by `make lessons`.
+"""Lessons for Google Colab, made of the texts in lessons/src: python lessons/for_colab.py [FOLDER] (build/colab).
 
 Colab opens a notebook of a public repository on a machine that has torch, and nothing of the course. So its notebooks
 begin with a cell that installs the course. They are copies, without outputs: a cell in the lessons themselves would
 have to stand in their texts, too, for JupyterLab refuses a pair that differs, and would be the first thing that all
-others see. The folder is not in lessons/, where jupytext would pair them with texts of their own.
+others see. No commit of the course holds them: .github/workflows/site.yml puts them on a branch of their own, `colab`.
 """
 
 import hashlib
@@ -18,7 +18,6 @@ sys.path.insert(0, str(ROOT))
 from lessons.build import METADATA, read_source  # noqa: E402  no part of the package
 from mpcourse import __version__  # noqa: E402
 
-COPIES = ROOT / "colab"
 # Colab shows the title in place of the code. Its own mpirun, Open MPI's, is left alone, and so is its torch.
 FIRST = '''# @title Set up the course: run this cell first
 import os
@@ -77,10 +76,14 @@ def copy_of(source: Path) -> nbformat.NotebookNode:
     return book
 
 
-if __name__ == "__main__":
-    COPIES.mkdir(exist_ok=True)
-    for old in COPIES.glob("*.ipynb"):
+def write_copies(folder: Path) -> None:
+    """Write a copy of each lesson to `folder`, and remove notebooks that are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.ipynb"):
         old.unlink()
     for text in sorted((ROOT / "lessons" / "src").glob("*.py")):
-        nbformat.write(copy_of(text), COPIES / f"{text.stem}.ipynb")
-    print("colab is in step")
+        nbformat.write(copy_of(text), folder / f"{text.stem}.ipynb")
+
+
+if __name__ == "__main__":
+    write_copies(Path(*sys.argv[1:2] or (ROOT / "build" / "colab",)))

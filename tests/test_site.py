@@ -71,11 +71,10 @@ def test_a_lesson_leads_to_colab_and_codespaces_of_the_repository_that_github_ac
     monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/mp-course")
     monkeypatch.setenv("GITHUB_REF_NAME", "a/branch")
     assert places() == [
-        f"https://colab.research.google.com/github/somebody/mp-course/blob/a/branch/colab/{lesson.id}.ipynb",
+        f"https://colab.research.google.com/github/somebody/mp-course/blob/colab/{lesson.id}.ipynb",
         "https://codespaces.new/somebody/mp-course/tree/a/branch",
     ]
     assert "open in Colab" in SITE.lesson_book(lesson, COURSE).cells[1].source
-    assert (ROOT / "colab" / f"{lesson.id}.ipynb").is_file()
     monkeypatch.delenv("GITHUB_REPOSITORY")
     assert not places()
 

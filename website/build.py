@@ -59,12 +59,13 @@ def described(source: str) -> str:
 def places_to_run(lesson: Lesson) -> str:
     """Links that open a lesson in Colab and in Codespaces, in Markdown; empty where the repository is not known.
 
-    GitHub Actions tells it, and so each fork's pages lead to that fork.
+    GitHub Actions tells it, and so each fork's pages lead to that fork. Colab's copies are on the branch `colab`, where
+    .github/workflows/site.yml puts them.
     """
     repository, branch = (quote(os.environ.get(f"GITHUB_{name}", "")) for name in ("REPOSITORY", "REF_NAME"))
     if not repository or not branch:
         return ""
-    colab = f"https://colab.research.google.com/github/{repository}/blob/{branch}/colab/{lesson.id}.ipynb"
+    colab = f"https://colab.research.google.com/github/{repository}/blob/colab/{lesson.id}.ipynb"
     codespaces = f"https://codespaces.new/{repository}/tree/{branch}"
     return f"Without installing anything: [open in Colab]({colab}) or [open in Codespaces]({codespaces})."
 

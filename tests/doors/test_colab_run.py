@@ -5,7 +5,7 @@ import pytest
 
 import mpcourse
 from mpcourse.check.verdict import clean
-from tests.conftest import ROOT
+from tests.conftest import ROOT, load_script
 from tests.doors.rootfs import Layer
 
 pytestmark = pytest.mark.timeout(900)
@@ -40,7 +40,8 @@ def colab(base, build, workshop):
     (site / "google" / "colab" / "__init__.py").touch()
     (layer.files / "root/.ipython/profile_default/startup").mkdir(parents=True)
     (layer.files / "root/.ipython/profile_default/startup/colab.py").write_text("import google.colab\n")
-    layer.copy(ROOT / "colab" / "00_start_here.ipynb", "/content/")
+    load_script(ROOT / "lessons" / "for_colab.py").write_copies(workshop / "copies")
+    layer.copy(workshop / "copies" / "00_start_here.ipynb", "/content/")
     layer.options, layer.torch = options, site / "torch" / "version.py"
     return layer
 
