@@ -85,6 +85,17 @@ def test_a_link_to_a_solution_or_to_nothing_is_refused(tmp_path):
             SITE.Sources(tmp_path).with_links(f"[it](../{file})", "lessons")
 
 
+def test_what_lessons_show_of_the_library_has_its_page_in_the_reference():
+    pages = {name for room in SITE.ROOMS for name in SITE.modules_of(room)}
+    shown = set()
+    for lesson in COURSE.lessons:
+        book = nbformat.reads(SITE.judged(lesson.id)[1], as_version=4)
+        for output in (output for cell in book.cells for output in cell.get("outputs", [])):
+            text = output.get("data", {}).get("text/markdown", "")
+            shown |= {name.replace("/", ".") for name in re.findall(r"\]\(\.\./(mpcourse/[\w/]+)\.py\)", text)}
+    assert len(shown) >= len(COURSE.lessons) and shown <= pages
+
+
 def test_actions_that_publish_are_pinned():
     used = re.findall(r"uses: (\S+)", (ROOT / ".github" / "workflows" / "site.yml").read_text())
     assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in used)

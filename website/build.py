@@ -23,7 +23,11 @@ from lessons.build import judged  # noqa: E402  no part of the package
 from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
 from mpcourse.check.stubs import stub_of  # noqa: E402
 
-ROOMS = ("collectives", "data_parallel", "model_parallel", "split", "pipeline", "grid", "large_batch")
+# Where the reference implementations are that lessons show: packages, and the module `training`.
+ROOMS = (
+    *("training", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
+    *("model_parallel", "grid", "zero"),
+)
 PAGES = ("README.md", "TEACHING.md", "SEVERAL_MACHINES.md", "VIRTUAL_GPUS.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
@@ -145,7 +149,7 @@ def glossary_page(text: str, course: Course) -> str:
 
 
 def modules_of(room: str) -> list[str]:
-    """Names of the room's package and of all modules in it."""
+    """Names of the room's package and of all modules in it; of a module its own."""
     below = pkgutil.walk_packages([str(ROOT / "mpcourse" / room)], f"mpcourse.{room}.")
     return [f"mpcourse.{room}", *(module.name for module in below)]
 
@@ -209,13 +213,13 @@ def write_sources(folder: Path) -> None:
         names = modules_of(room)
         for name in names:
             page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n"
-            if name == names[0]:
+            if name == names[0] and len(names) > 1:
                 inside = [f"{module.removeprefix(f'{name}.')} <{module}>" for module in names[1:]]
                 page += "   :no-members:\n\n" + "\n   ".join([".. toctree::", ":maxdepth: 1\n", *inside]) + "\n"
             sources.write(f"reference/{name}.rst", page)
     rooms = toctree([f"mpcourse.{room}" for room in ROOMS])
-    told = "The implementations that the lessons lead to, from their docstrings. `[source]` shows the code."
-    sources.write("reference/index.md", f"# Reference\n\n{told}\n\n{rooms}")
+    begin = "The implementations that the lessons lead to, from their docstrings. `[source]` shows the code."
+    sources.write("reference/index.md", f"# Reference\n\n{begin}\n\n{rooms}")
     sources.write("glossary.md", glossary_page((ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), course))
     for page in PAGES:
         sources.write(page, sources.with_links((ROOT / page).read_text(encoding="utf-8")))
