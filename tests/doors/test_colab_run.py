@@ -56,5 +56,7 @@ def test_the_first_lesson_runs_in_colab_and_leaves_its_torch_alone(colab):
     assert lines[0].startswith(f"mpcourse {mpcourse.__version__} with torch ") and len(lines) == 2
     assert lines[0].endswith(": lessons and exercises are in /content/mpcourse.")
     assert (colab.files / "content/mpcourse/lessons/scratch/both_listen.py").is_file()
-    doctor = clean("".join(output.get("text", "") for output in rest[0].outputs))
+    assert "0 of 1 exercise" in rest[0].outputs[0].data["text/plain"]  # the panel, of the folder that was made
+    (doctor,) = (cell for cell in rest if cell.source == "!mpcourse doctor")
+    doctor = clean("".join(output.get("text", "") for output in doctor.outputs))
     assert "/usr/local/bin/mpirun" in doctor and "/usr/bin/mpirun" not in doctor
