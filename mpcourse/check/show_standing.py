@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mpcourse.check.manifest import Course
 from mpcourse.check.progress import Progress
-from mpcourse.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings, summary
+from mpcourse.check.standing import Standing, all_of, dates_of, done_of, misconceptions, standings, summary
 
 NARROW = 90  # columns; in fewer the table has no lines between its columns, and tasks stand below names
 BAR = 16  # columns
@@ -28,7 +28,7 @@ def show_list(course: Course, progress: Progress, out: Console) -> None:
         least = max(len(e.name) for e in course.exercises) if heading == "exercise" else None
         justify: Any = "right" if heading in ("min", "tries") else "left"
         table.add_column(heading, justify=justify, min_width=least)
-    for each in _all(lessons):
+    for each in all_of(lessons):
         exercise, done = each.exercise, each.state == "done"
         named = (
             [Text.assemble(exercise.name, "\n", (exercise.title, "dim"))] if narrow else [exercise.name, exercise.title]
@@ -42,7 +42,7 @@ def show_list(course: Course, progress: Progress, out: Console) -> None:
             str(each.done.attempts or ""),
         )
     out.print(table)
-    every = _all(lessons)
+    every = all_of(lessons)
     out.print(_bars([*((lesson.name, lesson.exercises) for lesson in lessons), ("all", every)], out))
     if misconceptions(every):
         out.print("`mpcourse progress` tells what you met and mended", style="dim", soft_wrap=True)
@@ -53,8 +53,8 @@ def show_list(course: Course, progress: Progress, out: Console) -> None:
 def show_progress(course: Course, progress: Progress, out: Console) -> None:
     """Print the summary, then of each lesson that was begun its exercises and misconceptions, then what comes next."""
     lessons = standings(course, progress)
-    out.print(_bars([("mpcourse", _all(lessons))], out))
-    for line in summary(_all(lessons)):
+    out.print(_bars([("mpcourse", all_of(lessons))], out))
+    for line in summary(all_of(lessons)):
         out.print(Text(line))
     for lesson in lessons:
         if lesson.begun:
@@ -82,10 +82,6 @@ def _print_exercise(each: Standing, out: Console) -> None:
             )
         )
         out.print(Padding(Text(met.why), (0, 0, 0, 10), expand=False))
-
-
-def _all(lessons: Sequence[LessonStanding]) -> list[Standing]:
-    return [each for lesson in lessons for each in lesson.exercises]
 
 
 def _bars(rows: Sequence[tuple[str, Sequence[Standing]]], out: Console) -> Table:

@@ -80,6 +80,11 @@ def standings(course: Course, progress: Progress) -> list[LessonStanding]:
     ]
 
 
+def all_of(lessons: Sequence[LessonStanding]) -> list[Standing]:
+    """The exercises of all these lessons, in order."""
+    return [each for lesson in lessons for each in lesson.exercises]
+
+
 def done_of(exercises: Sequence[Standing]) -> int:
     """How many have passed."""
     return sum(each.state == "done" for each in exercises)
@@ -129,5 +134,5 @@ def duration(seconds: float) -> str:
     """In the largest unit of which there are two: "90 seconds", "15 minutes", "30 hours", "3 days"."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}s"
+            return counted(round(seconds / length), unit)
     return counted(max(0, round(seconds)), "second")

@@ -9,7 +9,16 @@ from typing import Any
 
 from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
-from mpcourse.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings, summary
+from mpcourse.check.standing import (
+    LessonStanding,
+    Standing,
+    all_of,
+    dates_of,
+    done_of,
+    misconceptions,
+    standings,
+    summary,
+)
 from mpcourse.commands.output import check_writable, write
 from mpcourse.errors import UserError
 from mpcourse.page import page, table
@@ -83,7 +92,7 @@ def _check_ours(path: Path, force: bool) -> None:
 
 def as_dict(lessons: Sequence[LessonStanding]) -> dict[str, Any]:
     """For --json."""
-    every = [each for lesson in lessons for each in lesson.exercises]
+    every = all_of(lessons)
     return {
         "summary": summary(every),
         "done": done_of(every),
@@ -103,7 +112,7 @@ def as_dict(lessons: Sequence[LessonStanding]) -> dict[str, Any]:
 
 def as_html(lessons: Sequence[LessonStanding]) -> str:
     """One page without scripts, which needs no other file."""
-    every = [each for lesson in lessons for each in lesson.exercises]
+    every = all_of(lessons)
     parts = [_bar(every), "<ul>", *(f"<li>{escape(line)}</li>" for line in summary(every)), "</ul>"]
     for lesson in lessons:
         if lesson.begun:

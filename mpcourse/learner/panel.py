@@ -14,6 +14,7 @@ from mpcourse.check.manifest import Course, load_course
 from mpcourse.check.progress import Progress
 from mpcourse.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings
 from mpcourse.errors import UserError
+from mpcourse.words import counted
 
 # JupyterLab's own colours, which follow its theme; elsewhere what is readable on light and on dark. They stand in the
 # elements themselves: a style sheet would be of the whole page, and JupyterLab takes it out of what it does not trust.
@@ -94,7 +95,7 @@ def _state(each: Standing) -> str:
 
 
 def _count(exercises: Sequence[Standing]) -> str:
-    return f"{done_of(exercises)} of {len(exercises)} exercise{'s' * (len(exercises) != 1)} done"
+    return f"{done_of(exercises)} of {counted(len(exercises), 'exercise')} done"
 
 
 def _bar(exercises: Sequence[Standing]) -> str:

@@ -21,7 +21,7 @@ from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import first_difference
-from mpcourse.words import named
+from mpcourse.words import counted, named
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import TracedComm
@@ -70,7 +70,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for layer in LAYERS:
         for size in SIZES:
-            asked = f"output and gradients as of one process, on {size} rank{'s' * (size > 1)}, with {layer.what}"
+            asked = f"output and gradients as of one process, on {counted(size, 'rank')}, with {layer.what}"
             stumbled = (asked, layer.why) if layer.why else None
             on_virtual(answer, comm, size, _program(layer), functools.partial(_judge, layer), stumbled)
     for size in SIZES:

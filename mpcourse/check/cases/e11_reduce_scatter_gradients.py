@@ -20,7 +20,7 @@ from mpcourse.check.cases.on_ranks import pickles, turned
 from mpcourse.check.explain import explanation_of
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong, first_difference, short
-from mpcourse.words import named
+from mpcourse.words import counted, named
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import TracedComm
@@ -56,7 +56,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for case in CASES:
         for size in SIZES:
-            asked = f"each rank's chunk of the mean over {size} rank{'s' * (size > 1)}, of {case.what}"
+            asked = f"each rank's chunk of the mean over {counted(size, 'rank')}, of {case.what}"
             stumbled = (asked, case.why) if case.why else None
             on_virtual(answer, comm, size, _program(case), functools.partial(_judge, case), stumbled)
     for case, size in itertools.product((LONG, dataclasses.replace(LONG, dtype=torch.float32)), SIZES):

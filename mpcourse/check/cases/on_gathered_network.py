@@ -13,7 +13,7 @@ from mpcourse.check.cases.on_gathered import shard_of
 from mpcourse.check.cases.on_gathered_calls import NAME, applied, backward, met
 from mpcourse.check.cases.on_models import Finding, Program
 from mpcourse.check.wrong import first_difference
-from mpcourse.words import named
+from mpcourse.words import counted, named
 
 STEPS, RATE, WIDTHS = 3, 0.01, (40, 48, 36, 32)
 ANEW = (
@@ -110,7 +110,7 @@ def _ahead(rank: int, size: int, calls: Sequence[Call]) -> Finding | None:
     sums = [sum(gather[call.layer] for call in calls[at + 1 :][:k]) for k in range(1, 4)]
     k = min(range(1, 4), key=lambda k: abs(sums[k - 1] - excess[at]))
     call, early = calls[at], named([c.layer for c in calls[at + 1 :][:k]], "layer")
-    layers = f"{k} layer{'s' * (k > 1)} ahead"
+    layers = f"{counted(k, 'layer')} ahead"
     asked = f"layer {call.layer}'s weight alone to be gathered in its {call.when}, on rank {rank} of {size}"
     got = f"{call.nbytes} bytes sent, among them what the weight{'s' * (k > 1)} of {early} take{'s' * (k == 1)}"
     why = (
