@@ -1,7 +1,7 @@
 """Recursive doubling: two ranks exchange all they have, in each round twice as far apart (Thakur et al. 2005)."""
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, flatten, mpi_buffer
-from mpcourse.collectives.folding import fold, power_below, rank_at, unfold
+from mpcourse.collectives.folding import fold, rank_at, ranks_too_many, unfold
 from mpcourse.comm import Comm
 
 
@@ -21,10 +21,12 @@ def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> 
     own = flatten(x)
     received = empty_like(own)
     sent, arrived = mpi_buffer(own), mpi_buffer(received)
-    place, ranks, distance = fold(comm, own, op), power_below(comm.size), 1
-    while place is not None and distance < ranks:
+    extra = ranks_too_many(comm.size)
+    place, distance = fold(comm, own, op) if extra else comm.rank, 1
+    while place is not None and distance < comm.size - extra:
         partner = rank_at(comm, place ^ distance)
         comm.Sendrecv(sent, partner, 0, arrived, partner, 0)
         accumulate(own, received, op)
         distance *= 2
-    unfold(comm, own)
+    if extra:
+        unfold(comm, own)
