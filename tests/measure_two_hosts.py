@@ -17,7 +17,7 @@ if __name__ == "__main__":
     measured = noise()
     refuse_if_busy(measured)
     with hosts(2) as (a, _):
-        command = ["-m", "mpcourse.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "7", "--json"]
+        command = ["-m", "mpcourse.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "15", "--json"]
         done = a.run(sys.executable, "-P", *command, timeout=600)
     if done.returncode:
         sys.exit(done.stderr)

@@ -20,6 +20,7 @@ from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
 from tests.conftest import ROOT
 
 scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
+QUIET = Noise(0.01, 0.02)
 NOW = Here("x86_64 Some CPU", "Linux 6.1", 2, "3.11.7", "2.13.0", "2.4.6", "4.1.2", "MPICH 5.0.2")
 
 
@@ -47,6 +48,7 @@ def stand_in(monkeypatch):
             return [{kind: seconds for kind in KINDS}]
 
     ranks = Ranks()
+    monkeypatch.setattr(scaling, "noise", lambda: QUIET)
     monkeypatch.setattr(scaling, "measured", ranks)
     monkeypatch.setattr(scaling, "usable_cores", lambda: 2)
     monkeypatch.setattr(scaling.cpu_binding, "CAN_BIND", True)
@@ -151,8 +153,10 @@ def test_rows_are_read_as_they_were_written(stand_in, tmp_path):
     first = run(file)
     rows = load(file)
     row = next(r for r in rows if (r.kind, r.case, r.side) == ("strong", ScalingCase(2, 2, False), "ours"))
-    assert row[1:] == (*NOW, "strong", 2, 2, False, 200, "ours", 1, 0.02, 20000.0)
-    assert all(type(value) is Row.__annotations__[name] for name, value in row._asdict().items())
+    assert row[1:] == (*NOW, "strong", 2, 2, False, 200, "ours", 1, 0.02, 20000.0, *QUIET)
+    assert all(isinstance(value, Row.__annotations__[name]) for name, value in row._asdict().items())
+    write(tmp_path / "untold.csv", [row._replace(others=None)])  # where the system does not tell
+    assert load(tmp_path / "untold.csv") == [row._replace(others=None)]
     assert medians(rows, "seconds")["weak", ScalingCase(1, 1, True), "ours"] == pytest.approx(0.0205)
     assert medians(rows, "seconds")["weak", ScalingCase(1, 1, True), "alone"] == 0.0142857  # six digits, of 1/70
     assert medians(rows)["weak", ScalingCase(2, 1, True), "alone"] == 14000
@@ -283,9 +287,12 @@ def test_only_scaling_has_a_file_to_save_to(cli, tmp_path):
     assert done.returncode == 2 and done.stderr == "mpcourse: --save is of `mpcourse bench scaling`\n"
 
 
-def test_the_course_brings_a_measurement_along():
+def test_the_course_brings_a_measurement_of_a_quiet_machine_along(monkeypatch):
+    monkeypatch.delenv(BUSY, raising=False)
     rows = load()
-    assert groups(rows) == every(4, 5) and len({row.here for row in rows}) == 1
+    assert groups(rows) == every(4, 10) and len({row.here for row in rows}) == 1
+    for row in rows:
+        refuse_if_busy(Noise(row.others, row.spread))
     total = {(kind, case): sum(batches(kind, case.ranks)) for kind in KINDS for case in cases(4, 2, True)}
     for row in rows:
         assert row.batch == max(batches(row.kind, row.ranks))
@@ -343,7 +350,20 @@ def test_a_process_that_computes_is_seen(tmp_path):
 
 def test_nothing_is_measured_for_a_file_on_a_busy_machine(monkeypatch, tmp_path):
     monkeypatch.delenv(BUSY, raising=False)
-    monkeypatch.setattr("mpcourse.quiet.noise", lambda: Noise(0.9, 0.0))
+    monkeypatch.setattr(scaling, "noise", lambda: Noise(0.9, 0.0))
     with pytest.raises(UserError, match="the machine is busy: other programs take 90 %"):
         list(scaling.scaling(runs=1, np=2, save=tmp_path / "out.csv"))
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_machine_that_becomes_busy_keeps_the_cases_that_it_measured_before(stand_in, monkeypatch, tmp_path):
+    monkeypatch.delenv(BUSY)
+    file = tmp_path / "out.csv"
+    found = iter([QUIET, QUIET, Noise(0.9, 0.0)])
+    monkeypatch.setattr(scaling, "noise", lambda: next(found))
+    with pytest.raises(UserError, match="the machine is busy"):
+        run(file)
+    assert len(stand_in.asked) == 2 and [row.case for row in load(file)][::8] == cases(2, 2, True)[:2]
+    monkeypatch.setattr(scaling, "noise", lambda: QUIET)
+    run(file)
+    assert groups(load(file)) == every(2, 2)

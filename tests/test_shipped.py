@@ -15,6 +15,7 @@ import torch
 from mpcourse.data import digits
 from mpcourse.errors import UserError
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
+from mpcourse.quiet import BUSY, Noise, refuse_if_busy
 from mpcourse.studies import StackedRuns
 from mpcourse.studies.grid import read_study
 from mpcourse.studies.noise_along import COLUMNS, measure
@@ -31,6 +32,7 @@ STUDIES = [
     "glyphs-rules",
     "glyphs-small",
     "glyphs-steps",
+    "glyphs-time",
     "glyphs-warmup",
 ]
 
@@ -200,6 +202,14 @@ def test_the_linear_rule_breaks_at_1024_and_with_warmup_at_2048():
     reached = {w: {b: mean_accuracy(rules.chosen(batch=b, rule="linear", warmup=w)) for b in SIZES} for w in (0, 2)}
     assert reached[0][256] > 97 and reached[0][1024] < 60
     assert reached[2][1024] > 97 and reached[2][2048] < 60
+
+
+def test_seconds_are_of_a_quiet_machine(monkeypatch):
+    monkeypatch.delenv(BUSY, raising=False)
+    timed = shipped("glyphs-time")
+    for session in timed.manifest["sessions"]:
+        refuse_if_busy(Noise(**session["noise"]))
+    assert [16 * batch for batch in timed.study.batch] == SIZES and timed.study.together == 1
 
 
 def test_updates_to_the_target_have_three_regimes():

@@ -25,7 +25,7 @@ from mpcourse.bench.scaling_rows import (
 from mpcourse.doctor.machine import usable_cores
 from mpcourse.errors import UserError
 from mpcourse.launch import check_ranks
-from mpcourse.quiet import refuse_if_busy
+from mpcourse.quiet import Noise, noise, refuse_if_busy
 
 __all__ = ["MEASURED", "ScalingCase", "Row", "batches", "cases", "load", "medians", "scaling"]
 
@@ -42,7 +42,8 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
     puts them; and then all on one core a rank, as where a launcher binds ranks and the program does not know. In each
     run all sides take turns, with some steps in a row. Efficiency is of the cores in use, against one rank alone
     with one thread. save: a CSV file, to which each case is added once it is measured; what it has is not measured
-    again. Raises UserError on a busy machine if there is a file, unless the environment has MPCOURSE_BUSY.
+    again. If there is a file, the machine's noise is measured before each case, and UserError is raised on a busy
+    machine unless the environment has MPCOURSE_BUSY.
     """
     if np < 2:
         raise UserError(f"--np {np}: scaling needs 2 ranks or more")
@@ -83,29 +84,34 @@ def _rows(asked: Sequence[ScalingCase], runs: int, file: Path | None) -> list[Ro
     fresh = file is not None and not file.exists()
     rows = resume(file, runs) if file else []
     now = here()
-    missing = [case for case in asked if not any(row.case == case for row in rows)]
-    if file and missing:
-        try:
-            refuse_if_busy(otherwise="leave out --save")
-        except UserError:
-            if fresh:
-                file.unlink()  # which holds nothing
-            raise
-    for case in missing:
-        rows += _measured(case, runs, now)
+    for case in asked:
+        if any(row.case == case for row in rows):
+            continue
+        found = noise() if file else None
+        if file and found:
+            try:
+                refuse_if_busy(found, otherwise="leave out --save")
+            except UserError:
+                if fresh and not rows:
+                    file.unlink()  # which holds nothing
+                raise
+        rows += _measured(case, runs, now, found)
         if file:
             write(file, rows)
     return rows
 
 
-def _measured(case: ScalingCase, runs: int, now: Here) -> list[Row]:
+def _measured(case: ScalingCase, runs: int, now: Here, found: Noise | None) -> list[Row]:
     cores = cpu_binding.usable()
     before = cpu_binding.prefix(cores, 1 if case.bound else len(cores))
     module, arguments = "mpcourse.bench.scaling_ranks", [case.threads, runs]
     (seconds,) = measured(module, [arguments], case.ranks, True, case.threads, before)
     today = datetime.date.today().isoformat()
+    noise_before = found or (None, None)
     return [
-        rounded(Row(today, *now, kind, *case, max(batches(kind, case.ranks)), side, run, s, examples / s))
+        rounded(
+            Row(today, *now, kind, *case, max(batches(kind, case.ranks)), side, run, s, examples / s, *noise_before)
+        )
         for kind, examples in ((kind, sum(batches(kind, case.ranks))) for kind in KINDS)
         for side in SIDES
         for run, s in enumerate(seconds[kind][side], 1)

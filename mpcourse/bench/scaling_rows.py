@@ -6,7 +6,7 @@ import io
 import platform
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +18,7 @@ from mpcourse.files import remove_parts, write_atomically
 from mpcourse.launch import mpirun
 from mpcourse.words import counted
 
-# Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`, while all other programs
-# of the machine had 1 % of its cores' time.
+# Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`.
 MEASURED = Path(__file__).parent / "measured" / "scaling.csv"
 
 KINDS, SIDES = ("weak", "strong"), ("ours", "alone")
@@ -55,7 +54,8 @@ class Here(NamedTuple):
 class Row(NamedTuple):
     """One run; the fields are the file's columns, "yes" and "no" its truth values.
 
-    kind: one of KINDS. batch: examples of a rank, the largest. side: one of SIDES. seconds: of a step.
+    kind: one of KINDS. batch: examples of a rank, the largest. side: one of SIDES. seconds: of a step. others, spread:
+    the machine's noise before the case, as `quiet.Noise` has it; None where it was not measured.
     """
 
     date: str
@@ -76,6 +76,8 @@ class Row(NamedTuple):
     run: int
     seconds: float
     examples_per_second: float
+    others: float | None
+    spread: float | None
 
     @property
     def case(self) -> ScalingCase:
@@ -136,7 +138,7 @@ def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[
 
 def rounded(row: Row) -> Row:
     """The row with the digits that a file keeps, so that a row which is read is the one that was written."""
-    return row._replace(seconds=float(_cell(row.seconds)), examples_per_second=float(_cell(row.examples_per_second)))
+    return _row([_cell(value) for value in row])
 
 
 def resume(file: Path, runs: int) -> list[Row]:
@@ -176,6 +178,8 @@ def write(file: Path, rows: Sequence[Row]) -> None:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -183,9 +187,14 @@ def _cell(value: object) -> str:
 
 def _row(cells: Sequence[str]) -> Row:
     """Raises ValueError or KeyError for a line that is no row."""
-    kinds = Row.__annotations__
-    values = [
-        {"yes": True, "no": False}[cell] if kinds[name] is bool else kinds[name](cell)
-        for name, cell in zip(kinds, cells, strict=True)
-    ]
-    return Row._make(values)
+    columns = zip(Row.__annotations__.values(), cells, strict=True)
+    return Row._make(_READ[kind](cell) for kind, cell in columns)
+
+
+_READ: dict[object, Callable[[str], object]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: lambda cell: {"yes": True, "no": False}[cell],
+    float | None: lambda cell: float(cell) if cell else None,
+}

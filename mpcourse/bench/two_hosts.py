@@ -56,8 +56,7 @@ def predicted(ranks: int, bandwidth: float = ETHERNET, nbytes: int = 4 * PARAMET
 def as_measured() -> dict[str, Any]:
     """What `mpcourse bench two-hosts --json` once found: machine and records, and in "setting", what the hosts were.
 
-    `python -m tests.measure_two_hosts` measures anew, and adds in "noise" what `mpcourse.quiet.noise` found before. The
-    file that the course has was made before that was recorded.
+    "noise" is what `mpcourse.quiet.noise` found before. `python -m tests.measure_two_hosts` measures anew.
     """
     return json.loads(MEASURED.read_text())
 

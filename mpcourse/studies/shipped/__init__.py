@@ -7,6 +7,9 @@ NAME.toml is the study, the folder NAME its results. In this folder, with the pa
 makes them again; its folder is then larger by tasks/, which is what a killed study goes on from. The noise scale along
 training is another program's, `mpcourse.studies.noise_along`, and has a noise.csv. Manifests name both programs as they
 are called now; when the results were made they stood in `mpcourse.large_batch`.
+
+Only seconds depend on what else the machine does, so lessons take them from glyphs-time alone, whose manifest has the
+machine's noise. Accuracies and counts of updates do not, and most of these studies are older than that record.
 """
 
 import json
