@@ -128,7 +128,7 @@ def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
     names = (f"mpcourse.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
-    modules = [*PRELOADED, *forked_kernels.MODULES, *names]
+    modules = [*PRELOADED, *forked_kernels.MODULES, *names, "mpcourse.check.intact:remember"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
     atexit.register(server.close)

@@ -13,8 +13,9 @@ from mpcourse.check.borrowed import PACKAGE, Borrowed
 from mpcourse.check.fair import Fair
 from mpcourse.check.manifest import load_course
 from mpcourse.check.rank import Report, taken_key
+from mpcourse.check.supervisor import run_alone
 from mpcourse.check.wrong import Wrong
-from tests.conftest import ROOT
+from tests.conftest import ROOT, forks
 
 COURSE = load_course(ROOT)
 
@@ -33,10 +34,30 @@ def test_what_is_replaced_is_named_and_put_back():
     replaced, before = intact.guard(), math.sqrt
     math.sqrt = abs
     try:
-        assert replaced() == "math.sqrt" and math.sqrt is before
+        assert replaced(False) == "math.sqrt" and math.sqrt is before
     finally:
         math.sqrt = before
-    assert replaced() == ""
+    assert replaced(True) == ""
+
+
+def test_what_is_replaced_of_the_course_is_seen_at_the_end():
+    replaced, before = intact.guard(), vars(Fair)["judge"]
+    Fair.judge = lambda self: None
+    try:
+        assert replaced(False) == "" and replaced(True) == "mpcourse.check.fair.Fair.judge"
+        assert vars(Fair)["judge"] is before
+    finally:
+        Fair.judge = before
+
+
+@pytest.mark.parametrize("name", ["e03_balance", "e05_exchange"])  # without ranks, and on virtual ones
+def test_an_answer_that_replaces_the_judge_is_judged(tmp_path, name):
+    exercise = COURSE.find(name)
+    file = tmp_path / f"{exercise.name}.py"
+    replaces = "from mpcourse.check.fair import Fair\nFair.judge = lambda self, course_too=True: None\n"
+    file.write_text(replaces + (ROOT / "solutions" / file.name).read_text())
+    verdict = run_alone(exercise, file, forks())
+    assert not verdict.passed and "mpcourse.check.fair.Fair.judge to be left as it is" in "\n".join(verdict.details)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +136,4 @@ def test_what_a_box_of_virtual_gpus_puts_into_torch_is_no_answers_doing():
 
     replaced = intact.guard()
     with virtual_gpus(1):
-        assert torch.ones(2, device="vgpu:0").sum().item() == 2 and replaced() == ""
+        assert torch.ones(2, device="vgpu:0").sum().item() == 2 and replaced(True) == ""

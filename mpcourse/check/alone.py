@@ -42,17 +42,19 @@ def run(job: Job) -> Report:
         comm.status_page.write("returned", 0)
         comm.status_page.write("running", 0)
 
+    fair = Fair(Path(job.file), job.name, job.holds, hooked=virtually is None)
+    judge, rather = fair.judge, fair.rather
     try:
-        fair = Fair(Path(job.file), job.name, job.holds, hooked=virtually is None)
         load = functools.partial(Answer.load, Path(job.file), returned, fair=fair)
         answer = _among_virtual_ranks(load) if virtually else load()
         if absent := answer.missing(job.functions):
             return Report("missing", 0, message=absent)
         comm.status_page.write("running", 0)
         (virtually or cases.check)(answer, comm)
-        fair.judge()
+        judge()
         report = Report("passed", 0)
-    except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
+    except BaseException as failure:  # KeyboardInterrupt and the like come from the learner's code here
+        error = rather(failure)
         report = report_of(error, answer, job.file, 0, 1)
     comm.status_page.write("returned", 0)
     return report

@@ -1,8 +1,10 @@
 """What the checks rely on, as it was before an answer was loaded: an answer that replaces it is told so."""
 
+import itertools
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
 
 # Modules with what checks call; of the checker and the library itself all.
 _RELIED_ON = (
@@ -17,22 +19,52 @@ _RELIED_ON = (
     "torch.autograd",
     "torch.linalg",
 )
-_CLASSES = ("torch:Tensor", "torch.nn:Module", "torch.nn:Linear", "torch.optim:Optimizer")
+_CLASSES = {"torch": ("Tensor",), "torch.nn": ("Module", "Linear"), "torch.optim": ("Optimizer",)}
 
 
-def guard() -> Callable[[], str]:
-    """A function that names the first thing which has been replaced since now, and puts all back; else "".
+class Watched(NamedTuple):
+    """owner: a module or class. now: its namespace. had: the functions and classes in it that the checks rely on."""
 
-    It uses nothing that could have been replaced itself.
+    of_the_course: bool
+    owner: Any
+    now: Mapping[str, Any]
+    had: dict[str, Any]
+
+
+_seen: set[str] = set()  # names of modules
+_watched: list[Watched] = []
+
+
+def remember() -> None:
+    """Note what all modules have now that have been imported since the last time.
+
+    In a process that was just forked that takes 0.03 s, most of it for pages of memory that are its own from then on. A
+    fork server does it before it forks.
     """
-    relied_on = list(_relied_on())
-    dicts = [(owner, vars(owner), values) for owner, values in relied_on]
-    put_back, name_of, by_a_box = setattr, _name_of, _by_a_box
+    # The last come first, for whatever is looked at has its reference counted, and so its page of memory copied.
+    for name in list(itertools.takewhile(lambda name: name not in _seen, reversed(sys.modules))):
+        _seen.add(name)
+        relied_on = name.partition(".")[0] == "mpcourse" or name in _RELIED_ON or name in _CLASSES
+        if relied_on and (module := sys.modules[name]) is not None:
+            _watched.extend(_of(name, module))
 
-    def replaced() -> str:
+
+def guard() -> Callable[[bool], str]:
+    """A function that names the first thing which has been replaced since it was remembered, and puts all back; else
+    "". What has not been remembered is remembered now.
+
+    Its argument is whether it looks at the course's own modules, too: they have most of the values, and to look at all
+    after each call takes half of a check's time. It uses nothing that could have been replaced itself.
+    """
+    remember()
+    watched, put_back, name_of, by_a_box = list(_watched), setattr, _name_of, _by_a_box
+
+    def replaced(course_too: bool) -> str:
         first = ""
-        for owner, now, values in dicts:
-            for name, value in values.items():
+        for of_the_course, owner, now, had in watched:
+            if of_the_course and not course_too:
+                continue
+            for name, value in had.items():
                 if (name not in now or now[name] is not value) and not by_a_box(owner, now.get(name)):
                     put_back(owner, name, value)
                     first = first or name_of(owner, name)
@@ -41,22 +73,18 @@ def guard() -> Callable[[], str]:
     return replaced
 
 
-def _relied_on() -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Modules and classes, each with the functions, classes and modules that it has now."""
-    modules = [sys.modules[name] for name in _RELIED_ON if name in sys.modules]
-    modules += [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "mpcourse" and m is not None]
-    for module in modules:
-        own = module.__name__.startswith("mpcourse")  # of torch public names alone: a box replaces some of its own
-        public = {name: value for name, value in vars(module).items() if own or not name.startswith("_")}
-        yield module, {name: value for name, value in public.items() if callable(value)}
-        if own:
-            for cls in [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]:
-                yield cls, _methods(cls)
-    for name in _CLASSES:
-        module_name, _, class_name = name.partition(":")
-        if module_name in sys.modules:
-            cls = getattr(sys.modules[module_name], class_name)
-            yield cls, _methods(cls)
+def _of(name: str, module: ModuleType) -> Iterator[Watched]:
+    """What the checks rely on of a module, and of its classes."""
+    course, of_module = name.partition(".")[0] == "mpcourse", vars(module)
+    if course or name in _RELIED_ON:  # public names of others: a box replaces some of torch's own
+        had = {n: v for n, v in of_module.items() if (course or not n.startswith("_")) and callable(v)}
+        yield Watched(course, module, of_module, had)
+    if course:
+        classes = [c for c in of_module.values() if isinstance(c, type) and c.__module__ == name]
+    else:
+        classes = [getattr(module, class_name) for class_name in _CLASSES.get(name, ())]
+    for cls in classes:
+        yield Watched(course, cls, vars(cls), _methods(cls))
 
 
 def _by_a_box(owner: Any, value: Any) -> bool:

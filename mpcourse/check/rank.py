@@ -139,6 +139,7 @@ def run(job: Job, world: Any) -> Report:
         page.write("running", page.rank)
 
     fair = Fair(Path(job.file), job.name, job.holds, hooked=not hasattr(cases, "check_virtually"))
+    judge, rather = fair.judge, fair.rather
     try:
         answer = Answer.load(Path(job.file), returned, fair=fair)
         running()
@@ -148,9 +149,10 @@ def run(job: Job, world: Any) -> Report:
         if job.virtually and hasattr(cases, "check_virtually"):
             _first(comm, lambda: cases.check_virtually(answer, comm))
         cases.check(answer, comm)
-        fair.judge()
+        judge()
         report = Report("passed", number)
-    except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
+    except BaseException as failure:  # KeyboardInterrupt and the like come from the learner's code here
+        error = rather(failure)
         report = report_of(error, answer, job.file, page.rank, size)
     page.write("returned", page.rank)
     if report.kind == "passed":

@@ -24,8 +24,11 @@ from mpcourse.source import read_source, shown_path
 
 POLL = 0.02  # seconds
 
-# What each process of a check imports.
-CHECKING = ["mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtual_run"]
+# What each process of a check imports, and does first.
+CHECKING = [
+    *("mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtual_run"),
+    "mpcourse.check.intact:remember",
+]
 
 
 def check(

@@ -1,5 +1,6 @@
 """A learner's function on virtual ranks: what is counted, what is explained, and which rank it was."""
 
+import contextlib
 import io
 import sys
 import threading
@@ -108,7 +109,7 @@ def on_each(
     comm.status_page.write("running", comm.rank)
     answers = [answer] * size
     failed: dict[int, BaseException] = {}
-    began = time.process_time()
+    began = time.perf_counter(), time.process_time()
 
     def on_rank(comm: Any) -> Any:
         rank = comm.rank
@@ -123,7 +124,8 @@ def on_each(
 
     with _Pages(size) as pages, as_mpi4py():
         try:
-            done = run(on_rank, size, link, eager=eager)
+            with answer.fair.judged_once() if answer.fair else contextlib.nullcontext():
+                done = run(on_rank, size, link, eager=eager)
         except BaseException as error:
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)

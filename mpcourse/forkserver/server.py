@@ -1,10 +1,10 @@
 """A process that has imported what ranks need, and forks each of them: a few hundredths of a second instead of three.
 
-python -P -m mpcourse.forkserver.server SOCKET MODULE...
+python -P -m mpcourse.forkserver.server SOCKET MODULE[:FUNCTION]...
 
-It imports the modules and listens at SOCKET, until its standard input is closed. Whoever connects (client.py, or
-`Forks.start`) says what process it wants, hands over its open files, and is told how the process ended. When whoever
-asked has gone, the process is killed. No process runs any code of the one before it.
+It imports the modules, calls the functions, and listens at SOCKET, until its standard input is closed. Whoever
+connects (client.py, or `Forks.start`) says what process it wants, hands over its open files, and is told how the
+process ended. When whoever asked has gone, the process is killed. No process runs any code of the one before it.
 
 Nothing that a process starts escapes. Each is a "child subreaper": in whatever session or group its descendants hide,
 one that loses its parent becomes its child. When it has ended itself they become the server's children, which the
@@ -268,8 +268,10 @@ def main() -> None:
     listener.listen(64)
     os.rename(path + ".new", path)  # who comes from now on waits until the modules are there
     with ended_when_unwanted(path):
-        for name in modules:
-            importlib.import_module(name)
+        imported = [(importlib.import_module(name.partition(":")[0]), name.partition(":")[2]) for name in modules]
+        for module, function in imported:
+            if function:
+                getattr(module, function)()
     if "mpi4py.MPI" in sys.modules:
         sys.exit("mpcourse: a module that a fork server imports has started MPI, which no fork survives")
     if "numpy" in sys.modules:

@@ -136,7 +136,9 @@ class Forks:
 
 
 class ForkServer(Forks):
-    """A server of one's own, which has imported `modules`. It ends with this process, or by `close`.
+    """A server of one's own, which has imported `modules`; of "module:function" it has called the function, too.
+
+    It ends with this process, or by `close`.
 
     It starts at once and imports while this process goes on; whoever asks before it is ready waits. If it was killed,
     the next process that is asked for starts another, which listens at the same path: others may know it from the
