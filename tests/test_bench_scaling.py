@@ -17,7 +17,7 @@ from mpcourse.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
 from mpcourse.files import write_atomically
 from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
-from tests.conftest import ROOT
+from tests.conftest import ROOT, says_in_lesson
 
 scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
 QUIET = Noise(0.01, 0.02)
@@ -299,6 +299,26 @@ def test_the_course_brings_a_measurement_of_a_quiet_machine_along(monkeypatch):
         assert row.examples_per_second * row.seconds == pytest.approx(total[row.kind, row.case], 1e-4)
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["mpcourse"]
     assert any(MEASURED in (ROOT / "mpcourse").glob(pattern) for pattern in package)
+
+
+def test_lesson_08_says_what_the_measurement_found():
+    rows, medians_of = load(), medians(load())
+
+    def speed(ranks, threads, bound, side="ours"):
+        return medians_of["weak", ScalingCase(ranks, threads, bound), side]
+
+    one, free, crowded = speed(1, 1, True, "alone"), speed(2, 1, True), ScalingCase(2, 2, False)
+    runs = [r.examples_per_second for r in rows if (r.kind, r.case, r.side) == ("weak", crowded, "ours")]
+    never, together = ([speed(ranks, 1, True, side) / one for ranks in (2, 3)] for side in ("alone", "ours"))
+    says_in_lesson(
+        "08_scaling",
+        f"from {never[0]:.2f} to {never[1]:.2f}, against {together[0]:.2f} to {together[1]:.2f}",
+        f"is already {100 * (1 - speed(1, 1, True) / one):.0f} % slower than one alone",
+        f"take {free / speed(*crowded):.1f} times as long as with one thread each, "
+        f"in single runs {free / max(runs):.1f} to {free / min(runs):.1f} times",
+        f"Four ranks take {speed(4, 1, True) / speed(4, 2, False):.0f} times as long",
+        f"bound to one core needs {speed(1, 2, False) / speed(1, 2, True):.1f} times as long as with two",
+    )
 
 
 @pytest.mark.timeout(300)

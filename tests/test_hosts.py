@@ -1,6 +1,7 @@
 """Several machines, really: hosts with an sshd and a link each. What the doctor says of them, sound and broken."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -16,10 +17,11 @@ import pytest
 
 from mpcourse import launch
 from mpcourse.bench.two_hosts import PARAMETERS, RANKS, as_measured, predicted
+from mpcourse.compare import mean_of
 from mpcourse.doctor import hosts_login, hosts_mpi, hosts_ranks
 from mpcourse.models import mlp
 from mpcourse.quiet import BUSY, Noise, refuse_if_busy
-from tests.conftest import ROOT, started_here
+from tests.conftest import ROOT, says_in_lesson, started_here
 from tests.hosts import Host, hosts, not_allowed
 
 on_hosts = pytest.mark.skipif(bool(not_allowed()), reason=not_allowed())
@@ -415,3 +417,15 @@ def test_what_was_measured_is_there_with_its_machine_and_setting(monkeypatch):
         added = median[f"two hosts: a step, {side}"] - median[f"one host: a step, {side}"]
         assert median[f"the link adds to a step, {side}"] == pytest.approx(added)
         assert added > 0  # two nodes are slower
+
+
+def test_lesson_08_says_what_two_hosts_took():
+    runs = {record["what"]: record["runs"] for record in as_measured()["records"]}
+    near, far = (mean_of(runs[f"{place}: a step, flat"]) for place in ("one host", "two hosts"))
+    on_this_link = 1e3 * predicted(2, 1e6 * runs["two hosts: bandwidth"][0])
+    says_in_lesson(
+        "08_scaling",
+        f"{far.mean - near.mean:.1f} ms (standard error {math.hypot(far.error, near.error):.1f}), "
+        f"where {1e3 * predicted(2):.1f} were predicted with the bandwidth that we assumed, and {on_this_link:.1f}",
+        f"needed {near.mean:.1f} ms a step, and on two hosts {far.mean:.1f}",
+    )

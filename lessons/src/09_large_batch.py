@@ -319,7 +319,9 @@ assert not early.told_apart and late.told_apart and late.mean > 0 and live[39] <
 # equal, it is constant.
 #
 # That takes nearly two hours of a core. So it was done once, and the results come with the course: the table of runs,
-# all learning curves, versions, hardware and the command, in `mpcourse/studies/shipped`.
+# all learning curves, versions, hardware and the command, in `mpcourse/studies/shipped`. Accuracies and numbers of
+# updates do not depend on how busy the machine was, which was not recorded then. What depends on it is the cost of an
+# update, which was measured apart (below, by time).
 
 # %%
 from mpcourse.large_batch.critical import critical_batch, tuned
