@@ -141,14 +141,6 @@ def python(*arguments):
     return forks().command(*map(str, arguments)) if offered() else [sys.executable, *map(str, arguments)]
 
 
-def says_in_lesson(name, *phrases):
-    """Assert that a lesson's prose has these phrases, wherever its lines end."""
-    text = (ROOT / "lessons" / "src" / f"{name}.py").read_text()
-    prose = " ".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
-    for phrase in phrases:
-        assert phrase in prose, phrase
-
-
 def started_here():
     """The processes alive that tests of this run started, and those that these started."""
     servers = {forks().pid} if forks.cache_info().currsize else set()

@@ -17,7 +17,8 @@ from mpcourse.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.errors import UserError
 from mpcourse.files import write_atomically
 from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
-from tests.conftest import ROOT, says_in_lesson
+from tests.conftest import ROOT
+from tests.lesson_prose import unsaid
 
 scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
 QUIET = Noise(0.01, 0.02)
@@ -310,7 +311,7 @@ def test_lesson_08_says_what_the_measurement_found():
     one, free, crowded = speed(1, 1, True, "alone"), speed(2, 1, True), ScalingCase(2, 2, False)
     runs = [r.examples_per_second for r in rows if (r.kind, r.case, r.side) == ("weak", crowded, "ours")]
     never, together = ([speed(ranks, 1, True, side) / one for ranks in (2, 3)] for side in ("alone", "ours"))
-    says_in_lesson(
+    assert not unsaid(
         "08_scaling",
         f"from {never[0]:.2f} to {never[1]:.2f}, against {together[0]:.2f} to {together[1]:.2f}",
         f"is already {100 * (1 - speed(1, 1, True) / one):.0f} % slower than one alone",

@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-import jupytext
 import pytest
 
 from tests.conftest import ROOT
+from tests.lesson_prose import prose
 
 SOURCES = sorted((ROOT / "lessons" / "src").glob("[0-9][0-9]_*.py"))
 COLUMNS = ["term", "meaning", "lesson", "elsewhere"]
@@ -30,14 +30,6 @@ def glossary():
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert cells[0] == COLUMNS and set(cells[1]) == {"---"} and all(len(row) == len(COLUMNS) for row in cells)
     return [Term(name, meaning, lesson) for name, meaning, lesson, _ in cells[2:]]
-
-
-def prose(path):
-    """The running text of a lesson: no headings, tables, formulas, code, or places where its exercises are listed."""
-    cells = jupytext.read(path).cells
-    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    text = re.sub(r"```.*?```|\$\$.*?\$\$|`[^`]*`", " ", text, flags=re.DOTALL)
-    return "\n".join(line for line in text.splitlines() if not re.match(r"#|\|", line))
 
 
 LESSONS = {path.stem[:2]: prose(path) for path in SOURCES}

@@ -21,8 +21,9 @@ from mpcourse.compare import mean_of
 from mpcourse.doctor import hosts_login, hosts_mpi, hosts_ranks
 from mpcourse.models import mlp
 from mpcourse.quiet import BUSY, Noise, refuse_if_busy
-from tests.conftest import ROOT, says_in_lesson, started_here
+from tests.conftest import ROOT, started_here
 from tests.hosts import Host, hosts, not_allowed
+from tests.lesson_prose import unsaid
 
 on_hosts = pytest.mark.skipif(bool(not_allowed()), reason=not_allowed())
 nft = pytest.mark.skipif(not shutil.which("nft"), reason="nft not found: apt-get install nftables")
@@ -423,7 +424,7 @@ def test_lesson_08_says_what_two_hosts_took():
     runs = {record["what"]: record["runs"] for record in as_measured()["records"]}
     near, far = (mean_of(runs[f"{place}: a step, flat"]) for place in ("one host", "two hosts"))
     on_this_link = 1e3 * predicted(2, 1e6 * runs["two hosts: bandwidth"][0])
-    says_in_lesson(
+    assert not unsaid(
         "08_scaling",
         f"{far.mean - near.mean:.1f} ms (standard error {math.hypot(far.error, near.error):.1f}), "
         f"where {1e3 * predicted(2):.1f} were predicted with the bandwidth that we assumed, and {on_this_link:.1f}",

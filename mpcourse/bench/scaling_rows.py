@@ -18,7 +18,7 @@ from mpcourse.files import remove_parts, write_atomically
 from mpcourse.launch import mpirun
 from mpcourse.words import counted
 
-# Made by `mpcourse bench scaling --np 4 --runs 5 --save mpcourse/bench/measured/scaling.csv`.
+# Made by `mpcourse bench scaling --np 4 --runs 10 --save mpcourse/bench/measured/scaling.csv`.
 MEASURED = Path(__file__).parent / "measured" / "scaling.csv"
 
 KINDS, SIDES = ("weak", "strong"), ("ours", "alone")

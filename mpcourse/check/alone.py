@@ -54,7 +54,7 @@ def run(job: Job) -> Report:
         judge()
         report = Report("passed", 0)
     except BaseException as failure:  # KeyboardInterrupt and the like come from the learner's code here
-        error = rather(failure)
+        error = rather(failure)  # before report_of, which may be what was replaced
         report = report_of(error, answer, job.file, 0, 1)
     comm.status_page.write("returned", 0)
     return report

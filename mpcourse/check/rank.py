@@ -152,7 +152,7 @@ def run(job: Job, world: Any) -> Report:
         judge()
         report = Report("passed", number)
     except BaseException as failure:  # KeyboardInterrupt and the like come from the learner's code here
-        error = rather(failure)
+        error = rather(failure)  # before report_of, which may be what was replaced
         report = report_of(error, answer, job.file, page.rank, size)
     page.write("returned", page.rank)
     if report.kind == "passed":

@@ -1,0 +1,21 @@
+"""What the lessons say in words."""
+
+import re
+
+import jupytext
+
+from tests.conftest import ROOT
+
+
+def prose(path):
+    """The running text of a lesson: no headings, tables, formulas, code, or places where its exercises are listed."""
+    cells = jupytext.read(path).cells
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    text = re.sub(r"```.*?```|\$\$.*?\$\$|`[^`]*`", " ", text, flags=re.DOTALL)
+    return "\n".join(line for line in text.splitlines() if not re.match(r"#|\|", line))
+
+
+def unsaid(lesson, *phrases):
+    """Those of the phrases that a lesson's running text has not, wherever its lines end."""
+    text = " ".join(prose(ROOT / "lessons" / "src" / f"{lesson}.py").split())
+    return [phrase for phrase in phrases if phrase not in text]
