@@ -16,7 +16,7 @@ from mpcourse.errors import UserError
 # Named here too, for what measures imports torch.
 BENCHMARK_NAMES = (
     *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory"),
-    *("pipeline", "plan", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
+    *("pipeline", "plan", "plan-grids", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
 )
 
 

@@ -7,13 +7,15 @@ three (arXiv 2407.21783, section 3.3.2).
 from dataclasses import dataclass
 
 VOCABULARY, LENGTH = 51_200, 2048  # of all of Narayanan's models, tokens and tokens a sequence
+Sizes = tuple[int, int, int]  # of a grid: data, pipeline, tensor
 
 
 @dataclass(frozen=True)
 class Trained:
     """A row of a table. parameters: billions. batch: sequences a step. teraflops: reached by each GPU.
 
-    microbatch: None where the table does not tell. days: of training on 300 billion tokens; None likewise.
+    microbatch: sequences. chunks: parts of the model on each stage. days: of training on 300 billion tokens. None where
+    nobody has published it.
     """
 
     parameters: float
@@ -26,27 +28,29 @@ class Trained:
     batch: int
     teraflops: float
     microbatch: int | None = None
+    chunks: int | None = None
     days: float | None = None
 
     @property
-    def grid(self) -> tuple[int, int, int]:
+    def grid(self) -> Sizes:
         """Sizes of data, pipeline and tensor."""
         return self.gpus // (self.pipeline * self.tensor), self.pipeline, self.tensor
 
 
-# Narayanan et al. 2021, table 1: A100 80 GB, nodes of 8 with NVLink 3 and 8 InfiniBand HDR cards; 1F1B interleaved,
-# scatter/gather of pipeline messages, all activations recomputed.
+# Narayanan et al. 2021, table 1: A100 80 GB, nodes of 8 with NVLink 3 and 8 InfiniBand HDR cards; 1F1B, scatter/gather
+# of pipeline messages, all activations recomputed. Micro-batches and chunks are not in the table: they are in the
+# authors' script for it (NVIDIA/Megatron-LM, examples/sc21/run_table_1.sh, commit 6985e58).
 PTD_P = (
-    Trained(1.7, 24, 2304, 24, 1, 1, 32, 512, 137),
-    Trained(3.6, 32, 3072, 30, 2, 1, 64, 512, 138),
-    Trained(7.5, 32, 4096, 36, 4, 1, 128, 512, 142),
-    Trained(18.4, 48, 6144, 40, 8, 1, 256, 1024, 135),
-    Trained(39.1, 64, 8192, 48, 8, 2, 512, 1536, 138),
-    Trained(76.1, 80, 10_240, 60, 8, 4, 1024, 1792, 140),
-    Trained(145.6, 96, 12_288, 80, 8, 8, 1536, 2304, 148),
-    Trained(310.1, 128, 16_384, 96, 8, 16, 1920, 2160, 155),
-    Trained(529.6, 128, 20_480, 105, 8, 35, 2520, 2520, 163),
-    Trained(1008.0, 160, 25_600, 128, 8, 64, 3072, 3072, 163),
+    Trained(1.7, 24, 2304, 24, 1, 1, 32, 512, 137, 16, 1),
+    Trained(3.6, 32, 3072, 30, 2, 1, 64, 512, 138, 16, 1),
+    Trained(7.5, 32, 4096, 36, 4, 1, 128, 512, 142, 16, 1),
+    Trained(18.4, 48, 6144, 40, 8, 1, 256, 1024, 135, 8, 1),
+    Trained(39.1, 64, 8192, 48, 8, 2, 512, 1536, 138, 4, 1),
+    Trained(76.1, 80, 10_240, 60, 8, 4, 1024, 1792, 140, 2, 3),
+    Trained(145.6, 96, 12_288, 80, 8, 8, 1536, 2304, 148, 2, 2),
+    Trained(310.1, 128, 16_384, 96, 8, 16, 1920, 2160, 155, 1, 2),
+    Trained(529.6, 128, 20_480, 105, 8, 35, 2520, 2520, 163, 1, 3),
+    Trained(1008.0, 160, 25_600, 128, 8, 64, 3072, 3072, 163, 1, 1),
 )
 
 
@@ -55,7 +59,7 @@ def _table_2(
 ) -> tuple[Trained, ...]:
     parameters, heads, width, layers = model
     return tuple(
-        Trained(parameters, heads, width, layers, tensor, pipeline, gpus, batch, teraflops, microbatch, days)
+        Trained(parameters, heads, width, layers, tensor, pipeline, gpus, batch, teraflops, microbatch, days=days)
         for gpus, batch, microbatch, teraflops, days in runs
     )
 
@@ -69,6 +73,34 @@ ZERO_3 = (
 PTD_P_BESIDE_ZERO = (
     *_table_2(_175B, 8, 12, (384, 1536, 1, 153, 84), (768, 1536, 1, 149, 43), (1536, 1536, 1, 141, 23)),
     *_table_2(_530B, 8, 35, (560, 2240, 1, 171, 156), (1120, 2240, 1, 167, 80), (2240, 2240, 1, 159, 42)),
+)
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A GPT that NVIDIA ships a configuration for: 2048 tokens a sequence, nodes of 8 GPUs.
+
+    grids: by the month since which they are in the file, the first and the last one.
+    batch: sequences a step.
+    """
+
+    name: str
+    heads: int
+    width: int
+    layers: int
+    gpus: int
+    grids: dict[str, Sizes]
+    batch: int = 2048
+
+
+# NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training/gpt3/*.yaml, and their history. No checkpoints, or of
+# attention alone; the optimizer's state is sharded, and (not with 5 billion parameters) activations along the tensor
+# axis.
+NEMO_GPT = (
+    Configured("5 B", 32, 4096, 24, 128, {"2023-01": (128, 1, 1)}),
+    Configured("20 B", 48, 6144, 44, 512, {"2023-01": (128, 1, 4), "2024-04": (256, 1, 2)}),
+    Configured("40 B", 64, 8192, 48, 1024, {"2023-01": (128, 1, 8), "2024-02": (128, 4, 2)}),
+    Configured("175 B", 96, 12_288, 96, 1024, {"2023-01": (8, 16, 8), "2023-06": (32, 8, 4)}),
 )
 
 

@@ -8,6 +8,7 @@ from mpcourse.bench.large_batch import large_batch
 from mpcourse.bench.memory import memory
 from mpcourse.bench.pipeline import pipeline
 from mpcourse.bench.plan import plan
+from mpcourse.bench.plan_grids import plan_grids
 from mpcourse.bench.record import Record
 from mpcourse.bench.scaling import scaling
 from mpcourse.bench.setup import setup
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "memory": memory,
     "pipeline": pipeline,
     "plan": plan,
+    "plan-grids": plan_grids,
     "scaling": scaling,
     "setup": setup,
     "tables": tables,

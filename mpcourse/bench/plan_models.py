@@ -1,4 +1,4 @@
-"""The models of published plans, built as those that trained them built theirs: Megatron-LM's of 2021, and Llama 3."""
+"""The models of published plans, built as those that trained them built theirs: Megatron-LM's, and Llama 3."""
 
 import math
 
@@ -44,17 +44,19 @@ class LossHead(nn.Module):
 
 
 class MegatronLayer(nn.Module):
-    """A layer of Megatron-LM in 2021: attention by two products and a softmax, with dropout; biases and GELU.
+    """A layer of Megatron-LM: attention by two products and a softmax, with dropout, as in 2021; biases and GELU.
 
     Scale, mask and softmax are one kernel there, as softmax is here; so are bias, dropout and addition. This is code to
     be priced, not to be trained: what is to be dropped is not drawn.
+
+    fused: attention is one kernel, as from 2023 on.
     """
 
-    def __init__(self, comm: Comm | None, width: int, heads: int, dropout: float = 0.1) -> None:
+    def __init__(self, comm: Comm | None, width: int, heads: int, fused: bool = False, dropout: float = 0.1) -> None:
         super().__init__()
         t, bias = (1, True) if comm is None else (comm.size, comm.rank == 0)  # one rank adds what all others would too
         share(comm, heads, "heads")
-        self.comm, self.head, self.dropout = comm, width // heads, dropout
+        self.comm, self.head, self.fused, self.dropout = comm, width // heads, fused, dropout
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width // t), nn.Linear(width // t, width, bias)
         self.first, self.second = nn.Linear(width, 4 * width // t), nn.Linear(4 * width // t, width, bias)
@@ -71,6 +73,9 @@ class MegatronLayer(nn.Module):
     def _attention(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, _ = x.shape
         q, k, v = (self._by_head(part) for part in self.qkv(x).chunk(3, dim=-1))
+        if self.fused:
+            q, k, v = (part.unflatten(0, (batch, -1)) for part in (q, k, v))
+            return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
         nothing = x.new_empty(1, 1, 1).expand(len(q), length, length)
         scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(self.head))
         mixed = torch.bmm(F.dropout(scores.softmax(-1), self.dropout), v)
@@ -81,12 +86,14 @@ class MegatronLayer(nn.Module):
         return x.unflatten(2, (-1, self.head)).transpose(1, 2).flatten(0, 1)
 
 
-def megatron(comm: Comm | None, width: int, heads: int, layers: int, vocabulary: int, length: int) -> nn.Sequential:
-    """Embedding, layers, head; the weight of the first and the last is one, tied."""
+def megatron(
+    comm: Comm | None, width: int, heads: int, layers: int, vocabulary: int, length: int, fused: bool = False
+) -> nn.Sequential:
+    """Embedding, layers, head; the weight of the first and the last is one, tied. fused: attention is one kernel."""
     embedding = TokenEmbedding(comm, vocabulary, length, width, 0.1)
     head = LossHead(comm, nn.LayerNorm(width), vocabulary, width)
     head.weight = embedding.weight
-    return nn.Sequential(embedding, *(MegatronLayer(comm, width, heads) for _ in range(layers)), head)
+    return nn.Sequential(embedding, *(MegatronLayer(comm, width, heads, fused) for _ in range(layers)), head)
 
 
 class LlamaLayer(nn.Module):

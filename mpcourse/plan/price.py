@@ -118,7 +118,8 @@ class Pricing:
         c: a candidate whose layers can be cut so.
         """
         run, d, gpu = self.pipeline(c), c.data, self.machines.gpu
-        states = held(1, c.zero, d, gradient=self.software.gradients)
+        buckets = self.software.buckets if c.pipeline == 1 and c.zero == 0 and d > 1 else 0
+        states = held(1, c.zero, d, gradient=self.software.gradients + buckets)
         # Of ZeRO's stage 3, a layer's weights, whole: as much as its tensors that work, and the next on their way.
         gathered = [PARAMETERS * n if c.zero == 3 else 0.0 for n in run.largest]
         whole = sum(states.values())
@@ -191,12 +192,13 @@ class Pricing:
         m, nbytes = run.microbatches, PARAMETERS * run.parameters[s]
         layer = run.largest[s] / max(1, run.parameters[s])  # of the traffic at an end, where nothing is left to hide it
         backward = sum(run.backward[s :: c.pipeline])
+        overlap = self.software.overlap if c.pipeline == 1 else self.software.pipeline_overlap
         if c.zero == 0:
             whole = self.machines.sums("data", c.grid, nbytes)
-            return max(whole - backward, whole * layer) if self.software.overlap else whole
+            return max(whole - backward, whole * layer) if overlap else whole
         half = self.machines.sums("data", c.grid, nbytes, c.zero == 3 and not self.software.whole_node) / 2
         if c.zero == 1:
-            return half + (max(half - backward, half * layer) if self.software.overlap else half)
+            return half + (max(half - backward, half * layer) if overlap else half)
         if c.zero == 2:
             return half + max(m * (half - backward), half * layer)
         return max(3 * m * half - m * run.busy[s], 2 * half * layer)

@@ -161,7 +161,8 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             if over or not data or pipeline > count or (asked.data and data != asked.data) or pricing.batch % data:
                 continue
             grid = (data, pipeline, tensor)
-            chunks = [v for v in asked.chunks if pricing.cut(tensor, pipeline * v)]
+            possible = asked.chunks if pipeline >= pricing.software.interleaved else set(asked.chunks) & {1}
+            chunks = [v for v in possible if pricing.cut(tensor, pipeline * v)]
             for size in asked.microbatches or divisors(pricing.batch // data):
                 if (pricing.batch // data) % size or (size > MOST and not asked.microbatches):
                     continue

@@ -14,9 +14,12 @@ class Software:
     split_transfers: each rank of the tensor axis sends its share of what goes to the next stage, and neighbours put the
     shares together (Narayanan et al. 2021, section 4.1).
     blocking: a stage waits for its messages to the next one; else it goes on.
-    overlap: gradients are summed while the last micro-batch's backward runs.
+    overlap: gradients are summed while the last micro-batch's backward runs, where there is one stage.
+    pipeline_overlap: likewise where there are several.
+    buckets: bytes a parameter of buffers that gradients are copied to, to be summed while one stage's backward runs.
     whole_node: ZeRO's stage 3 gathers over all cards of a node, each for its share; without, along one ring, at the
     rate of one card.
+    interleaved: stages that a pipeline has at least, if each has several parts of the model.
     equal: all stages have as many layers of the kind that most are; else the dearest takes as little time as can be.
     """
 
@@ -24,11 +27,25 @@ class Software:
     split_transfers: bool = False
     blocking: bool = False
     overlap: bool = True
+    pipeline_overlap: bool = True
+    buckets: int = 0
     whole_node: bool = True
+    interleaved: int = 2
     equal: bool = False
 
 
-# Megatron-LM of 2021: gradients in float16, and copies in float32 for the optimizer (its documentation counts 20 bytes
-# a parameter); sends and receives that are waited for; gradients summed after the last backward; stages of equally many
-# layers. ZeRO-3 there: DeepSpeed's of the time.
-MEGATRON_2021 = Software(gradients=6, split_transfers=True, blocking=True, overlap=False, whole_node=False, equal=True)
+# Megatron-LM of 2021, by its scripts for the paper (examples/sc21, commit 6985e58) and the code at that commit:
+# gradients in float16, and copies in float32 for the optimizer (its documentation counts 20 bytes a parameter); torch's
+# DistributedDataParallel where there is one stage, with buckets, as it was without gradient_as_bucket_view; gradients
+# summed after the last backward where there are several; sends and receives that are waited for; stages of equally many
+# layers; no interleaving of two stages (megatron/arguments.py refuses it). ZeRO-3 there: DeepSpeed's of the time.
+MEGATRON_2021 = Software(
+    gradients=6,
+    split_transfers=True,
+    blocking=True,
+    pipeline_overlap=False,
+    buckets=2,
+    whole_node=False,
+    interleaved=3,
+    equal=True,
+)

@@ -1,0 +1,91 @@
+"""Which grid is the fastest: published choices beside the planner's.
+
+- The published grid of table 1 of Narayanan et al. 2021 is among the three that we find fastest in eight of ten rows.
+  With 18.4 and 39.1 billion parameters it is sixth and eighth, 12 and 21 % behind the first. The paper chose its grids
+  by the rule of its section 3, a whole node for the tensor axis before a pipeline is cut; by our count a smaller tensor
+  axis with an interleaved pipeline is faster. The paper shows no other grid for these two models.
+- NVIDIA's later configurations do, for models of nearly these sizes on twice as many GPUs. From 2023 to 2024, 20
+  billion parameters went from a tensor axis of 4 to one of 2, 40 billion from one of 8 without a pipeline to one of 2
+  with 4 stages, 175 billion from 16 stages of 8 GPUs to 8 stages of 4. By our count the grids of 2024 are the fastest,
+  or, with 40 billion, 0.1 % behind it; those of 2023 are third, eleventh and sixth. That is on A100s; some of those of
+  2024 were tuned for H100s. Their layers also share activations along the tensor axis, which ours do not.
+- Where the paper compares grids of one model (figure 13: 162.2 billion parameters on 64 GPUs), it is as by our count:
+  a tensor axis as wide as a node is the fastest, with 32 and with 128 sequences.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from mpcourse.bench.plan import CHUNKS, layers_of, machines_of, predicted
+from mpcourse.bench.plan_models import megatron
+from mpcourse.bench.record import Record
+from mpcourse.plan import MEGATRON_2021, Asked, Input, Layers, Machines, Pricing, Software, search
+from mpcourse.published_plans import LENGTH, NEMO_GPT, PTD_P, VOCABULARY, Configured, Sizes, Trained
+from mpcourse.virtual.specs import GPUS
+
+NEMO = Software(gradients=4, split_transfers=True, equal=True)
+# Its script (examples/sc21/run_figure_13.sh) tells all but the speed, which the paper draws.
+FIGURE_13 = Trained(162.2, 128, 20_480, 32, 8, 8, 64, 128, 0, microbatch=1, chunks=1)
+
+
+def place(row: Trained, layers: Layers) -> tuple[int, float]:
+    """Which place the published grid has among all grids of its GPUs, and how much longer than the first's its step is.
+
+    Each grid has the micro-batch and the chunks that are best for it, by our count. Longer: in percent.
+    """
+    pricing = Pricing(layers, machines_of(row), row.batch, MEGATRON_2021)
+    return _place(pricing, Asked(chunks=CHUNKS, checkpoints=(True,), zeros=(0,)), row.grid)
+
+
+def layers_today(row: Configured) -> Layers:
+    """Of the model of a configuration, on an A100, with fused attention."""
+    make = partial(
+        megatron, width=row.width, heads=row.heads, layers=row.layers, vocabulary=VOCABULARY, length=LENGTH, fused=True
+    )
+    return Layers(make, Input((LENGTH,), True), GPUS["A100-SXM4"])
+
+
+def place_today(row: Configured, grid: Sizes, layers: Layers) -> tuple[int, float]:
+    """Likewise of a grid that NVIDIA's configuration had, on A100s, with or without checkpoints and ZeRO's stage 1."""
+    pricing = Pricing(layers, Machines.named(row.gpus, "A100-SXM4"), row.batch, NEMO)
+    return _place(pricing, Asked(chunks=CHUNKS, zeros=(0, 1)), grid)
+
+
+def _place(pricing: Pricing, asked: Asked, grid: Sizes) -> tuple[int, float]:
+    best = search(pricing, asked, best=100).best
+    at = [plan.candidate.grid for plan in best].index(grid)
+    return at + 1, 100 * (best[at].seconds.total / best[0].seconds.total - 1)
+
+
+def figure_13(batch: int) -> dict[Sizes, float]:
+    """Seconds of a step of figure 13's model on each grid whose tensor axis stays in a node.
+
+    batch: sequences.
+    """
+    layers = layers_of(FIGURE_13)
+    rows = [replace(FIGURE_13, tensor=tensor, pipeline=64 // tensor, batch=batch) for tensor in (8, 4, 2)]
+    plans = [predicted(row, layers).plan for row in rows]
+    return {plan.candidate.grid: plan.seconds.total for plan in plans if plan is not None}
+
+
+def plan_grids(runs: int = 1) -> Iterator[Record]:
+    """The place of each published grid. Time there is arithmetic, so that one run is enough."""
+    for row in PTD_P:
+        at, longer = place(row, layers_of(row))
+        yield Record(
+            f"PTD-P, {row.parameters:g} B, {_text(row.grid)}: place; {longer:.1f} % behind the first", [at], ""
+        )
+    for configured in NEMO_GPT:
+        layers = layers_today(configured)
+        for since, grid in configured.grids.items():
+            at, longer = place_today(configured, grid, layers)
+            name = f"NVIDIA's configuration, {configured.name}, since {since}, {_text(grid)}"
+            yield Record(f"{name}: place; {longer:.1f} % behind the first", [at], "")
+    for batch in (32, 128):
+        for grid, seconds in figure_13(batch).items():
+            yield Record(f"figure 13, 162.2 B, {batch} sequences, {_text(grid)}", [seconds], "s")
+
+
+def _text(grid: Sizes) -> str:
+    return " x ".join(map(str, grid))
