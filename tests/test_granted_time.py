@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from mpcourse.check import granted_time, monitor
+from mpcourse.check import granted_time, monitor, stacks
 from mpcourse.check.cases import e03_balance, on_steps
 from mpcourse.check.granted_time import GrantedTime
+from mpcourse.check.status_page import Entry, Noted
 
 
 @pytest.fixture
@@ -76,3 +77,29 @@ def test_of_a_process_that_has_ended_what_passed_counts():
     granted = GrantedTime([ended.pid])
     granted.since = granted.looked = granted.since - 1.0
     assert 1.0 <= granted.seconds() <= 61.0
+
+
+def test_an_answer_is_waited_for_as_long_as_the_rank_is_not_granted_a_core(machine, monkeypatch, tmp_path):
+    begun, passing = machine.now, machine.passes(60.0, 0.2)
+
+    def sleep(seconds):
+        next(passing)
+        if machine.now - begun > 3.0:  # of which it was granted 0.6 s
+            (tmp_path / "rank0.where").write_text('Thread 0x1:\n  File "a.py", line 7 in f\n')
+
+    monkeypatch.setattr(stacks, "_ask", lambda folder, number: True)
+    monkeypatch.setattr(stacks.time, "sleep", sleep)
+    assert stacks.lines(tmp_path, {0: 7}, "a.py") == {0: 7}
+
+
+@pytest.mark.parametrize("said, kind", [({0: 7}, "still"), ({}, "slow")])
+def test_a_rank_that_does_not_get_on_is_told_so_though_it_says_where_it_is_at_the_last_moment_only(
+    machine, monkeypatch, tmp_path, said, kind
+):
+    entry = Entry(0, 7, 0, "running", Noted())
+    watching, answers = monitor.Monitor(tmp_path, 1, "a.py", monitor.STILL + 0.3), iter([{}, said])
+    monkeypatch.setattr(watching, "_entries", lambda: {0: entry})
+    monkeypatch.setattr(monitor, "_lives", lambda pid: True)
+    monkeypatch.setattr(monitor.stacks, "lines", lambda *arguments, ask: next(answers))
+    ending = next(ending for _ in machine.passes(6.0, 1.0) if (ending := watching.look()))
+    assert ending.kind == kind

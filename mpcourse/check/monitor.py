@@ -83,16 +83,20 @@ class Monitor:
         if self.begun is None:
             return self._ending("not started", entries) if now - self.start > STARTUP else None
         stages = {e.stage for i, e in entries.items() if i not in self.reports}
+        still = False
         if "waiting" in stages and stages <= {"waiting", "returned"}:
             if self.still.seconds(CORES) > BLOCKED:
                 return self._ending("deadlock", entries)
-        elif self.still.seconds() > STILL and now - self.asked > 1.0:
+        elif (still := self.still.seconds() > STILL) and now - self.asked > 1.0:
             ending = self._ending("still", entries)
             self.asked = time.monotonic()
             if ending.inside:  # else it is the check's own code that takes long, on a machine that is busy
                 return ending
         if self.begun.seconds() > self.seconds:
-            return self._ending("slow", entries)
+            ending = self._ending("slow", entries)
+            # A rank that did not say in time, on a busy machine, that it is in the learner's code may say so now.
+            ending.kind = "still" if still and ending.inside else "slow"
+            return ending
         return None
 
     def _entries(self) -> dict[int, Entry]:

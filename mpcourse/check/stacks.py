@@ -16,7 +16,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-PATIENCE = 1.0  # seconds for an answer: on a busy machine whoever writes it waits for a core
+from mpcourse.check.granted_time import GrantedTime
+
+PATIENCE = 1.0  # seconds for an answer, of those that the rank is granted
 QUIET = 0.05  # seconds in which a handler that has begun writes more
 _TURNS = os.path.join("cluster", "turns.py")  # where a virtual rank waits for its turn
 
@@ -58,7 +60,7 @@ def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -
     """
     stacks = {}
     if ask:
-        stacks = _written(folder, [i for i in ranks if _ask(folder, i)])
+        stacks = _written(folder, {i: pid for i, pid in ranks.items() if _ask(folder, i)})
         silent = {i: pid for i, pid in ranks.items() if i not in stacks}
         stacks |= _signalled(folder, silent)
     else:
@@ -78,11 +80,11 @@ def _ask(folder: Path, number: int) -> bool:
     return True
 
 
-def _written(folder: Path, asked: list[int]) -> dict[int, str]:
+def _written(folder: Path, asked: Mapping[int, int]) -> dict[int, str]:
     """The answers of the ranks' threads, of those that come in time."""
     paths = {i: folder / f"rank{i}.where" for i in asked}
-    deadline = time.monotonic() + PATIENCE
-    while not all(path.exists() for path in paths.values()) and time.monotonic() < deadline:
+    waited = GrantedTime(asked.values())
+    while not all(path.exists() for path in paths.values()) and waited.seconds() < PATIENCE:
         time.sleep(0.005)
     return {i: _read(path) for i, path in paths.items() if path.exists()}
 
@@ -97,8 +99,8 @@ def _signalled(folder: Path, ranks: Mapping[int, int]) -> dict[int, str]:
         except OSError:
             del paths[i]  # it ended just now
     texts = before = dict.fromkeys(paths, "")
-    deadline = time.monotonic() + PATIENCE
-    while (texts != before or not all(texts.values())) and time.monotonic() < deadline:  # till nobody writes any more
+    waited = GrantedTime(ranks[i] for i in paths)
+    while (texts != before or not all(texts.values())) and waited.seconds() < PATIENCE:  # till nobody writes any more
         time.sleep(QUIET)
         before, texts = texts, {i: _read(path)[known[i] :] for i, path in paths.items()}
     return texts
