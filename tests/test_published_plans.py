@@ -3,7 +3,7 @@
 import pytest
 
 from mpcourse.bench.plan import GATHERS, layers_of, llama_layers, predicted, predicted_llama
-from mpcourse.bench.plan_grids import figure_13, layers_today, place, place_today
+from mpcourse.bench.plan_grids import figure_13, place, places_today
 from mpcourse.published_plans import LLAMA_3, NEMO_GPT, PTD_P, PTD_P_BESIDE_ZERO, ZERO_3
 
 
@@ -22,14 +22,12 @@ def test_what_was_published_of_a_row_is_what_is_predicted():
 
 
 def test_the_grid_that_nvidia_came_to_is_among_our_best_three_and_the_one_it_left_is_not():
-    forty = NEMO_GPT[2]
-    layers = layers_today(forty)
-    before, after = (place_today(forty, grid, layers)[0] for grid in forty.grids.values())
-    assert after <= 3 < before
+    before, after = places_today(NEMO_GPT[2]).values()
+    assert after.number <= 3 < before.number and after.longer < 1 < before.longer
 
 
 def test_the_published_grid_of_7_billion_parameters_is_among_our_best_three():
-    assert place(PTD_P[2], layers_of(PTD_P[2]))[0] <= 3
+    assert place(PTD_P[2], layers_of(PTD_P[2])).number <= 3
 
 
 def test_of_grids_within_a_node_the_fastest_is_that_of_figure_13():

@@ -13,8 +13,8 @@
   a tensor axis as wide as a node is the fastest, with 32 and with 128 sequences.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mpcourse.bench.plan import CHUNKS, layers_of, machines_of, predicted
@@ -29,13 +29,27 @@ NEMO = Software(gradients=4, split_transfers=True, equal=True)
 FIGURE_13 = Trained(162.2, 128, 20_480, 32, 8, 8, 64, 128, 0, microbatch=1, chunks=1)
 
 
-def place(row: Trained, layers: Layers) -> tuple[int, float]:
-    """Which place the published grid has among all grids of its GPUs, and how much longer than the first's its step is.
+@dataclass(frozen=True)
+class Place:
+    """Where a grid is among all, the fastest first, by our count.
 
-    Each grid has the micro-batch and the chunks that are best for it, by our count. Longer: in percent.
+    grid: sizes of data, pipeline and tensor.
+    number: 1 for the fastest.
+    longer: percent by which its step takes longer than the fastest's.
+    """
+
+    grid: Sizes
+    number: int
+    longer: float
+
+
+def place(row: Trained, layers: Layers) -> Place:
+    """Of the published grid among all grids of its GPUs, each with the micro-batch and the chunks that are best for it.
+
+    layers: of the row's model.
     """
     pricing = Pricing(layers, machines_of(row), row.batch, MEGATRON_2021)
-    return _place(pricing, Asked(chunks=CHUNKS, checkpoints=(True,), zeros=(0,)), row.grid)
+    return _places(pricing, Asked(chunks=CHUNKS, checkpoints=(True,), zeros=(0,)), [row.grid])[0]
 
 
 def layers_today(row: Configured) -> Layers:
@@ -46,16 +60,18 @@ def layers_today(row: Configured) -> Layers:
     return Layers(make, Input((LENGTH,), True), GPUS["A100-SXM4"])
 
 
-def place_today(row: Configured, grid: Sizes, layers: Layers) -> tuple[int, float]:
-    """Likewise of a grid that NVIDIA's configuration had, on A100s, with or without checkpoints and ZeRO's stage 1."""
-    pricing = Pricing(layers, Machines.named(row.gpus, "A100-SXM4"), row.batch, NEMO)
-    return _place(pricing, Asked(chunks=CHUNKS, zeros=(0, 1)), grid)
+def places_today(row: Configured) -> dict[str, Place]:
+    """Of each grid that a configuration had, by month, on A100s: with or without checkpoints and ZeRO's stage 1."""
+    pricing = Pricing(layers_today(row), Machines.named(row.gpus, "A100-SXM4"), row.batch, NEMO)
+    return dict(
+        zip(row.grids, _places(pricing, Asked(chunks=CHUNKS, zeros=(0, 1)), list(row.grids.values())), strict=True)
+    )
 
 
-def _place(pricing: Pricing, asked: Asked, grid: Sizes) -> tuple[int, float]:
+def _places(pricing: Pricing, asked: Asked, grids: Sequence[Sizes]) -> list[Place]:
     best = search(pricing, asked, best=100).best
-    at = [plan.candidate.grid for plan in best].index(grid)
-    return at + 1, 100 * (best[at].seconds.total / best[0].seconds.total - 1)
+    places = {plan.candidate.grid: i for i, plan in enumerate(best)}
+    return [Place(g, places[g] + 1, 100 * (best[places[g]].seconds.total / best[0].seconds.total - 1)) for g in grids]
 
 
 def figure_13(batch: int) -> dict[Sizes, float]:
@@ -72,19 +88,17 @@ def figure_13(batch: int) -> dict[Sizes, float]:
 def plan_grids(runs: int = 1) -> Iterator[Record]:
     """The place of each published grid. Time there is arithmetic, so that one run is enough."""
     for row in PTD_P:
-        at, longer = place(row, layers_of(row))
-        yield Record(
-            f"PTD-P, {row.parameters:g} B, {_text(row.grid)}: place; {longer:.1f} % behind the first", [at], ""
-        )
+        yield _record(f"PTD-P, {row.parameters:g} B", place(row, layers_of(row)))
     for configured in NEMO_GPT:
-        layers = layers_today(configured)
-        for since, grid in configured.grids.items():
-            at, longer = place_today(configured, grid, layers)
-            name = f"NVIDIA's configuration, {configured.name}, since {since}, {_text(grid)}"
-            yield Record(f"{name}: place; {longer:.1f} % behind the first", [at], "")
+        for since, found in places_today(configured).items():
+            yield _record(f"NVIDIA's configuration, {configured.name}, since {since}", found)
     for batch in (32, 128):
         for grid, seconds in figure_13(batch).items():
             yield Record(f"figure 13, 162.2 B, {batch} sequences, {_text(grid)}", [seconds], "s")
+
+
+def _record(name: str, found: Place) -> Record:
+    return Record(f"{name}, {_text(found.grid)}: place; {found.longer:.1f} % behind the first", [found.number], "")
 
 
 def _text(grid: Sizes) -> str:
