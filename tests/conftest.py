@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import gc
 import importlib.util
 import os
 import re
@@ -79,6 +80,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker("ranks")
+
+
+def pytest_collection_finish(session):
+    """Python looks no more at the 400,000 objects of imported modules, when it collects garbage or a box is left."""
+    gc.collect()
+    gc.freeze()
 
 
 class ByFile(LoadScopeScheduling):

@@ -465,9 +465,12 @@ def test_an_interrupted_check_takes_its_ranks_with_it(small_course, tmp_path, nu
 def test_a_killed_check_leaves_ranks_that_end_themselves(small_course, tmp_path):
     (small_course / "exercises" / "manifest.toml").write_text(
         (small_course / "exercises" / "manifest.toml").read_text().replace("seconds = 6.0", "seconds = 1.0")
-    )  # ranks that compute end after ten seconds of it
+    )  # a rank that computes ends after ten seconds of it, and with it one that sleeps
     file, started = tmp_path / "e90_mean.py", tmp_path / "started"
-    file.write_text(f"open({str(started)!r}, 'w').close()\nwhile True:\n    pass\n")
+    file.write_text(
+        "import time\nfrom mpi4py import MPI\n"
+        f"open({str(started)!r}, 'w').close()\nwhile not MPI.COMM_WORLD.rank:\n    pass\ntime.sleep(600)\n"
+    )
     command = [sys.executable, "-m", "mpcourse.cli", "check", "e90", "--file", str(file)]
     checker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     _await(started.exists)

@@ -1,13 +1,12 @@
 """A learner's folder: what `mpcourse init` makes and refuses, and that `mpcourse update` loses nothing."""
 
-import errno
 import itertools
 import json
 import os
 import random
 import shutil
+import subprocess
 import sys
-import traceback
 
 import nbformat
 import pytest
@@ -21,65 +20,20 @@ from mpcourse.learner import folder as folders
 from mpcourse.learner import init, moves, update
 from mpcourse.learner.merge import merge_text
 from mpcourse.learner.notebooks import merge_books
-from mpcourse.learner.originals import Originals, originals
+from mpcourse.learner.originals import originals
 from mpcourse.source import reference
 from mpcourse.split import copy
 from tests.conftest import ROOT
-
-MANIFEST = (ROOT / "tests" / "course" / "exercises" / "manifest.toml").read_bytes()
-
-
-def solution(task="say it", head="Says it.", more="", name="e90"):
-    """An exercise's source."""
-    answer = f"    # solution: {task}\n    return 1\n    # end of solution\n"
-    return f'"""Exercise.\n\n{head}\n"""\n\nimport math\n\n\ndef f(x):\n    """Doc."""\n{answer}{more}'
-
-
-def stub(**words):
-    return make_stub("e90", solution(**words)).encode()
-
-
-def cell(source, number=None, **more):
-    return {"cell_type": "markdown", "id": f"c{number or abs(hash(source))}", "metadata": {}, "source": source} | more
-
-
-def book(*cells):
-    made = {"cells": list(cells), "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    return (json.dumps(made, indent=1) + "\n").encode()
-
-
-def sources(contents):
-    return ["".join(cell["source"]) for cell in json.loads(contents)["cells"]]
-
-
-def lesson(*changed):
-    """Six cells; with "~" before the text of those that a version has changed."""
-    return book(*(cell(f"~{n}" if n in changed else f"{n}", f"{n}{'x' * (n in changed)}") for n in range(6)))
-
-
-OLD = Originals(
-    "0.0.1",
-    {
-        "exercises/manifest.toml": MANIFEST,
-        **{f"exercises/{name}.py": stub() for name in ("e90_same", "e91_head", "e92_task", "e93_line", "e94_gone")},
-        **{f"lessons/{name}.ipynb": lesson() for name in ("00_same", "01_new", "02_gone")},
-        "GLOSSARY.md": b"one\ntwo\nthree\n",
-    },
-)
-NEW = Originals(
-    __version__,
-    {
-        "exercises/manifest.toml": MANIFEST + b"# new\n",
-        "exercises/e90_same.py": stub(),
-        "exercises/e91_head.py": stub(head="Says it in other words."),
-        "exercises/e92_task.py": stub(task="say it now"),
-        "exercises/e93_line.py": stub().replace(b"import math", b"import cmath"),
-        "exercises/e95_more.py": stub(more="\n\ndef g():\n    return 2\n"),
-        "lessons/00_same.ipynb": lesson(),
-        "lessons/01_new.ipynb": lesson(1, 4),
-        "lessons/03_more.ipynb": lesson(5),
-        "GLOSSARY.md": b"one\n2\nthree\n",
-    },
+from tests.learner_folders import (
+    NEW,
+    NOT_REACHED,
+    OLD,
+    at_step,
+    book,
+    cell,
+    full,
+    sources,
+    stub,
 )
 
 
@@ -197,59 +151,30 @@ def test_a_folder_with_a_damaged_manifest_or_without_originals_is_mended_by_an_u
     assert len(list((course / ".mpcourse/originals").iterdir())) == len(set(NEW.files.values()))
 
 
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
-NOT_REACHED = 7
+@pytest.fixture
+def each_step():
+    """Steps are those of a process that has imported next to nothing, whose forks take a tenth of this one's time."""
+    command = [sys.executable, "-m", "tests.learner_folders"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+
+        def each_step(act, prepare, run, root):
+            """Let each step of `run` be `act` once, on a folder that is prepared anew: number, status, error, in order.
+
+            act, run: their names in learner_folders.py.
+            """
+            for number in itertools.count(1):
+                shutil.rmtree(root, ignore_errors=True)
+                prepare()
+                print(json.dumps([number, act, run, str(root)]), file=process.stdin, flush=True)
+                status, error = json.loads(process.stdout.readline())
+                if status == NOT_REACHED:
+                    return
+                yield number, status, error
+
+        yield each_step
 
 
-def at_step(number, act, run, root):
-    """Run in a process of its own, whose step of that number in `root` is `act()`. Its exit status, and its error.
-
-    A step is a call of the system that writes a file, or renames, removes or makes one. Status: 2 for a UserError.
-    """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writing)
-        with open(reading) as pipe:
-            error = pipe.read()
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), error
-    steps = 0
-
-    def hook(event, arguments):
-        nonlocal steps
-        writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if (writes or event in CHANGES) and str(root) in str(arguments[0]):
-            steps += 1
-            if steps == number:
-                act()
-
-    status = 3
-    try:
-        sys.stdout = open(os.devnull, "w")
-        sys.addaudithook(hook)
-        run()
-        status = 0 if steps >= number else NOT_REACHED
-    except UserError as error:
-        os.write(writing, str(error).encode())
-        status = 2
-    except BaseException:
-        os.write(writing, traceback.format_exc().encode())
-    finally:
-        os._exit(status)
-
-
-def each_step(act, prepare, run, root):
-    """Let each step of `run` be `act()` once, on a folder that is prepared anew: number, status and error, in order."""
-    for number in itertools.count(1):
-        shutil.rmtree(root, ignore_errors=True)
-        prepare()
-        status, error = at_step(number, act, run, root)
-        if status == NOT_REACHED:
-            return
-        yield number, status, error
-
-
-def test_an_update_that_is_killed_at_any_step_loses_nothing_and_the_next_one_completes_it(course, tmp_path):
+def test_an_update_that_is_killed_at_any_step_loses_nothing_and_the_next_one_completes_it(course, tmp_path, each_step):
     """Also where the learner goes on to write before that."""
     answered(course)
     shutil.copytree(course, tmp_path / "before", symlinks=True)
@@ -257,13 +182,8 @@ def test_an_update_that_is_killed_at_any_step_loses_nothing_and_the_next_one_com
     update(course, NEW)
     after = contents(course)
     halves = 0
-    steps = each_step(
-        lambda: os._exit(9),
-        lambda: shutil.copytree(tmp_path / "before", course, symlinks=True),
-        lambda: update(course, NEW),
-        course,
-    )
-    for number, status, _ in steps:
+    prepare = lambda: shutil.copytree(tmp_path / "before", course, symlinks=True)  # noqa: E731
+    for number, status, _ in each_step("killed", prepare, "update", course):
         assert status == 9
         assert written(course) >= mine, number
         halves += contents(course) not in (before, after)
@@ -277,11 +197,9 @@ def test_an_update_that_is_killed_at_any_step_loses_nothing_and_the_next_one_com
     assert number > 40 and halves > 10
 
 
-def full():
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_disk_that_is_full_at_any_step_leaves_the_folder_as_it_was_or_an_update_that_is_completed(course, tmp_path):
+def test_a_disk_that_is_full_at_any_step_leaves_the_folder_as_it_was_or_an_update_that_is_completed(
+    course, tmp_path, each_step
+):
     answered(course)
     shutil.copytree(course, tmp_path / "before", symlinks=True)
     before, mine = contents(course), written(course)
@@ -289,7 +207,7 @@ def test_a_disk_that_is_full_at_any_step_leaves_the_folder_as_it_was_or_an_updat
     after = contents(course)
     as_it_was = 0
     prepare = lambda: shutil.copytree(tmp_path / "before", course, symlinks=True)  # noqa: E731
-    for _, status, error in each_step(full, prepare, lambda: update(course, NEW), course):
+    for _, status, error in each_step("full", prepare, "update", course):
         if not status:  # what could not be written is a convenience, or is written another time
             assert contents(course) == after
             continue
@@ -303,11 +221,11 @@ def test_a_disk_that_is_full_at_any_step_leaves_the_folder_as_it_was_or_an_updat
     assert as_it_was > 15
 
 
-@pytest.mark.parametrize("act, status, there", [(lambda: os._exit(9), 9, True), (full, 2, False)])
-def test_an_init_that_stops_at_any_step_can_be_called_again(tmp_path, act, status, there):
+@pytest.mark.parametrize("act, status, there", [("killed", 9, True), ("full", 2, False)])
+def test_an_init_that_stops_at_any_step_can_be_called_again(tmp_path, each_step, act, status, there):
     root = tmp_path / "one" / "course"
     prepare = (lambda: root.mkdir(parents=True)) if there else (lambda: shutil.rmtree(root.parent, ignore_errors=True))
-    for number, ended, error in each_step(act, prepare, lambda: init(root, OLD), root):
+    for number, ended, error in each_step(act, prepare, "init", root):
         assert ended in (status, 0), (number, error)
         if ended == 2 and "completes it" not in error:
             assert list(root.iterdir()) == [] if there else not root.parent.exists(), error

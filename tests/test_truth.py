@@ -1,5 +1,6 @@
 """Predictions beside facts: the published table by its rows, and a real GPU's figures, for which another stands in."""
 
+import functools
 import sys
 
 import pytest
@@ -49,14 +50,20 @@ def test_what_is_measured_on_a_device_is_the_step_that_is_predicted(pair):
     assert predicted.allocated <= peak < 1.005 * predicted.allocated  # the allocator rounds up
 
 
+@functools.cache
+def on_a_gpu(pair):
+    """What a step of `pair` takes on the GPU that a stand-in is, whichever test asks."""
+    (device,) = predict(pair.make, pair.batch, GPUS["H200-SXM"], optimizer=pair.optimizer, tokens=pair.tokens).devices
+    return device
+
+
 @pytest.fixture
 def stand_in(monkeypatch):
     """torch.cuda with one GPU, on which each model needs `off` percent more than predicted."""
 
     def install(off, free=140 * 2**30, name="NVIDIA H200"):
         def measure(pair, device, runs):
-            gpu = GPUS["H200-SXM"]
-            (d,) = predict(pair.make, pair.batch, gpu, optimizer=pair.optimizer, tokens=pair.tokens).devices
+            gpu, d = GPUS["H200-SXM"], on_a_gpu(pair)
             seconds = d.flops / gpu.flops / 0.5 + d.traffic / gpu.bandwidth / 0.6 + d.operations * 4e-6
             return d.allocated * (1 + off / 100), d.reserved, [seconds] * runs
 

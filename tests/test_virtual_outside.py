@@ -160,9 +160,12 @@ def test_a_thousand_steps_without_a_record_leave_no_objects_behind():
             few()
             return counted() - before
 
-        # What else goes on in this process may make objects, too, but not each time: the least of three.
-        grown = min((growth() for _ in range(3)), key=collections.Counter.total)
-        assert grown.total() < 100, grown.most_common(5)  # of which a step makes as many
+        for _ in range(3):  # what else goes on in this process may make objects, too, but not each time
+            grown = growth()
+            if grown.total() < 100:  # of which a step makes as many
+                break
+        else:
+            pytest.fail(f"{grown.total()} objects more, and each time too many: {grown.most_common(5)}")
         assert not box.events and not box.ledger.log
     with virtual_gpus(2) as box:  # so that the count is known to see growth
         run = steps(box, 20)

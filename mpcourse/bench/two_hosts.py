@@ -33,7 +33,8 @@ def two_hosts(runs: int = 5, hosts: str = "") -> Iterator[Record]:
     names = host_names(hosts)
     if len(names) != 2:
         raise UserError(f"--hosts {hosts}: two hosts are compared with one of them, so name two")
-    near, far = _measured(names[:1], 2, runs), _measured(names, 1, runs)
+    far = _measured(names, 1, runs)  # first, for it may fail
+    near = _measured(names[:1], 2, runs)
     for place, times in (("one host", near), ("two hosts", far)):
         for what, seconds in times.items():
             if what == "bandwidth":

@@ -1,9 +1,11 @@
 """Ranks that share each batch train as one process does on all of it: models, optimizers, communicators.
 
 `check(comm)` runs on virtual ranks and, as a program under mpirun, on real ones. Each rank makes both trainings itself,
-so that a rank that errs is the one that says so.
+so that a rank that errs is the one that says so; but one process's only once for all communicators.
 """
 
+import copy
+import functools
 import json
 import sys
 
@@ -79,35 +81,45 @@ def train(model, optimizer, batches):
         optimizer.step()
 
 
-def distance(comm, communicator, name, dtype, make_optimizer, fused):
-    """How far this rank's model is from one process's, of which both began with rank 0's values."""
-    make, shape = MODELS[name]
+@functools.cache
+def batches_of(name, dtype):
     generator = torch.Generator().manual_seed(11)
-    batches = [
+    return [
         (
-            torch.randn(BATCH, *shape, generator=generator, dtype=dtype),
+            torch.randn(BATCH, *MODELS[name][1], generator=generator, dtype=dtype),
             torch.randint(CLASSES, (BATCH,), generator=generator),
         )
         for _ in range(STEPS)
     ]
-    torch.manual_seed(5)
-    whole = make().to(dtype)
-    torch.manual_seed(100 + comm.rank)
-    model = make().to(dtype)
-    if comm.rank == 0:
-        model.load_state_dict(whole.state_dict())
-    if name == "tied":
-        whole.frozen.load_state_dict(comm.bcast(model.frozen.state_dict()))
-    train(whole, make_optimizer(whole.parameters()), batches)
 
+
+@functools.cache
+def of_one_process(name, dtype, optimizer):
+    """The values that a model begins with, and those after training, which no communicator has a part in."""
+    torch.manual_seed(5)
+    whole = MODELS[name][0]().to(dtype)
+    first = copy.deepcopy(whole.state_dict())
+    train(whole, OPTIMIZERS[optimizer](whole.parameters()), batches_of(name, dtype))
+    return first, whole.state_dict()
+
+
+def distance(comm, communicator, name, dtype, optimizer, fused):
+    """How far this rank's model is from one process's, of which both began with rank 0's values."""
+    first, others = of_one_process(name, dtype, optimizer)
+    torch.manual_seed(100 + comm.rank)
+    model = MODELS[name][0]().to(dtype)
+    if comm.rank == 0:
+        model.load_state_dict(first)
+    if name == "tied":
+        assert not comm.rank or not torch.equal(model.frozen.weight, first["frozen.weight"])  # it comes from rank 0
     convert_batch_norm(model, communicator)
     if fused:
         assert fuse_weight_gradients(model, 0)
-    optimizer = MultiNodeOptimizer(make_optimizer(model.parameters()), communicator, model=model)
+    trained_by = MultiNodeOptimizer(OPTIMIZERS[optimizer](model.parameters()), communicator, model=model)
     edge = [BATCH * r // comm.size for r in range(comm.size + 1)]
     mine = slice(edge[comm.rank], edge[comm.rank + 1])
-    train(model, optimizer, [(x[mine], y[mine]) for x, y in batches])
-    own, others = model.state_dict(), whole.state_dict()
+    train(model, trained_by, [(x[mine], y[mine]) for x, y in batches_of(name, dtype)])
+    own = model.state_dict()
     return max(float((own[key].double() - others[key].double()).abs().max()) for key in others)
 
 
@@ -123,10 +135,10 @@ def check(comm, kinds=(*COMMUNICATORS, "fused")):
         communicator = create_communicator("bucketed" if fused else kind, comm, ranks_per_node=nodes)
         for name in MODELS:
             for dtype, bound in BOUNDS.items():
-                for optimizer, make in OPTIMIZERS.items():
+                for optimizer in OPTIMIZERS:
                     if optimizer != "momentum" and kind not in ("flat", "bucketed", "fused"):
                         continue  # they differ in how a sum is made, of which an optimizer knows nothing
-                    off = distance(comm, communicator, name, dtype, make, fused)
+                    off = distance(comm, communicator, name, dtype, optimizer, fused)
                     found[f"{kind} {name} {dtype} {optimizer}"] = None if off <= bound else off
     return found
 

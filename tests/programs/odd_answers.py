@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from mpcourse.check import alone, rank
+from mpcourse.check import alone, rank, stacks
 from mpcourse.check.manifest import load_course
 from mpcourse.check.rank import Job
 from tests.odd_values import odd_values
@@ -24,20 +24,21 @@ def {name}(*args, **kwargs):
 
 def main(name):
     warnings.simplefilter("ignore")
+    stacks.answer = lambda folder, number: None  # nobody asks, and each time it would start a thread that waits for it
     exercise, told = load_course().find(name), []
-    for make in odd_values():
-        builtins.odd_value = make
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / f"{name}.py"
-            file.write_text("\n".join(ANSWER.format(name=function) for function in exercise.functions))
-            job = Job(name, str(file), exercise.functions, exercise.check, folder, exercise.seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.py"
+        file.write_text("\n".join(ANSWER.format(name=function) for function in exercise.functions))
+        job = Job(name, str(file), exercise.functions, exercise.check, folder, exercise.seconds)
+        for make in odd_values():
+            builtins.odd_value = make
             if exercise.virtual or exercise.sizes == [1]:
                 report = alone.run(job)
             else:
                 from mpi4py import MPI
 
                 report = rank.run(job, MPI.COMM_SELF)
-        told.append([report.kind, report.asked, report.got, report.why, report.message, "".join(report.trace[-2:])])
+            told.append([report.kind, report.asked, report.got, report.why, report.message, "".join(report.trace[-2:])])
     print(json.dumps(told))
 
 

@@ -221,6 +221,7 @@ class Twice(torch.autograd.Function):
         return g * 2 + h.to(g.device) * 3, None
 def twice(x, device): return Twice.apply(x, device)[1]
 """
+DEFINITIONS = compile(PRELUDE, "<prelude>", "exec")
 
 
 def program(seed):
@@ -281,12 +282,18 @@ def run(seed, devices):
     """Run a program; (what was wrong, or None; the values of its results and gradients, on the CPU)."""
     import torch
 
-    lines, refusal, results, leaves = program(seed)
     space = {name: torch.device(d) for name, d in zip(DEVICES, devices, strict=True)}
-    exec(PRELUDE, space)
+    exec(DEFINITIONS, space)
     torch.manual_seed(seed)
+    try:
+        return _run_in(space, *program(seed), refuses=devices[0] != "cpu")
+    finally:
+        space.clear()  # its functions hold it: what is not live any more, leaving a box need not look for
+
+
+def _run_in(space, lines, refusal, results, leaves, refuses):
     for number, line in enumerate(lines):
-        expected = refusal if number == len(lines) - 1 and devices[0] != "cpu" else ""
+        expected = refusal if refuses and number == len(lines) - 1 else ""
         try:
             exec(line, space)
         except Exception as error:

@@ -109,6 +109,12 @@ def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
     )
 
 
+@functools.lru_cache(1024)
+def _refusal_of(cls: "Offering", name: str) -> str:
+    """What code asks for again and again, as `getattr(comm, "count_sum", None)` does before each sum, costs once."""
+    return refusal(cls.theirs, name, cls.theirs, dir(cls))
+
+
 def refuse(name: str, offered: Iterable[str], frame: FrameType) -> NoReturn:
     """Of the module MPI. frame: of who asks, for Python says of an import in words of its own what was no attribute."""
     message = refusal("MPI", name, "", offered)
@@ -136,7 +142,7 @@ class Offering(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-        raise NoAttribute(refusal(cls.theirs, name, cls.theirs, dir(cls)))
+        raise NoAttribute(_refusal_of(cls, name))
 
 
 class Offered(metaclass=Offering):
@@ -147,4 +153,4 @@ class Offered(metaclass=Offering):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise NoAttribute(refusal(self.theirs, name, self.theirs, dir(type(self))))
+        raise NoAttribute(_refusal_of(type(self), name))
