@@ -48,15 +48,14 @@ def create_communicator(
         from mpi4py import MPI  # only now: it makes this process a rank
 
         comm = MPI.COMM_WORLD
-    mine = name, tuple(sorted(options.items()))
-    asked = comm.allgather(mine)
+    asked = comm.allgather((name, options))
     names = [each for each, _ in asked]
     if len(set(names)) > 1:
         raise ValueError(f"ranks ask for different communicators: {', '.join(map(str, names))}")
     if name not in COMMUNICATORS:
         raise ValueError(f"no communicator is called {name!r}: there are {', '.join(COMMUNICATORS)}")
-    if asked.count(mine) < len(asked):
-        raise ValueError(f"ranks ask for different options: {[dict(each) for _, each in asked]}")
+    if asked.count((name, options)) < len(asked):
+        raise ValueError(f"ranks ask for different options: {[each for _, each in asked]}")
     if unknown := sorted(set(options) - ({"bucket_bytes", "first_bucket_bytes"} if name == "bucketed" else set())):
         raise TypeError(f"{name} communicators have no option {unknown[0]!r}")
     nodes = nodes_of(comm, ranks_per_node)
