@@ -96,3 +96,30 @@ def test_a_message_that_woke_a_receive_which_has_another_goes_to_the_next():
 
     assert run(program, 2).results == ["c", None]
     assert run(own, 1).results == ["c"]
+
+
+def test_making_a_communicator_of_all_ranks_is_not_quadratic_in_their_number():
+    def parts(c, n):
+        for made in (c.Split(0, c.rank), c.Dup()):
+            assert (made.rank, made.size) == (c.rank, c.size)
+
+    assert steps(parts, 1, 256) < 5 * steps(parts, 1, 64)
+
+
+def test_a_list_of_what_nobody_can_change_is_each_ranks_own():
+    def program(c):
+        got = c.allgather((c.rank, "a", (None, 1.5)))
+        assert got == [(rank, "a", (None, 1.5)) for rank in range(c.size)]
+        got.append(c.rank)
+        c.Barrier()
+        return got[c.size :]
+
+    assert run(program, 3).results == [[0], [1], [2]]
+
+
+def test_a_part_has_its_ranks_in_the_order_of_their_keys():
+    def program(c):
+        part = c.Split(c.rank % 2, -c.rank)
+        return part.rank, part.allgather(c.rank)
+
+    assert run(program, 5).results == [(2, [4, 2, 0]), (1, [3, 1]), (1, [4, 2, 0]), (0, [3, 1]), (0, [4, 2, 0])]

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from mpcourse.bench.over_ranks import rank_main, timed_block
+from mpcourse.bench.over_ranks import rank_main, timed_block, wake_core
 from mpcourse.collectives import ALGORITHMS, Cost, allreduce, fit
 
 comm = MPI.COMM_WORLD
@@ -45,6 +45,7 @@ def _sums(nbytes: int, runs: int, cost: Cost) -> dict[str, list[float]]:
         np.copyto(x, given)
         call()
         check(side)
+    wake_core()
     for _ in range(runs):
         for side, call in sides.items():
             taken = timed_block(comm, side, rounds, lambda: np.copyto(x, given), call, partial(check, side))

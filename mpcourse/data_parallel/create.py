@@ -54,7 +54,7 @@ def create_communicator(
         raise ValueError(f"ranks ask for different communicators: {', '.join(map(str, names))}")
     if name not in COMMUNICATORS:
         raise ValueError(f"no communicator is called {name!r}: there are {', '.join(COMMUNICATORS)}")
-    if any(each != options for _, each in asked):
+    if asked.count((name, options)) < len(asked):
         raise ValueError(f"ranks ask for different options: {[each for _, each in asked]}")
     if unknown := sorted(set(options) - ({"bucket_bytes", "first_bucket_bytes"} if name == "bucketed" else set())):
         raise TypeError(f"{name} communicators have no option {unknown[0]!r}")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mpcourse.virtual.cluster.comm import VirtualComm
     from mpcourse.virtual.cluster.world import World
 
+NONE = (None, (), -1)  # of a rank that is in no communicator
+
 
 class Constructors:
     """All ranks of a communicator make these calls together, but those of Create_group and Free."""
@@ -69,7 +71,7 @@ class Constructors:
 
         def finish(given: list[Any]) -> tuple[int, list[Any]]:
             context = {g: next(self.world.contexts) for g in sorted(set(given))}
-            return 16, [(context[g], list(g)) if r in g else (None, []) for r, g in enumerate(given)]
+            return 16, [(context[g], self._named(g), g.index(r)) if r in g else NONE for r, g in enumerate(given)]
 
         return self._part(*meet(self, "Create", members, finish, {}, line_of()))
 
@@ -81,7 +83,7 @@ class Constructors:
         self._groups[members, tag] += 1
         key = (self.context, members, tag, self._groups[members, tag])
         context = self.world.groups.setdefault(key, next(self.world.contexts))
-        return self._part(context, list(members))
+        return self._part(context, self._named(members), members.index(self.rank))
 
     def Compare(self, comm: "VirtualComm") -> int:
         """MPI.IDENT, MPI.CONGRUENT (the same ranks), MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
@@ -101,20 +103,31 @@ class Constructors:
 
     def _made(self, name: str, color_and_key: tuple[int, int]) -> Any:
         def finish(given: list[Any]) -> tuple[int, list[Any]]:
-            colors = sorted({c for c, _ in given if c != UNDEFINED})
-            context = {c: next(self.world.contexts) for c in colors}
-            members = {c: sorted((k, r) for r, (own, k) in enumerate(given) if own == c) for c in colors}
-            return 16, [(context.get(c), [r for _, r in members.get(c, ())]) for c, _ in given]
+            members: dict[int, list[tuple[int, int]]] = {c: [] for c in sorted({c for c, _ in given if c != UNDEFINED})}
+            for r, (c, k) in enumerate(given):
+                if c != UNDEFINED:
+                    members[c].append((k, r))
+            parts: list[tuple] = [NONE] * len(given)
+            for of in members.values():  # whose ranks share one tuple: of a thousand, each would take as long to make
+                own = [r for _, r in sorted(of)]
+                context, ranks = next(self.world.contexts), self._named(own)
+                for place, r in enumerate(own):
+                    parts[r] = context, ranks, place
+            return 16, parts
 
         return self._part(*meet(self, name, color_and_key, finish, {}, line_of()))
 
-    def _part(self, context: int | None, members: list[int]) -> Any:
-        """The communicator of `members`, ranks of this one; None: this rank is in none."""
+    def _named(self, members: Sequence[int]) -> tuple[int, ...]:
+        """What ranks of this communicator are called in the world."""
+        return tuple([self.ranks[r] for r in members])
+
+    def _part(self, context: int | None, ranks: tuple[int, ...], rank: int) -> Any:
+        """The communicator of the world's ranks `ranks`, in which this one has number `rank`; None: it is in none."""
         from mpcourse.virtual.cluster.comm import COMM_NULL, VirtualComm
 
         if context is None:
             return COMM_NULL
-        return VirtualComm._of(self.world, context, tuple(self.ranks[r] for r in members), members.index(self.rank))
+        return VirtualComm._of(self.world, context, ranks, rank)
 
     def _members(self, name: str, group: Group) -> tuple[int, ...]:
         """The ranks of `group` in this communicator."""
