@@ -9,15 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
+from mpcourse.bench import NAMES, benchmark
 from mpcourse.commands.options import add_export, add_grade, add_plan, add_predict, add_schedule
 from mpcourse.commands.parser import OneLineParser
 from mpcourse.errors import UserError
-
-# Named here too, for what measures imports torch.
-BENCHMARK_NAMES = (
-    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory"),
-    *("pipeline", "plan", "plan-grids", "scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -91,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", _bench, "Measure, and compare with what the course promises.")
     bench.add_argument(
         "name",
-        choices=BENCHMARK_NAMES,
+        choices=NAMES,
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
         "large-batch: many small models at once against one after the other; memory: what models of transformers hold "
@@ -216,11 +211,11 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(
             "--hosts is of `mpcourse bench two-hosts`, which needs it: mpcourse bench two-hosts --hosts a,b"
         )
-    from mpcourse.bench import BENCHMARKS, show
+    from mpcourse.bench.show import show
 
     names = ("runs", "device", "np", "save", "hosts")
     more = {name: value for name in names if (value := getattr(options, name)) is not None}
-    return show(list(BENCHMARKS[options.name](**more)), options.json)
+    return show(list(benchmark(options.name)(**more)), options.json)
 
 
 def _predict(options: argparse.Namespace) -> int:

@@ -40,7 +40,10 @@ PRELOADED = (
 # What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/test_answers.py
 os.environ.setdefault(SEED, "1")
 
-ONE_BY_ONE = ("test_answers", "test_checker", "test_cli", "test_exercises", "test_pipeline_ranks", "test_study")
+ONE_BY_ONE = (
+    *("test_answers", "test_checker", "test_cli", "test_exercises"),
+    *("test_odd_values", "test_pipeline_ranks", "test_study"),
+)
 
 if offered():
     subreaper()  # what a test leaves behind becomes this process's child, wherever it hides
@@ -71,6 +74,7 @@ def pytest_sessionstart(session):
         and not hasattr(session.config, "workerinput")
     ):
         return
+    gc.disable()  # what is imported until tests are collected stays
     if offered() and not session.config.option.collectonly:
         forks()
 
@@ -86,6 +90,7 @@ def pytest_collection_finish(session):
     """Python looks no more at the 400,000 objects of imported modules, when it collects garbage or a box is left."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 class ByFile(LoadScopeScheduling):
@@ -135,7 +140,8 @@ def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
     names = (f"mpcourse.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
-    modules = [*PRELOADED, *forked_kernels.MODULES, *names, "mpcourse.check.intact:remember"]
+    last = ("mpcourse.check.intact:remember", "mpcourse.forkserver.huge_pages:collapse")
+    modules = [*PRELOADED, *forked_kernels.MODULES, *names, *last]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
     atexit.register(server.close)

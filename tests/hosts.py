@@ -165,10 +165,15 @@ class Host:
         return [*enter, "env", f"HOME={self.home}", f"TMPDIR={self.tmp}", *map(str, command)]
 
     def run(self, *command: object, timeout: float = 60, **more) -> subprocess.CompletedProcess[str]:
-        """Run `command` on this host, and wait for it until the deadline."""
-        return subprocess.run(
-            self.command(*command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=timeout, **more
-        )
+        """Run `command` on this host, and wait for it until the deadline.
+
+        It has an input without end, as in a terminal. At its end MPICH's mpirun may die of SIGPIPE: see doctor.
+        """
+        reading, writing = os.pipe()
+        with open(reading) as silent, open(writing, "w"):
+            return subprocess.run(
+                self.command(*command), capture_output=True, text=True, stdin=silent, timeout=timeout, **more
+            )
 
     def do(self, script: str) -> str:
         """Run a shell script on this host; what it printed. Raises NotMade where it fails."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mpcourse.bench import Record, show
+from mpcourse.bench.record import Record
+from mpcourse.bench.show import show
 
 
 @pytest.fixture

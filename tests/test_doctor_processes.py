@@ -155,3 +155,9 @@ def test_a_live_run_is_no_stray():
         live.terminate()
         live.wait(10)
     assert wait_until(lambda: all(gone(one.pid) for one in tree))
+
+
+def test_a_command_has_an_input_that_says_nothing_and_does_not_end():
+    """At its end MPICH's mpirun dies of SIGPIPE, if the first ranks have ended already."""
+    looks = "import select; print(select.select([0], [], [], 0.2)[0])"
+    assert subprocesses.run([sys.executable, "-c", looks], 20).output == "[]\n"

@@ -1,6 +1,7 @@
 """Fork servers: one that lasts as long as a program, and one whose modules have been changed since."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -62,3 +63,29 @@ def test_who_asks_and_does_not_wait_for_the_answer_harms_nobody():
             server._ask({"wait_for": "nobody"}).close()
         assert server.current()
         assert server.pid == first
+
+
+HUGE = """
+import pathlib
+import re
+
+from mpcourse.forkserver import huge_pages
+
+def huge():
+    return int(re.search(r"AnonHugePages: +(\\d+)", pathlib.Path("/proc/self/smaps_rollup").read_text())[1])
+
+objects = [bytearray(1000) for _ in range(100_000)]
+before = huge()
+huge_pages.collapse()
+print(huge() - before, objects == [bytearray(1000)] * len(objects))
+"""
+
+
+def test_memory_is_put_into_huge_pages_where_the_system_can():
+    done = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, timeout=60, check=True)
+    more, same = done.stdout.split()
+    assert same == "True"
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    release = tuple(int(number) for number in platform.release().split("-")[0].split(".")[:2])
+    if release >= (6, 1) and setting.exists() and "[never]" not in setting.read_text():
+        assert int(more) > 50_000  # KiB, of 100 MB

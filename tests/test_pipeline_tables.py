@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpcourse.bench import BENCHMARKS
-from mpcourse.bench import tables as rows
+from mpcourse.bench import NAMES
+from mpcourse.bench.tables import tables as rows
 from mpcourse.cli import _parser
 from mpcourse.models.flat import flat_resnet101, flat_unet
 from mpcourse.pipeline.tables import partition_costs, replayed_rates, slowed_to_the_tutorial, tutorial_seconds
@@ -58,4 +58,4 @@ def test_bench_tables_has_a_row_for_each_published_number(monkeypatch):
 
 def test_the_command_line_offers_every_benchmark():
     commands = next(a for a in _parser()._actions if hasattr(a, "choices") and a.choices).choices
-    assert set(next(a for a in commands["bench"]._actions if a.dest == "name").choices) == set(BENCHMARKS)
+    assert set(next(a for a in commands["bench"]._actions if a.dest == "name").choices) == set(NAMES)

@@ -1,43 +1,23 @@
 """Measurements, each a row with what was measured on which machine. Timings live here, not in tests."""
 
-from mpcourse.bench.allreduce import allreduce
-from mpcourse.bench.course import course
-from mpcourse.bench.crossovers import crossovers
-from mpcourse.bench.data_parallel import data_parallel
-from mpcourse.bench.large_batch import large_batch
-from mpcourse.bench.memory import memory
-from mpcourse.bench.pipeline import pipeline
-from mpcourse.bench.plan import plan
-from mpcourse.bench.plan_grids import plan_grids
-from mpcourse.bench.record import Record
-from mpcourse.bench.scaling import scaling
-from mpcourse.bench.setup import setup
-from mpcourse.bench.show import show
-from mpcourse.bench.tables import tables
-from mpcourse.bench.truth import truth
-from mpcourse.bench.twins import twins
-from mpcourse.bench.two_hosts import two_hosts
-from mpcourse.bench.virtual import virtual
-from mpcourse.bench.zero import zero
+import importlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-BENCHMARKS = {
-    "allreduce": allreduce,
-    "course": course,
-    "crossovers": crossovers,
-    "data-parallel": data_parallel,
-    "large-batch": large_batch,
-    "memory": memory,
-    "pipeline": pipeline,
-    "plan": plan,
-    "plan-grids": plan_grids,
-    "scaling": scaling,
-    "setup": setup,
-    "tables": tables,
-    "truth": truth,
-    "twins": twins,
-    "two-hosts": two_hosts,
-    "virtual": virtual,
-    "zero": zero,
-}
+if TYPE_CHECKING:
+    from mpcourse.bench.record import Record
 
-__all__ = ["BENCHMARKS", "Record", "show"]
+# Each is a function of a module of its own, both called so, with _ for -.
+NAMES = (
+    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory", "pipeline", "plan", "plan-grids"),
+    *("scaling", "setup", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
+)
+
+
+def benchmark(name: str) -> "Callable[..., Iterable[Record]]":
+    """What measures. Only now it is imported, for most import torch, and some let their ranks do so.
+
+    name: one of NAMES.
+    """
+    word = name.replace("-", "_")
+    return getattr(importlib.import_module(f"mpcourse.bench.{word}"), word)

@@ -69,7 +69,7 @@ def places_today(row: Configured) -> dict[str, Place]:
 
 
 def _places(pricing: Pricing, asked: Asked, grids: Sequence[Sizes]) -> list[Place]:
-    best = search(pricing, asked, best=100).best
+    best = search(pricing, asked, best=12).best  # more take longer, and all that we ask for are among these
     places = {plan.candidate.grid: i for i, plan in enumerate(best)}
     return [Place(g, places[g] + 1, 100 * (best[places[g]].seconds.total / best[0].seconds.total - 1)) for g in grids]
 

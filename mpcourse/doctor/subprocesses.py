@@ -43,11 +43,14 @@ def run(command: list[str], seconds: float, environment: Mapping[str, str] | Non
     environment: as it is here, unless given (`launch.rank_environment()` for what starts ranks).
     """
     mark = uuid.uuid4().hex
+    # An input that says nothing, and has no end: MPICH's mpirun passes the end of its input on to its first proxy, and
+    # dies of SIGPIPE where that has gone already, as it may have with a program as short as `true`.
+    reading, writing = os.pipe()
     # A file and not a pipe: a process that outlives the command would hold a pipe open, and reading it would hang.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=reading,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**(os.environ if environment is None else environment), MARK: mark},
@@ -60,6 +63,8 @@ def run(command: list[str], seconds: float, environment: Mapping[str, str] | Non
             pass
         finally:
             _end(process, mark)
+            os.close(reading)
+            os.close(writing)
         output.seek(0)
         return CompletedCommand(status, output.read().decode(errors="replace"))
 

@@ -215,6 +215,7 @@ def starter_for(exercises: Sequence[Exercise]) -> Iterator[Starter]:
     if not offered():
         yield Plain()
         return
-    modules = [*CHECKING, "mpcourse.grading.inside", *dict.fromkeys(exercise.check for exercise in exercises)]
+    cases = dict.fromkeys(exercise.check for exercise in exercises)
+    modules = [*CHECKING, "mpcourse.grading.inside", *cases, "mpcourse.forkserver.huge_pages:collapse"]
     with ForkServer(modules, class_environment()) as server:
         yield server
