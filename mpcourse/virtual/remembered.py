@@ -13,7 +13,6 @@ MOST = 10_000  # calls
 _results: dict[Any, tuple | None] = {}
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 _TENSORS = {Tensor, torch.nn.Parameter}
-_REPLACING = set(map(torch.ops.aten.set_.__getattr__, torch.ops.aten.set_.overloads()))  # a tensor's storage by another
 _FIRST, _NOTHING = ("first",), ("nothing",)  # of an operation in place
 
 
@@ -22,7 +21,7 @@ def shapes_of(run: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
     run: the operation `func` of aten, or what makes its shapes in its place.
     """
-    if func.namespace != "aten" or func in _REPLACING or torch.Tag.inplace_view in func.tags:
+    if func.namespace != "aten" or torch.Tag.inplace_view in func.tags:  # as set_, which replaces a tensor's storage
         return run(*args, **kwargs)
     tensors: list[Tensor] = []
     exact = not func.__name__.startswith("_foreach")  # Adam's factors are others in each step, and change no shape
