@@ -32,7 +32,17 @@ from mpcourse.bench.record import Record
 from mpcourse.plan import MEGATRON_2021, Asked, Candidate, Input, Layers, Machines, Plan, Pricing, Software, search
 from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.flops import model_flops, recomputed_flops
-from mpcourse.published_plans import LENGTH, LLAMA_3, PTD_P, PTD_P_BESIDE_ZERO, VOCABULARY, ZERO_3, Llama, Trained
+from mpcourse.published_plans import (
+    LENGTH,
+    LLAMA_3,
+    PTD_P,
+    PTD_P_BESIDE_ZERO,
+    VOCABULARY,
+    ZERO_3,
+    Configured,
+    Llama,
+    Trained,
+)
 from mpcourse.virtual.specs import GPUS, LINKS, Link
 
 PROMISE = 15.0  # percent by which a row of PTD-P may be off
@@ -65,9 +75,11 @@ class Row:
         return 100 * (self.teraflops / self.published.teraflops - 1)
 
 
-def layers_of(row: Trained) -> Layers:
-    """Of the model of a row of Narayanan's tables, on an A100."""
-    make = partial(megatron, width=row.width, heads=row.heads, layers=row.layers, vocabulary=VOCABULARY, length=LENGTH)
+def layers_of(row: Trained | Configured, fused: bool = False) -> Layers:
+    """Of a row's GPT on an A100. fused: attention is one kernel."""
+    make = partial(
+        megatron, width=row.width, heads=row.heads, layers=row.layers, vocabulary=VOCABULARY, length=LENGTH, fused=fused
+    )
     return Layers(make, Input((LENGTH,), True), GPUS["A100-SXM4"])
 
 

@@ -4,25 +4,22 @@
   With 18.4 and 39.1 billion parameters it is sixth and eighth, 12 and 21 % behind the first. The paper chose its grids
   by the rule of its section 3, a whole node for the tensor axis before a pipeline is cut; by our count a smaller tensor
   axis with an interleaved pipeline is faster. The paper shows no other grid for these two models.
-- NVIDIA's later configurations do, for models of nearly these sizes on twice as many GPUs. From 2023 to 2024, 20
+- NVIDIA's later configurations do, for models of nearly these sizes on twice as many GPUs. From January 2023 on, 20
   billion parameters went from a tensor axis of 4 to one of 2, 40 billion from one of 8 without a pipeline to one of 2
-  with 4 stages, 175 billion from 16 stages of 8 GPUs to 8 stages of 4. By our count the grids of 2024 are the fastest,
-  or, with 40 billion, 0.1 % behind it; those of 2023 are third, eleventh and sixth. That is on A100s; some of those of
-  2024 were tuned for H100s. Their layers also share activations along the tensor axis, which ours do not.
+  with 4 stages, 175 billion from 16 stages of 8 GPUs to 8 stages of 4. By our count the last grids are the fastest,
+  or, with 40 billion, 0.1 % behind it; the first were third, eleventh and sixth. That is on A100s; some of the last
+  were tuned for H100s. Their layers also share activations along the tensor axis, which ours do not.
 - Where the paper compares grids of one model (figure 13: 162.2 billion parameters on 64 GPUs), it is as by our count:
   a tensor axis as wide as a node is the fastest, with 32 and with 128 sequences.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from mpcourse.bench.plan import CHUNKS, layers_of, machines_of, predicted
-from mpcourse.bench.plan_models import megatron
 from mpcourse.bench.record import Record
-from mpcourse.plan import MEGATRON_2021, Asked, Input, Layers, Machines, Pricing, Software, search
-from mpcourse.published_plans import LENGTH, NEMO_GPT, PTD_P, VOCABULARY, Configured, Sizes, Trained
-from mpcourse.virtual.specs import GPUS
+from mpcourse.plan import MEGATRON_2021, Asked, Layers, Machines, Pricing, Software, search
+from mpcourse.published_plans import NEMO_GPT, PTD_P, Configured, Sizes, Trained
 
 NEMO = Software(gradients=4, split_transfers=True, equal=True)
 # Its script (examples/sc21/run_figure_13.sh) tells all but the speed, which the paper draws.
@@ -52,17 +49,9 @@ def place(row: Trained, layers: Layers) -> Place:
     return _places(pricing, Asked(chunks=CHUNKS, checkpoints=(True,), zeros=(0,)), [row.grid])[0]
 
 
-def layers_today(row: Configured) -> Layers:
-    """Of the model of a configuration, on an A100, with fused attention."""
-    make = partial(
-        megatron, width=row.width, heads=row.heads, layers=row.layers, vocabulary=VOCABULARY, length=LENGTH, fused=True
-    )
-    return Layers(make, Input((LENGTH,), True), GPUS["A100-SXM4"])
-
-
 def places_today(row: Configured) -> dict[str, Place]:
     """Of each grid that a configuration had, by month, on A100s: with or without checkpoints and ZeRO's stage 1."""
-    pricing = Pricing(layers_today(row), Machines.named(row.gpus, "A100-SXM4"), row.batch, NEMO)
+    pricing = Pricing(layers_of(row, fused=True), Machines.named(row.gpus, "A100-SXM4"), row.batch, NEMO)
     return dict(
         zip(row.grids, _places(pricing, Asked(chunks=CHUNKS, zeros=(0, 1)), list(row.grids.values())), strict=True)
     )

@@ -161,8 +161,8 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             if over or not data or pipeline > count or (asked.data and data != asked.data) or pricing.batch % data:
                 continue
             grid = (data, pipeline, tensor)
-            possible = asked.chunks if pipeline >= pricing.software.interleaved else set(asked.chunks) & {1}
-            chunks = [v for v in possible if pricing.cut(tensor, pipeline * v)]
+            most = max(asked.chunks) if pipeline >= pricing.software.interleaved else 1
+            chunks = [v for v in asked.chunks if v <= most and pricing.cut(tensor, pipeline * v)]
             for size in asked.microbatches or divisors(pricing.batch // data):
                 if (pricing.batch // data) % size or (size > MOST and not asked.microbatches):
                     continue
