@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -16,7 +17,8 @@ from mpcourse.check.monitor import Ending, Monitor
 from mpcourse.check.rank import Job
 from mpcourse.check.verdict import Verdict, clean, judge
 from mpcourse.errors import UserError
-from mpcourse.forkserver import CALL, ForkServer, Plain, Starter, offered, python
+from mpcourse.forkserver import ADDRESS, CALL, ForkServer, Plain, Starter, offered, python
+from mpcourse.forkserver.terminal import of_this_terminal
 from mpcourse.launch import check_ranks, mpirun_command, rank_environment
 from mpcourse.processes import MARK, end_all
 from mpcourse.shared_memory import tidy
@@ -64,14 +66,16 @@ def check(
 
 @contextlib.contextmanager
 def starter_of(exercise: Exercise, given: Starter | None = None) -> Iterator[Starter]:
-    """What starts the processes of checks of `exercise`: `given`, else the server that the environment names, else one
-    that ends with this context.
+    """What starts the processes of checks of `exercise`: `given`, else the server that the environment names, else
+    that of the terminal, else one that ends with this context. Where the environment's is named "", it is the last.
     """
-    given = given or python()
+    given, modules = given or python(), [*CHECKING, exercise.check]
+    if isinstance(given, Plain) and offered() and ADDRESS not in os.environ:
+        given = of_this_terminal(modules, rank_environment()) or given
     if not isinstance(given, Plain) or not offered():
         yield given
         return
-    with ForkServer([*CHECKING, exercise.check], rank_environment()) as server:
+    with ForkServer(modules, rank_environment()) as server:
         yield server
 
 

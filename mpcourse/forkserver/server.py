@@ -1,8 +1,9 @@
 """A process that has imported what ranks need, and forks each of them: a few hundredths of a second instead of three.
 
-python -P -m mpcourse.forkserver.server SOCKET MODULE[:FUNCTION]...
+python -P -m mpcourse.forkserver.server [--idle=SECONDS] SOCKET MODULE[:FUNCTION]...
 
-It imports the modules, calls the functions, and listens at SOCKET, until its standard input is closed. Whoever
+It imports the modules, calls the functions, and listens at SOCKET, until its standard input is closed; with --idle also
+until nobody has asked for so long, or a file of the course has been changed since it imported it. Whoever
 connects (client.py, or `Forks.start`) says what process it wants, hands over its open files, and is told how the
 process ended. When whoever asked has gone, the process is killed. No process runs any code of the one before it.
 
@@ -11,24 +12,20 @@ one that loses its parent becomes its child. When it has ended itself they becom
 server has not forked; it kills such ones.
 """
 
-import atexit
 import contextlib
 import ctypes
-import gc
-import importlib
 import json
-import logging
 import os
 import select
 import signal
 import socket
 import sys
 import threading
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpcourse.forkserver.prepared import import_all, share
 from mpcourse.forkserver.process import Wanted
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -46,9 +43,16 @@ class Process:
 
 @dataclass
 class Server:
-    """listener: accepts requests. processes: those it has forked, by id. waiting: who waits for the end of a group."""
+    """listener: accepts requests. processes: those it has forked, by id. waiting: who waits for the end of a group.
+
+    path: the socket, which it removes at its end; empty: that is left to others. idle: seconds without a process after
+    which it ends; None: never. leaving: it ends when no process is left.
+    """
 
     listener: socket.socket
+    path: str = ""
+    idle: float | None = None
+    leaving: bool = False
     processes: dict[int, Process] = field(default_factory=dict)
     waiting: list[tuple[str, socket.socket]] = field(default_factory=list)
     ended: list[socket.socket] = field(default_factory=list)  # told how their process ended, and not closed yet
@@ -59,9 +63,10 @@ class Server:
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        while True:
+        while self.processes or not self.leaving:
             asking = {process.connection: pid for pid, process in self.processes.items() if process.wanted}
-            ready, _, _ = select.select(list[Any]([0, woken, self.listener, *asking, *self.ended]), [], [])
+            files = list[Any]([0, woken, self.listener, *asking, *self.ended])
+            ready, _, _ = select.select(files, [], [], None if self.processes else self.idle)
             if woken in ready:
                 os.read(woken, 4096)
             for connection in ready:
@@ -74,9 +79,15 @@ class Server:
             self.reap()
             if 0 in ready:  # closed: whoever started this server is gone
                 self.end()
+                if not self.leaving:
+                    remove(self.path)
+                return None
+            if not ready:
+                remove(self.path)
                 return None
             if self.listener in ready and (wanted := self.accept()):
                 return wanted
+        return None
 
     def accept(self) -> Wanted | None:
         """Answer one request; what the process is to be in the process that it made, else None."""
@@ -87,8 +98,17 @@ class Server:
             connection.close()  # it was killed while it spoke
             return None
         if asked.get("whether_current"):
+            current = self.sources == sources()
+            if not current and self.idle is not None:  # another will be started, at the same path
+                self.leaving = True
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)
+            if current and any(name.partition(":")[0] not in sys.modules for name in asked["modules"]):
+                import_all(asked["modules"])
+                share()
+                self.sources = sources()
             with contextlib.suppress(OSError):  # who asked may have gone
-                connection.sendall(str(int(self.sources == sources())).encode())
+                connection.sendall(str(int(current)).encode())
             connection.close()
             return None
         if group := asked.get("wait_for"):
@@ -201,41 +221,6 @@ def remove(path: str) -> None:
         os.rmdir(os.path.dirname(path))
 
 
-def load_mpi() -> None:
-    """Load MPI's own library, which takes two thirds of the time in which a rank starts; MPI itself does not start.
-
-    Which library that is, a process tells that starts MPI and ends.
-    """
-    reading, writing = os.pipe()
-    probe = os.fork()
-    if not probe:
-        with contextlib.suppress(BaseException):
-            importlib.import_module("mpi4py.MPI")
-            with open("/proc/self/maps") as maps:
-                loaded = {line.split()[-1] for line in maps if "/libmpi.so" in line}
-            os.write(writing, "\n".join(loaded).encode())
-        os._exit(0)
-    os.close(writing)
-    with open(reading) as pipe:
-        for library in pipe.read().splitlines():
-            ctypes.CDLL(library)
-    os.waitpid(probe, 0)
-
-
-def forget_exits() -> None:
-    """Let no process do at its end what only concerns the imports of this one: torch's own takes 0.05 s.
-
-    What Python's library registers at its import, and needs for objects made later, stays.
-    """
-    atexit._clear()
-    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        each.atexit = False
-    atexit.register(logging.shutdown)
-    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
-    if util := sys.modules.get("multiprocessing.util"):
-        atexit.register(util._exit_function)
-
-
 def children(pid: int) -> list[int]:
     """The ids of a process's children; none where it has ended."""
     children: list[int] = []
@@ -261,32 +246,20 @@ def _kill(pid: int) -> None:
 
 
 def main() -> None:
-    path, *modules = sys.argv[1:]
+    arguments = sys.argv[1:]
+    idle = float(arguments.pop(0).removeprefix("--idle=")) if arguments[0].startswith("--idle=") else None
+    path, *modules = arguments
     subreaper()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path + ".new")
     listener.listen(64)
     os.rename(path + ".new", path)  # who comes from now on waits until the modules are there
-    gc.disable()  # what is imported stays: to look through it for garbage again and again takes a fifth of the time
     with ended_when_unwanted(path):
-        imported = [(importlib.import_module(name.partition(":")[0]), name.partition(":")[2]) for name in modules]
-        for module, function in imported:
-            if function:
-                getattr(module, function)()
-    if "mpi4py.MPI" in sys.modules:
-        sys.exit("mpcourse: a module that a fork server imports has started MPI, which no fork survives")
-    if "numpy" in sys.modules:
-        importlib.import_module("numpy.random")  # which numpy imports when it is first used: 0.02 s in each process
-    load_mpi()
-    forget_exits()
-    gc.collect()
-    gc.freeze()  # what all processes share stays shared: no collection writes to it
-    gc.enable()
-    wanted = Server(listener).serve()
+        import_all(modules)
+    share()
+    wanted = Server(listener, path, idle).serve()
     if wanted is not None:
         wanted.run()
-        return
-    remove(path)
 
 
 if __name__ == "__main__":

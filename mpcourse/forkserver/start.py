@@ -119,9 +119,13 @@ class Forks:
         except OSError:
             pass  # the server was killed, and with it all that it had forked
 
-    def current(self, seconds: float = 10.0) -> bool:
-        """Whether it answers, and no file of the course has been changed since it imported them."""
-        with contextlib.suppress(OSError), self._ask({"whether_current": True}) as connection:
+    def current(self, modules: Sequence[str] = (), seconds: float = 10.0) -> bool:
+        """Whether it answers, and no file of the course has been changed since it imported them.
+
+        If so, it imports those of `modules` that it has not, and calls the functions of "module:function" then.
+        """
+        asked = {"whether_current": True, "modules": list(modules)}
+        with contextlib.suppress(OSError), self._ask(asked) as connection:
             connection.settimeout(seconds)
             return connection.recv(1) == b"1"
         return False

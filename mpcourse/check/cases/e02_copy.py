@@ -37,8 +37,8 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def _moves(answer: Answer, box: Box, values: torch.Tensor, source: str, target: str) -> None:
+    x = values.to(source)  # the same twice: who remembers results by their argument is to be found
     for device in (target, torch.device(target)):
-        x = values.to(source)
         box.reset()
         y = answer.call("copy", x, device, changes=(x,))
         copies = lanes(box)
