@@ -1,13 +1,14 @@
 """The text of Python files: read as Python reads it, named as a user knows it, and shown in a lesson."""
 
 import ast
+import functools
 import importlib.util
 import inspect
 import os
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 
@@ -63,8 +64,13 @@ def load_module(path: Path, name: str, stand_in: ModuleType | None = None) -> Mo
     if stand_in is not None:
         stand_in.mine.module = module
     # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
-    exec(compile(read_source(path), str(path), "exec", dont_inherit=True), module.__dict__)
+    exec(_compiled(read_source(path), str(path)), module.__dict__)
     return module
+
+
+@functools.lru_cache(maxsize=4)  # virtual ranks load the same text again and again
+def _compiled(text: str, path: str) -> CodeType:
+    return compile(text, path, "exec", dont_inherit=True)
 
 
 def reference(*parts: Any) -> Any:

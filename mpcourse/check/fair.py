@@ -31,6 +31,7 @@ class Fair:
         """The answer has been loaded. Raises Wrong as `judge_call` does, or for what stands in its text."""
         if self._tree is not None:
             self._borrowed.read(self._tree)
+            self._tree = None  # virtual ranks load the same text again and again
         self.judge_call()
 
     def called(self, frame: FrameType) -> bool:
