@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.check import intact
+from mpcourse.check import dict_version, intact
 from mpcourse.check.answer import Answer
 from mpcourse.check.borrowed import PACKAGE, Borrowed
 from mpcourse.check.fair import Fair
@@ -38,6 +38,58 @@ def test_what_is_replaced_is_named_and_put_back():
     finally:
         math.sqrt = before
     assert replaced(True) == ""
+
+
+def test_what_is_replaced_a_second_time_is_named_again():
+    replaced, before = intact.guard(), math.sqrt
+    try:
+        for other in (abs, math.cos):
+            math.sqrt = other
+            assert replaced(False) == "math.sqrt" and math.sqrt is before and replaced(False) == ""
+        math.unknown = 1  # another version of the namespace, with all that it had
+        assert replaced(False) == ""
+        math.sqrt = abs
+        assert replaced(False) == "math.sqrt" and math.sqrt is before
+        del math.sqrt
+        assert replaced(False) == "math.sqrt" and math.sqrt is before
+    finally:
+        math.sqrt = before
+        del math.unknown
+
+
+def test_what_is_replaced_is_found_where_python_keeps_no_versions(monkeypatch):
+    monkeypatch.setattr(dict_version, "_kept", lambda: False)
+    monkeypatch.setattr(intact, "_seen", set())
+    monkeypatch.setattr(intact, "_parts", [intact.Part(), intact.Part()])
+    replaced, before = intact.guard(), math.sqrt
+    assert replaced(True) == ""
+    math.sqrt = abs
+    try:
+        assert replaced(False) == "math.sqrt" and math.sqrt is before and replaced(False) == ""
+    finally:
+        math.sqrt = before
+
+
+class Something:
+    value = 1
+
+
+def test_a_dictionary_has_another_version_after_each_change():
+    names = {"a": 1}
+    for namespace, change in (
+        (names, lambda: names.update(b=2)),
+        (names, lambda: names.pop("b")),
+        (names, lambda: names.update(a=3)),
+        (vars(Something), lambda: setattr(Something, "value", 2)),
+        (vars(Something), lambda: delattr(Something, "value")),
+        (vars(math), lambda: setattr(math, "unknown", 1)),
+        (vars(math), lambda: delattr(math, "unknown")),
+    ):
+        version = dict_version.version_of(namespace)
+        then = version[0]
+        assert (version[0] == then) == dict_version._kept()
+        change()
+        assert version[0] != then
 
 
 def test_what_is_replaced_of_the_course_is_seen_at_the_end():
@@ -119,8 +171,10 @@ def test_a_report_is_believed_only_with_its_key(tmp_path):
 @pytest.mark.parametrize("exercise", COURSE.exercises, ids=lambda e: e.name)
 def test_the_manifest_names_what_the_library_has(exercise):
     held = Borrowed.of(Path("x.py"), exercise.name, exercise.holds)
-    for file in [*held.sources, *(file for file, _ in held.functions)]:
-        assert Path(file).is_file() and Path(file).is_relative_to(PACKAGE)
+    assert len(held.sources) + len(held.functions) == len(exercise.holds)
+    for place in [*held.sources, *(file for file, _ in held.functions)]:
+        assert Path(place).exists() and Path(place).is_relative_to(PACKAGE)
+        assert place.endswith(".py") or list(Path(place).rglob("*.py"))
     for file, function in held.functions:
         assert f"def {function}(" in Path(file).read_text()
 

@@ -5,10 +5,11 @@ Each is told as what it is, and no answer touches the next one.
 
 import os
 import random
+from unittest.mock import ANY
 
 import pytest
 
-from mpcourse.check import monitor
+from mpcourse.check import monitor, supervisor
 from mpcourse.check.manifest import load_course
 from mpcourse.check.supervisor import check
 from mpcourse.forkserver import ADDRESS, Forks, offered
@@ -94,6 +95,17 @@ def test_an_answer_that_kills_the_server_is_told_and_the_next_one_finds_another(
     assert verdict_on(E03, solution(E03)).passed
     assert forks().pid != before
     assert Forks(named).current()  # so does everyone who knows it from the environment
+
+
+def test_what_mpi_leaves_in_shared_memory_is_looked_for_where_it_was_started(verdict_on, monkeypatch):
+    looked, tidy = [], supervisor.tidy
+    monkeypatch.setattr(supervisor, "tidy", lambda since: looked.append(tidy(since)))
+    assert verdict_on(E03, solution(E03)).passed and not looked
+    assert verdict_on(E03, "from mpi4py import MPI\n" + solution(E03)).passed and looked == [ANY]
+    assert not verdict_on(E03, head_of(COURSE, E03) + BALANCE.format("import os; os._exit(0)")).passed and looked == [
+        ANY,
+        ANY,
+    ]
 
 
 def test_ranks_are_as_isolated(verdict_on):

@@ -80,6 +80,7 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a kill is kept
     leave, key = os._exit, taken_key(Path(job.folder), 0)
     report = run(job)
+    report.without_mpi = "mpi4py.MPI" not in sys.modules
     try:
         sys.stdout.flush()
     except ValueError:

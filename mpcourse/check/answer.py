@@ -205,6 +205,8 @@ def _named(value: Any) -> str:
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, list) and value and hasattr(value[0], "parameters"):
         return f"[{len(value)} modules]"
+    if isinstance(value, list) and value and hasattr(value[0], "numel"):
+        return f"[{len(value)} tensors]"
     return short(value)
 
 

@@ -22,31 +22,31 @@ _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
 @dataclass
 class Borrowed:
-    """Where an answer took something from. sources: files of the library, or (file, function), that hold what it is to
-    write; `taken` is asked of every function that is called while the answer runs.
+    """Where an answer took something from. sources: files, and folders with a separator at their end, of the library,
+    that hold what it is to write; functions: those of other files, as (file, name). `taken` is asked of every function
+    that is called while the answer runs.
 
     refusal: the first thing that it took, as Wrong; it counts also where the answer has caught that.
     """
 
     path: str
     exercise: str
-    sources: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
     functions: frozenset[tuple[str, str]] = frozenset()
     refusal: Wrong | None = None
 
     @classmethod
     def of(cls, path: Path, exercise: str, holds: Sequence[str]) -> "Borrowed":
         """holds: "package", "package.module" or "package.module:function", as the manifest has them."""
-        files, functions = set(), set()
+        sources, functions = [], set()
         for name in holds:
             module, _, function = name.partition(":")
             place = PACKAGE.joinpath(*module.split(".")[1:])
-            for file in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
-                if function:
-                    functions.add((str(file), function))
-                else:
-                    files.add(str(file))
-        return cls(str(path), exercise, frozenset(files), frozenset(functions))
+            if function:
+                functions.add((f"{place}.py", function))
+            else:
+                sources.append(f"{place}{os.sep}" if place.is_dir() else f"{place}.py")
+        return cls(str(path), exercise, tuple(sources), frozenset(functions))
 
     def taken(self, frame: FrameType) -> bool:
         """Raise Wrong if the function of this frame is, or belongs to, what the answer is to write itself.
@@ -54,7 +54,7 @@ class Borrowed:
         Returns whether other functions of its file are.
         """
         file, name = frame.f_code.co_filename, frame.f_code.co_name
-        if file in self.sources or (file, name) in self.functions:
+        if file.startswith(self.sources) or (file, name) in self.functions:
             module = ".".join([PACKAGE.name, *Path(file).relative_to(PACKAGE).with_suffix("").parts])
             self.refuse(
                 f"{name} of {module}",

@@ -20,4 +20,6 @@ def drawing() -> random.Random:
 def seed_torch() -> None:
     """Seed torch, if this process has imported it: one that was forked has the generator of its parent."""
     if torch := sys.modules.get("torch"):
-        torch.manual_seed(drawing().getrandbits(60))
+        # Not torch.manual_seed, which also writes down where it was called, for GPUs to be seeded when they are used:
+        # that reads so many objects that a process which was just forked gets 5 MB of memory of its own.
+        torch.default_generator.manual_seed(drawing().getrandbits(60))

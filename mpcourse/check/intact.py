@@ -2,9 +2,11 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from mpcourse.check.dict_version import version_of
 
 # Modules with what checks call; of the checker and the library itself all.
 _RELIED_ON = (
@@ -25,14 +27,31 @@ _CLASSES = {"torch": ("Tensor",), "torch.nn": ("Module", "Linear"), "torch.optim
 class Watched(NamedTuple):
     """owner: a module or class. now: its namespace. had: the functions and classes in it that the checks rely on."""
 
-    of_the_course: bool
     owner: Any
     now: Mapping[str, Any]
     had: dict[str, Any]
 
 
+class Part(NamedTuple):
+    """What is watched, and the version of each one's namespace: as `version_of` has it, and as it was remembered.
+
+    They are apart, for to look at numbers, and at nothing else, takes a tenth of the time in a process that was just
+    forked. They are tuples, for nobody can change them.
+    """
+
+    watched: tuple[Watched, ...] = ()
+    versions: tuple[Sequence[float], ...] = ()
+    remembered: tuple[float, ...] = ()
+
+    def and_(self, watched: list[Watched]) -> "Part":
+        versions = [version_of(each.now) for each in watched]
+        return Part(
+            (*self.watched, *watched), (*self.versions, *versions), (*self.remembered, *(v[0] for v in versions))
+        )
+
+
 _seen: set[str] = set()  # names of modules
-_watched: list[Watched] = []
+_parts = [Part(), Part()]  # of other modules, and of the course's own
 
 
 def remember() -> None:
@@ -41,33 +60,41 @@ def remember() -> None:
     In a process that was just forked that takes 0.03 s, most of it for pages of memory that are its own from then on. A
     fork server does it before it forks.
     """
+    found: list[list[Watched]] = [[], []]
     # The last come first, for whatever is looked at has its reference counted, and so its page of memory copied.
     for name in list(itertools.takewhile(lambda name: name not in _seen, reversed(sys.modules))):
         _seen.add(name)
-        relied_on = name.partition(".")[0] == "mpcourse" or name in _RELIED_ON or name in _CLASSES
-        if relied_on and (module := sys.modules[name]) is not None:
-            _watched.extend(_of(name, module))
+        course = name.partition(".")[0] == "mpcourse"  # the place among _parts, too
+        if (course or name in _RELIED_ON or name in _CLASSES) and (module := sys.modules[name]) is not None:
+            found[course] += _of(name, module)
+    for place, watched in enumerate(found):
+        if watched:
+            _parts[place] = _parts[place].and_(watched)
 
 
 def guard() -> Callable[[bool], str]:
     """A function that names the first thing which has been replaced since it was remembered, and puts all back; else
     "". What has not been remembered is remembered now.
 
-    Its argument is whether it looks at the course's own modules, too: they have most of the values, and to look at all
-    after each call takes half of a check's time. It uses nothing that could have been replaced itself.
+    Its argument is whether it looks at the course's own modules, too, which have most of the values. It uses nothing
+    that could have been replaced itself.
     """
     remember()
-    watched, put_back, name_of, by_a_box = list(_watched), setattr, _name_of, _by_a_box
+    put_back, name_of, by_a_box, number = setattr, _name_of, _by_a_box, enumerate
+    parts = [(part, list(part.remembered)) for part in _parts]
 
     def replaced(course_too: bool) -> str:
         first = ""
-        for of_the_course, owner, now, had in watched:
-            if of_the_course and not course_too:
-                continue
-            for name, value in had.items():
-                if (name not in now or now[name] is not value) and not by_a_box(owner, now.get(name)):
-                    put_back(owner, name, value)
-                    first = first or name_of(owner, name)
+        for part, intact in parts if course_too else parts[:1]:
+            for i, version in number(part.versions):
+                if version[0] == intact[i]:
+                    continue
+                intact[i] = version[0]
+                owner, now, had = part.watched[i]
+                for name, value in had.items():
+                    if (name not in now or now[name] is not value) and not by_a_box(owner, now.get(name)):
+                        put_back(owner, name, value)
+                        first = first or name_of(owner, name)
         return first
 
     return replaced
@@ -78,13 +105,13 @@ def _of(name: str, module: ModuleType) -> Iterator[Watched]:
     course, of_module = name.partition(".")[0] == "mpcourse", vars(module)
     if course or name in _RELIED_ON:  # public names of others: a box replaces some of torch's own
         had = {n: v for n, v in of_module.items() if (course or not n.startswith("_")) and callable(v)}
-        yield Watched(course, module, of_module, had)
+        yield Watched(module, of_module, had)
     if course:
         classes = [c for c in of_module.values() if isinstance(c, type) and c.__module__ == name]
     else:
         classes = [getattr(module, class_name) for class_name in _CLASSES.get(name, ())]
     for cls in classes:
-        yield Watched(course, cls, vars(cls), _methods(cls))
+        yield Watched(cls, vars(cls), _methods(cls))
 
 
 def _by_a_box(owner: Any, value: Any) -> bool:

@@ -58,7 +58,7 @@ class Report:
     tells it, message names the kind) or "checker" (a fault of ours). line: in the learner's file, where one is known.
     got: of an exception, the call that raised it; of an exit before any call, LOADING. virtual: how many virtual ranks
     it was found on; 0: on real ones. everywhere: whether it concerns all ranks rather than this one. printed: what
-    virtual ranks printed, by rank.
+    virtual ranks printed, by rank. without_mpi: whether it is known that the process did not start MPI.
     """
 
     kind: str
@@ -72,6 +72,7 @@ class Report:
     virtual: int = 0
     everywhere: bool = False
     printed: list[tuple[int, str]] = field(default_factory=list)
+    without_mpi: bool = False
 
     def write(self, folder: Path, number: int, key: str = "") -> None:
         """Put the report where the reader sees it whole or not at all, signed with `key`."""
