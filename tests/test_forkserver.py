@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -63,6 +64,18 @@ def test_who_asks_and_does_not_wait_for_the_answer_harms_nobody():
             server._ask({"wait_for": "nobody"}).close()
         assert server.current()
         assert server.pid == first
+
+
+def test_bytes_that_are_no_text_arrive_and_what_is_no_request_harms_nobody():
+    with ForkServer(["json"]) as server:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(server.listening())
+            socket.send_fds(connection, [(9).to_bytes(8, "big")], [])
+            connection.sendall(b"[\x09\0\0\0NNNN")  # of a list of nine the first four
+            assert connection.recv(1) == b""
+        command = server.command("-c", "import os, sys; print(os.environb[b'X'], os.fsencode(sys.argv[1]))")
+        done = subprocess.run([*command, b"a\xff"], env={"X": b"b\xfe"}, capture_output=True, timeout=60, check=True)
+        assert done.stdout == b"b'b\\xfe' b'a\\xff'\n"
 
 
 HUGE = """

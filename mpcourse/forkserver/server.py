@@ -14,7 +14,7 @@ server has not forked; it kills such ones.
 
 import contextlib
 import ctypes
-import json
+import marshal
 import os
 import select
 import signal
@@ -94,7 +94,7 @@ class Server:
         connection, _ = self.listener.accept()
         try:
             asked, files = receive(connection)
-        except (OSError, ValueError):
+        except (OSError, ValueError, EOFError, TypeError):
             connection.close()  # it was killed while it spoke
             return None
         if asked.get("whether_current"):
@@ -176,14 +176,16 @@ def sources() -> dict[str, int]:
 
 
 def receive(connection: socket.socket) -> tuple[dict, list[int]]:
-    """A request, and the files that came with it. Raises OSError or ValueError where it breaks off."""
+    """A request, and the files that came with it. Raises what socket and marshal do for others; ValueError where it
+    breaks off.
+    """
     first, files, _, _ = socket.recv_fds(connection, 8, 253, socket.MSG_CMSG_CLOEXEC)
     length, text = int.from_bytes(first, "big"), b""
     while len(text) < length:
         if not (part := connection.recv(length - len(text))):
             raise ValueError("the request broke off")
         text += part
-    return json.loads(text.decode("utf-8", "surrogateescape")), list(files)
+    return marshal.loads(text), list(files)
 
 
 def _end_with(parent: int) -> None:

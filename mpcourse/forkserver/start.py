@@ -1,7 +1,7 @@
 """Start a fork server, and processes from it; or, where there is none, the same processes one by one."""
 
 import contextlib
-import json
+import marshal
 import os
 import shutil
 import socket
@@ -133,7 +133,7 @@ class Forks:
     def _ask(self, asked: dict, files: Sequence[int] = ()) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(self.listening())
-        text = json.dumps(asked).encode("utf-8", "surrogateescape")
+        text = marshal.dumps(asked)
         socket.send_fds(connection, [len(text).to_bytes(8, "big")], files)
         connection.sendall(text)
         return connection
