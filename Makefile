@@ -33,8 +33,10 @@ export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
-# Three at a time on two cores, for tests wait for processes. With a thread each, lest they wait for each other's.
-PYTEST := $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n 3
+# How many tests at a time: one more than there are cores, for tests wait for processes. Each takes up to 2 GB.
+JOBS ?= $(shell $(BIN)/python tests/jobs.py)
+# With a thread each, lest they wait for each other's.
+PYTEST = $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser test-doors chromium unit ranks notebooks hosts lint lessons exercises site clean
@@ -52,7 +54,7 @@ test: $(STAMP) ## run all tests but those in a browser and of the Dockerfile (TE
 	@$(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
 
 quick: $(STAMP) ## run the tests that your change most probably breaks, in about a minute
-	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py $(TEST_ARGS)
+	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py -n $(JOBS) $(TEST_ARGS)
 
 unit: $(STAMP)
 	@$(PYTEST) tests $(TEST_ARGS)

@@ -130,7 +130,7 @@ def main() -> int:
     if exercises:
         files.append("tests/test_answers.py")
         rest += ["-k", " or ".join([*(Path(file).stem for file in run), *sorted(exercises)])]
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "3", *files, *rest], cwd=ROOT).returncode
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *files, *rest], cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

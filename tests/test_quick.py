@@ -1,8 +1,12 @@
 """`make quick` takes the tests that are nearest to a change, as far as there is time."""
 
 import json
+import os
+
+import pytest
 
 from tests import quick
+from tests.jobs import jobs
 from tests.quick import BUDGET, chosen, distances
 
 
@@ -45,3 +49,12 @@ def test_what_a_report_says_is_kept_by_file_and_the_answers_by_exercise(tmp_path
     quick.learn(report)
     learnt = json.loads(quick.SECONDS.read_text())
     assert learnt == {"answers e00_hello": 3.5, "test_answers.py": 0.2, "test_split.py": 4.0}
+
+
+@pytest.mark.parametrize(
+    "cores, gigabytes, expected", [(1, 24, 2), (2, 24, 3), (8, 7, 3), (8, 64, 9), (64, 512, 16), (2, 1, 1)]
+)
+def test_tests_at_a_time_are_one_more_than_cores_as_far_as_memory_goes(monkeypatch, cores, gigabytes, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": gigabytes << 18}.get)
+    assert jobs() == expected
