@@ -66,17 +66,26 @@ def python() -> Starter:
     return Plain()
 
 
+def serving(path: str, modules: Sequence[str], *options: str) -> list[str]:
+    """The command that is a server which listens at `path`."""
+    return [sys.executable, "-P", "-m", "mpcourse.forkserver.server", *options, path, *modules]
+
+
+def begun(server: subprocess.Popen, path: str) -> bool:
+    """Whether a server that was started listens at `path`; waits until it does, or has ended."""
+    while not os.path.exists(path):
+        if server.poll() is not None:
+            return False
+        time.sleep(0.001)
+    return True
+
+
 def attach(modules: Sequence[str], environment: Mapping[str, str]) -> str:
     """Start a server that ends with this process, whatever program that becomes by os.exec; where it listens."""
     path = str(Path(tempfile.mkdtemp(prefix="mpcourse-fork-")) / "socket")
     lifeline, held = os.pipe()
     os.set_inheritable(held, True)
-    subprocess.Popen(
-        [sys.executable, "-P", "-m", "mpcourse.forkserver.server", path, *modules],
-        stdin=lifeline,
-        env=dict(environment),
-        start_new_session=True,
-    )
+    subprocess.Popen(serving(path, modules), stdin=lifeline, env=dict(environment), start_new_session=True)
     os.close(lifeline)
     return path
 
@@ -163,7 +172,7 @@ class ForkServer(Forks):
             Path(left).unlink(missing_ok=True)
         self._folder.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "mpcourse.forkserver.server", self.path, *self.modules],
+            serving(self.path, self.modules),
             stdin=subprocess.PIPE,
             env=self.environment,
             start_new_session=True,  # Ctrl-C is for whoever uses it
@@ -178,10 +187,8 @@ class ForkServer(Forks):
         if self._process.poll() is not None:  # it was killed, by what it has forked perhaps, of which some may live
             end_all(self.environment[GROUP])
             self._start()
-        while not os.path.exists(self.path):
-            if self._process.poll() is not None:
-                raise RuntimeError("the fork server ended while it started")
-            time.sleep(0.001)
+        if not begun(self._process, self.path):
+            raise RuntimeError("the fork server ended while it started")
         return self.path
 
     def _ask(self, asked: dict, files: Sequence[int] = ()) -> socket.socket:

@@ -8,12 +8,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mpcourse.forkserver.server import __file__ as SERVER
-from mpcourse.forkserver.start import Forks
+from mpcourse.forkserver.start import Forks, begun, serving
 
 IDLE = 600  # seconds after which a server ends that nobody asks; it holds 0.2 GB of memory
 PATIENCE = 60  # seconds for it to import what it has not: torch, over a cluster's network
@@ -78,7 +77,7 @@ def _start(path: str, lifeline: int, modules: Sequence[str], environment: Mappin
     for left in (path, path + ".new"):  # by one that was killed
         Path(left).unlink(missing_ok=True)
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mpcourse.forkserver.server", f"--idle={IDLE}", path, *modules],
+        serving(path, modules, f"--idle={IDLE}"),
         stdin=lifeline,
         # Not this command's own: who reads from a pipe to its end would wait for the server's.
         stdout=subprocess.DEVNULL,
@@ -86,9 +85,6 @@ def _start(path: str, lifeline: int, modules: Sequence[str], environment: Mappin
         env=dict(environment),
         start_new_session=True,
     )
-    while not os.path.exists(path):
-        if server.poll() is not None:
-            return False
-        time.sleep(0.001)
+    listens = begun(server, path)
     server.returncode = 0  # it goes on without this process, which is not to warn of that
-    return True
+    return listens
