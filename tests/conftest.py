@@ -22,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 from mpcourse.bench.over_ranks import FORKED
 from mpcourse.check.drawn import SEED
 from mpcourse.forkserver import ADDRESS, ForkServer, offered
-from mpcourse.forkserver.server import children, subreaper
+from mpcourse.forkserver.descent import children, subreaper
 from mpcourse.shared_memory import tidy
 from tests import forked_kernels
 from tests.explanations import Reached

@@ -17,10 +17,12 @@ import pytest
 
 from mpcourse import launch
 from mpcourse.bench import NAMES, benchmark
+from mpcourse.check import supervisor
 from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
 from mpcourse.cli import main
 from mpcourse.errors import UserError
+from mpcourse.forkserver import ADDRESS, ForkServer, offered
 from tests.conftest import ROOT
 
 
@@ -149,6 +151,26 @@ def test_a_report_that_cannot_be_written_is_known_before_anything_is_checked(cli
     assert done.stdout == ""
     refused = cli("check", "e90", "-np", "0", "--junit", tmp_path / "report.xml")
     assert refused.returncode == 2 and not (tmp_path / "report.xml").exists()
+
+
+@pytest.mark.skipif(not offered(), reason="this system has no fork server")
+def test_several_exercises_share_a_fork_server(course, monkeypatch, capsys):
+    """Where there is none already: to start one takes most of a check's time."""
+    begun = []
+
+    class Counted(ForkServer):
+        def __init__(self, modules, environment):
+            begun.append(modules)
+            super().__init__(modules, environment)
+
+    monkeypatch.setattr(supervisor, "ForkServer", Counted)
+    monkeypatch.setenv(ADDRESS, "")
+    solve(course)
+    with pytest.raises(SystemExit) as end:
+        main(["check", "e90", "e90"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.count("e90_mean passed") == 2
+    assert [modules.count("e90_cases") for modules in begun] == [2]
 
 
 def test_what_has_passed_is_followed_by_what_is_next(cli, course, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 from mpcourse import launch
 from mpcourse.doctor import examine, start, strays, subprocesses
-from mpcourse.forkserver.server import subreaper
+from mpcourse.forkserver.descent import subreaper
 
 # Its child keeps nothing of the environment by which the doctor knows its own processes.
 HANGS = 'env -i sleep 1000 & echo $$ $! >> "$0.pids"; wait'

@@ -66,6 +66,13 @@ def test_who_asks_and_does_not_wait_for_the_answer_harms_nobody():
         assert server.pid == first
 
 
+def test_a_rank_finds_mpis_library_loaded_and_mpi_not_started():
+    told = "import sys; print('/libmpi.so' in open('/proc/self/maps').read(), 'mpi4py' in sys.modules)"
+    with ForkServer(["json"]) as server:
+        done = subprocess.run(server.command("-c", told), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True False\n"
+
+
 def test_bytes_that_are_no_text_arrive_and_what_is_no_request_harms_nobody():
     with ForkServer(["json"]) as server:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -77,7 +77,7 @@ def _virtual_verdicts(course: Course, runs: int) -> Iterator[Record]:
         commands = []
         lab = held.enter_context(ForkServer(modules, rank_environment())) if offered() else None  # as in `mpcourse lab`
         for exercise in exercises:
-            with starter_of(exercise) as starter:
+            with starter_of([exercise]) as starter:
                 wrong = all_wrong / f"{exercise.name}.py"
                 functions = "\n\n".join(WRONG.format(name) for name in exercise.functions)
                 wrong.write_text(f"{stub_of(course, exercise)}\n\n{functions}")

@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 
 from mpcourse.check.manifest import Course, Exercise, load_course
@@ -101,6 +100,8 @@ def show_code(code: str) -> None:
     """Print Python code, coloured on a terminal, plain (and ready to be redirected into a file) elsewhere."""
     out = console()
     if out.is_terminal:
+        from rich.syntax import Syntax  # it takes a tenth of a check's time, which shows none
+
         out.print(Syntax(code, "python", background_color="default"))
     else:
         sys.stdout.write(code)

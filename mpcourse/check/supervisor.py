@@ -48,7 +48,7 @@ def check(
     verdict = read_verdict(exercise, file, sizes[0])
     passed: list[int] = []
     if verdict is None:
-        with starter_of(exercise, starter) as starter:
+        with starter_of([exercise], starter) as starter:
             if alone:
                 verdict = run_alone(exercise, file.resolve(), starter)
             if alone and not exercise.virtual and sizes == [1]:
@@ -65,11 +65,11 @@ def check(
 
 
 @contextlib.contextmanager
-def starter_of(exercise: Exercise, given: Starter | None = None) -> Iterator[Starter]:
-    """What starts the processes of checks of `exercise`: `given`, else the server that the environment names, else
+def starter_of(exercises: Sequence[Exercise], given: Starter | None = None) -> Iterator[Starter]:
+    """What starts the processes of checks of `exercises`: `given`, else the server that the environment names, else
     that of the terminal, else one that ends with this context. Where the environment's is named "", it is the last.
     """
-    given, modules = given or python(), [*CHECKING, exercise.check]
+    given, modules = given or python(), [*CHECKING, *(exercise.check for exercise in exercises)]
     if isinstance(given, Plain) and offered() and ADDRESS not in os.environ:
         given = of_this_terminal(modules, rank_environment()) or given
     if not isinstance(given, Plain) or not offered():

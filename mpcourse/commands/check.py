@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mpcourse.check.manifest import Course, Exercise, load_course
 from mpcourse.check.progress import Progress
-from mpcourse.check.show import junit, show_next, show_verdict
 from mpcourse.check.supervisor import check, starter_of
 from mpcourse.commands.output import check_writable, real_path, write
 from mpcourse.errors import UserError
@@ -42,13 +41,16 @@ def check_answers(options: argparse.Namespace) -> int:
         check_writable(options.junit)
     sizes = None if options.np is None else [options.np]
     verdicts = []
-    for exercise in chosen:
-        verdict = check(exercise, options.file or course.exercise_file(exercise), sizes)
-        verdicts.append(verdict)
-        if not options.file:
-            progress.note_check(exercise, verdict)
-        if not options.json:
-            show_verdict(verdict)
+    with starter_of(chosen) as starter:
+        from mpcourse.check.show import junit, show_next, show_verdict  # while the starter imports torch
+
+        for exercise in chosen:
+            verdict = check(exercise, options.file or course.exercise_file(exercise), sizes, starter)
+            verdicts.append(verdict)
+            if not options.file:
+                progress.note_check(exercise, verdict)
+            if not options.json:
+                show_verdict(verdict)
     passed = all(v.passed for v in verdicts)
     if options.json:
         print(json.dumps([v.as_dict() for v in verdicts], indent=1))
@@ -63,11 +65,13 @@ def watch_answer(options: argparse.Namespace) -> int:
     """`mpcourse watch`: check an answer each time its file is saved, until it passes."""
     course = load_course()
     exercise = course.find(options.exercise)
-    with starter_of(exercise) as starter:
+    with starter_of([exercise]) as starter:
         return _watch(course, exercise, None if options.np is None else [options.np], starter)
 
 
 def _watch(course: Course, exercise: Exercise, sizes: list[int] | None, starter: Starter) -> int:
+    from mpcourse.check.show import show_next, show_verdict  # while the starter imports torch
+
     file, seen = course.exercise_file(exercise), None
     while True:
         # Polling, for file systems of clusters tell nobody when a file changes.

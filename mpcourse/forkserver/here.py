@@ -4,7 +4,8 @@ import os
 import socket
 from collections.abc import Sequence
 
-from mpcourse.forkserver.server import Server, subreaper
+from mpcourse.forkserver.descent import subreaper
+from mpcourse.forkserver.server import Server
 
 
 def serve_here(path: str, closing: Sequence[int] = ()) -> None:

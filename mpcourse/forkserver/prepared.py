@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import logging
@@ -11,6 +10,8 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+
+from mpcourse.forkserver.descent import end_with
 
 
 def import_all(modules: Sequence[str]) -> None:
@@ -28,33 +29,39 @@ def import_all(modules: Sequence[str]) -> None:
 
 def share() -> None:
     """After `import_all`: see to it that processes which are forked from now on begin, work and end quickly."""
-    load_mpi()
     forget_exits()
-    gc.collect()
-    gc.freeze()  # what all processes share stays shared: no collection writes to it
+    # What all processes share stays shared: no collection writes to it. The little that is garbage by now stays, too.
+    gc.freeze()
     gc.enable()
 
 
-@functools.cache
-def load_mpi() -> None:
-    """Load MPI's own library, which takes two thirds of the time in which a rank starts; MPI itself does not start.
+class MpiLibrary:
+    """MPI's own library: to load it takes two thirds of the time in which a rank starts. MPI itself does not start.
 
-    Which library that is, a process tells that starts MPI and ends.
+    Which library that is, a process tells that starts MPI and ends. It begins with this object.
     """
-    reading, writing = os.pipe()
-    probe = os.fork()
-    if not probe:
-        with contextlib.suppress(BaseException):
-            importlib.import_module("mpi4py.MPI")
-            with open("/proc/self/maps") as maps:
-                loaded = {line.split()[-1] for line in maps if "/libmpi.so" in line}
-            os.write(writing, "\n".join(loaded).encode())
-        os._exit(0)
-    os.close(writing)
-    with open(reading) as pipe:
-        for library in pipe.read().splitlines():
-            ctypes.CDLL(library)
-    os.waitpid(probe, 0)
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        me = os.getpid()
+        self._process = os.fork()
+        if not self._process:
+            with contextlib.suppress(BaseException):
+                end_with(me)
+                importlib.import_module("mpi4py.MPI")
+                with open("/proc/self/maps") as maps:
+                    loaded = {line.split()[-1] for line in maps if "/libmpi.so" in line}
+                os.write(writing, "\n".join(loaded).encode())
+            os._exit(0)
+        os.close(writing)
+        self._answer = reading
+
+    def load(self) -> None:
+        """Load it, if there is one."""
+        with open(self._answer) as pipe:
+            for library in pipe.read().splitlines():
+                ctypes.CDLL(library)
+        os.waitpid(self._process, 0)
 
 
 def forget_exits() -> None:

@@ -13,7 +13,6 @@ server has not forked; it kills such ones.
 """
 
 import contextlib
-import ctypes
 import marshal
 import os
 import select
@@ -25,11 +24,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpcourse.forkserver.prepared import import_all, share
+from mpcourse.forkserver.descent import children, end_with, subreaper
+from mpcourse.forkserver.prepared import MpiLibrary, import_all, share
 from mpcourse.forkserver.process import Wanted
-
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 @dataclass
@@ -121,7 +118,7 @@ class Server:
             for file in files:
                 os.close(file)
             return None
-        _end_with(me)
+        end_with(me)
         os.setsid()  # a signal to the terminal's group, or the server's, is none of its own
         subreaper()
         signal.set_wakeup_fd(-1)
@@ -188,13 +185,6 @@ def receive(connection: socket.socket) -> tuple[dict, list[int]]:
     return marshal.loads(text), list(files)
 
 
-def _end_with(parent: int) -> None:
-    """Make the kernel kill this process when its parent ends."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it ended before the kernel knew
-
-
 @contextlib.contextmanager
 def ended_when_unwanted(path: str) -> Iterator[None]:
     """End this process if its standard input is closed within this context: imports take seconds.
@@ -223,23 +213,6 @@ def remove(path: str) -> None:
         os.rmdir(os.path.dirname(path))
 
 
-def children(pid: int) -> list[int]:
-    """The ids of a process's children; none where it has ended."""
-    children: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
-                children += map(int, file.read().split())
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return children
-
-
-def subreaper(on: bool = True) -> None:
-    """From now on what descends from this process and has lost its parent becomes this process's child; or not."""
-    _prctl(PR_SET_CHILD_SUBREAPER, int(on))
-
-
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -256,12 +229,15 @@ def main() -> None:
     listener.bind(path + ".new")
     listener.listen(64)
     os.rename(path + ".new", path)  # who comes from now on waits until the modules are there
+    mpi = MpiLibrary()  # while this process imports, another finds out
     with ended_when_unwanted(path):
         import_all(modules)
+    mpi.load()
     share()
     wanted = Server(listener, path, idle).serve()
     if wanted is not None:
         wanted.run()
+    os._exit(0)  # at once: to take apart all that was imported takes a tenth of a second
 
 
 if __name__ == "__main__":
