@@ -109,3 +109,11 @@ def test_memory_is_put_into_huge_pages_where_the_system_can():
     release = tuple(int(number) for number in platform.release().split("-")[0].split(".")[:2])
     if release >= (6, 1) and setting.exists() and "[never]" not in setting.read_text():
         assert int(more) > 50_000  # KiB, of 100 MB
+
+
+@pytest.mark.parametrize("asked, status, said", [("", 0, ""), ("0", 0, ""), ("3", 3, ""), ("'no'", 1, "no\n")])
+def test_a_process_that_asks_for_its_end_has_the_status_that_python_gives(asked, status, said):
+    program = f"import atexit, sys; atexit.register(print, 'end'); print('begin'); sys.exit({asked})"
+    with ForkServer(["json"]) as server:
+        done = subprocess.run(server.command("-c", program), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "begin\nend\n", said)
