@@ -65,7 +65,7 @@ class Wanted:
             MPI.Finalize()
         with contextlib.suppress(ValueError):  # the program has closed it
             sys.stdout.flush()
-        # At once: to take apart all that was imported takes a seventh of a second. What raises leaves as usual.
+        # At once: to take apart all that was imported takes a seventh of a second. Other exceptions leave as usual.
         os._exit(status)
 
     def _main(self) -> Callable[[], Any]:
@@ -101,7 +101,6 @@ def status_of(asked: SystemExit) -> int:
         return 0
     if isinstance(asked.code, int):
         return asked.code & 0xFF
-    sys.stdout.flush()
     print(asked.code, file=sys.stderr)
     return 1
 
