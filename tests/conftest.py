@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Only who names them runs them, as `make test-browser` and `make test ALSO=browser` do.
 collect_ignore = sorted({"browser", "doors"} - set(os.environ.get("MPCOURSE_ALSO", "").split()))
 BEGAN = time.time()
+KEPT = {}  # by number, processes that serve several tests; whether those that they start are theirs, and no test's
 # What most processes of tests import, but never MPI, which no fork survives.
 PRELOADED = (
     *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "sklearn.datasets", "rich.console", "tqdm"),
@@ -42,9 +43,11 @@ PRELOADED = (
 os.environ.setdefault(SEED, "1")
 
 ONE_BY_ONE = (
-    *("test_answers", "test_checker", "test_cli", "test_exercises", "test_lesson_pages"),
-    *("test_odd_values", "test_pipeline_ranks", "test_study"),
+    *("test_answers", "test_checker", "test_cli", "test_exercises", "test_odd_values", "test_pipeline_ranks"),
+    "test_study",
 )
+# Files that share what takes long to make: the site's pages, the Dockerfile's image.
+TOGETHER = {"test_site": "site", "test_site_pages": "site", "test_image": "image", "test_colab_run": "image"}
 
 if offered():
     subreaper()  # what a test leaves behind becomes this process's child, wherever it hides
@@ -95,14 +98,15 @@ def pytest_collection_finish(session):
 
 
 class ByFile(LoadScopeScheduling):
-    """A worker takes the tests of a file one after the other, and so the cells of a lesson.
+    """A worker takes the tests of a file one after the other, or of files that go together, and the cells of a lesson.
 
     Those of some long files, which share nothing, are handed out one by one, and fill up the end of a run.
     """
 
     def _split_scope(self, nodeid):
         file = nodeid.partition("::")[0]
-        return nodeid if Path(file).stem in ONE_BY_ONE else file
+        stem = Path(file).stem
+        return nodeid if stem in ONE_BY_ONE else TOGETHER.get(stem, file)
 
 
 class ForkedKernels:
@@ -156,15 +160,23 @@ def python(*arguments):
 
 
 def started_here():
-    """The processes alive that tests of this run started, and those that these started."""
+    """The processes alive that tests of this run started, and those that these started; none that is KEPT."""
     servers = {forks().pid} if forks.cache_info().currsize else set()
     found, asked = [], [os.getpid(), *servers]
     while asked:
         for child in children(asked.pop()):
-            if child not in servers:
+            if child in servers:
+                continue
+            if not KEPT.get(child):
                 asked.append(child)
+            if child not in KEPT:
                 found.append(child)
     return [process for pid in found if (process := _alive(pid))]
+
+
+def keep(and_what_they_start):
+    """All processes that are alive now serve several tests: a fixture has started them, and ends them."""
+    KEPT.update(dict.fromkeys((process.pid for process in started_here()), and_what_they_start))
 
 
 def _alive(pid):

@@ -1,8 +1,13 @@
 """The course's web pages: what they are made of, and, where Sphinx is installed, the pages themselves."""
 
+import atexit
+import functools
 import importlib.util
 import re
+import shutil
+import tempfile
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import nbformat
@@ -15,6 +20,15 @@ COURSE = load_course(ROOT)
 SITE = load_script(ROOT / "website" / "build.py")
 PART = re.compile(r"# solution: [^\n]+\n(.*?)# end of solution", re.DOTALL)
 WITHOUT_SPHINX = not all(map(importlib.util.find_spec, ("sphinx", "myst_nb", "pydata_sphinx_theme")))
+
+
+@functools.cache
+def built_site():
+    """The folder of the pages that Sphinx makes, once for all tests."""
+    folder = Path(tempfile.mkdtemp(prefix="mpcourse-site-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    assert SITE.build(folder) == 0
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +133,8 @@ class Page(HTMLParser):
 
 @pytest.mark.skipif(WITHOUT_SPHINX, reason="Sphinx is not installed: run `make site` once")
 @pytest.mark.timeout(300)
-def test_the_site_is_built_without_a_warning_and_all_that_its_pages_link_to_is_there(tmp_path):
-    assert SITE.build(tmp_path) == 0
-    site = tmp_path / "site"
+def test_the_site_is_built_without_a_warning_and_all_that_its_pages_link_to_is_there():
+    site = built_site()
     pages = {path: Page(path.read_text()) for path in site.rglob("*.html") if "_static" not in path.parts}
     assert {f"{x.id}.html" for x in COURSE.lessons} < {path.name for path in pages}
     assert not [page.nameless for page in pages.values() if page.nameless]

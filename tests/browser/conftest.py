@@ -11,7 +11,7 @@ import pytest
 
 from mpcourse.check.manifest import load_course
 from tests.browser.page import Page
-from tests.conftest import ROOT, jupyterlab, load_script, started_here
+from tests.conftest import KEPT, ROOT, jupyterlab, keep, load_script, started_here
 
 BUILD = load_script(ROOT / "lessons" / "build.py")
 OPTIONS = (
@@ -26,22 +26,24 @@ OPTIONS = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def time_to_end():
-    """Servers, kernels and browsers end soon after they are asked to. What is alive then, is left behind."""
+    """The server and the browser of a file's tests end soon after they are asked to."""
     yield
+    KEPT.clear()
     deadline = time.monotonic() + 20
-    while started_here() and time.monotonic() < deadline:
+    while (left := started_here()) and time.monotonic() < deadline:
         time.sleep(0.1)
+    assert not left
 
 
-@pytest.fixture
-def course(tmp_path):
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
     """A copy of the course as it is judged, so that JupyterLab saves no lesson of the clone. Its path.
 
     The first lesson holds no output, for it is run as a whole: what its page shows comes from that run.
     """
-    copy = tmp_path / "course"
+    copy = tmp_path_factory.mktemp("copy") / "course"
     for folder in ("exercises", "solutions"):
         shutil.copytree(ROOT / folder, copy / folder)
     shutil.copy(ROOT / "jupytext.toml", copy)
@@ -58,19 +60,21 @@ def course(tmp_path):
     return copy
 
 
-@pytest.fixture
-def lab(course, tmp_path, time_to_end):
+@pytest.fixture(scope="module")
+def lab(course, tmp_path_factory, time_to_end):
     """The address of a JupyterLab that `make lab` opened on `course`, with its token."""
+    own = tmp_path_factory.mktemp("lab")
     made = sorted(Path(sys.prefix).glob(".mpcourse-*"))
     if not made:
         pytest.skip(f"{sys.prefix} is no environment that `make setup` made: run `make test-browser`")
     # An outer make's settings are none of this one's. And a learner sees progress bars, and has no settings yet.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "TQDM_DISABLE"}
-    environment |= {"MPCOURSE_ROOT": str(course), "MPCOURSE_HOME": str(tmp_path / "progress")}
-    environment |= {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    environment |= {"MPCOURSE_ROOT": str(course), "MPCOURSE_HOME": str(own / "progress")}
+    environment |= {f"JUPYTER_{name}_DIR": str(own / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     # -o: an environment older than pyproject.toml is not made again under the test that runs in it.
     command = ["make", "-o", str(made[0]), "lab", f"VENV={sys.prefix}", "LAB_ARGS=--no-browser --port=0"]
-    with jupyterlab(command, environment, tmp_path / "lab.log") as address:
+    with jupyterlab(command, environment, own / "lab.log") as address:
+        keep(and_what_they_start=False)
         yield address
 
 
@@ -82,7 +86,7 @@ def screenshots(tmp_path):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chromium():
     """Selenium's webdriver, and the paths of Chromium and of its driver."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: run `make test-browser`")
@@ -92,15 +96,17 @@ def chromium():
     return webdriver, *programs
 
 
-@pytest.fixture
-def browser(chromium, tmp_path, time_to_end):
+@pytest.fixture(scope="module")
+def browser(chromium, tmp_path_factory, time_to_end):
     """Selenium's Chromium, without a screen and with a profile of its own."""
     webdriver, program, driver = chromium
     options = webdriver.ChromeOptions()
     options.binary_location = program
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", *["--no-sandbox"] * (os.geteuid() == 0)):
+    profile = f"--user-data-dir={tmp_path_factory.mktemp('profile')}"
+    for option in (*OPTIONS, profile, *["--no-sandbox"] * (os.geteuid() == 0)):
         options.add_argument(option)
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    keep(and_what_they_start=True)
     yield browser
     browser.quit()
 
@@ -110,4 +116,6 @@ def page(lab, browser, screenshots):
     """The browser's page, in which no lesson is open yet. What it shows at the end, or at a failure, is pictured."""
     page = Page(browser, *lab)
     yield page
-    browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))
+    browser.save_screenshot(str(screenshots / f"{page.lesson}-end.png"))
+    browser.get("about:blank")
+    page.end_kernels()

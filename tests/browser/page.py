@@ -1,20 +1,30 @@
 """A lesson in JupyterLab as somebody at the screen has it: opened, run by the menu, looked at, its sliders moved."""
 
+import json
 import time
+import urllib.request
+
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
 LEFT, RIGHT, SHIFT, ENTER = "\ue012", "\ue014", "\ue008", "\ue007"  # keys, as the WebDriver standard has them
 WIDTH, HEIGHT, TALLEST = 1400, 1000, 16000  # pixels; a taller picture than that Chromium does not take
 
-# What the page shows now, told by the page.
-LOOK = """
-const all = (from, what) => [...from.querySelectorAll(what)];
-const cut = element => element.scrollWidth > element.clientWidth;
+# How far the page is, told by the page.
+STATE = """
+const all = what => [...document.querySelectorAll(what)];
 return {
     status: document.querySelector(".jp-Notebook-ExecutionIndicator")?.dataset.status,
-    prompts: all(document, ".jp-CodeCell .jp-InputArea-prompt").map(e => e.textContent),
-    complaints: all(document, "[data-mime-type$='.error'], [data-mime-type$='.stderr']").map(e => e.textContent),
-    figures: all(document, ".jp-OutputArea-output img").map(e => [e.naturalWidth, e.width]),
-    cut: all(document, ".jupyter-widgets label, .jupyter-widgets .widget-readout").filter(cut).map(e => e.textContent),
+    prompts: all(".jp-CodeCell .jp-InputArea-prompt").map(e => e.textContent),
+    complaints: all("[data-mime-type$='.error'], [data-mime-type$='.stderr']").map(e => e.textContent),
+};
+"""
+# How it looks. To tell it, the browser computes the places of all that there is on the page: not ten times a second.
+LOOKS = """
+const all = what => [...document.querySelectorAll(what)];
+const cut = element => element.scrollWidth > element.clientWidth;
+return {
+    figures: all(".jp-OutputArea-output img").map(e => [e.naturalWidth, e.width]),
+    cut: all(".jupyter-widgets label, .jupyter-widgets .widget-readout").filter(cut).map(e => e.textContent),
 };
 """
 # By how many pixels the lesson is taller than the window's part for it. After the last cell JupyterLab leaves space to
@@ -24,6 +34,15 @@ const outer = document.querySelector(".jp-WindowedPanel-outer");
 outer.scrollTop = 0;
 const end = Math.max(...[...document.querySelectorAll(".jp-Notebook-cell")].map(e => e.getBoundingClientRect().bottom));
 return Math.max(0, Math.ceil(end - outer.getBoundingClientRect().bottom));
+"""
+# On to what is below, if there is more.
+SCROLL = "const outer = document.querySelector('.jp-WindowedPanel-outer'); outer.scrollTop += outer.clientHeight;"
+# A point of the window that is beside the first line of a cell.
+BESIDE = """
+const prompt = arguments[0].querySelector(".jp-InputArea-prompt");
+prompt.scrollIntoView({behavior: "instant"});
+const {left, top, width} = prompt.getBoundingClientRect();
+return [Math.round(left + width / 2), Math.round(top + 5)];
 """
 # The picture that a slider's cell shows.
 PICTURE = "return arguments[0].closest('.jp-Cell').querySelector('.jp-OutputArea-output img').src;"
@@ -38,41 +57,58 @@ class Page:
         browser.set_window_size(WIDTH, HEIGHT)
 
     def open(self, name, cells):
-        """Open a lesson; wait until its kernel and all its code cells are there. JupyterLab adds the last ones late."""
+        """Open a lesson; wait until its kernel and all its code cells are there.
+
+        JupyterLab adds the last ones when Chromium says that it has nothing else to do, or when they are scrolled to.
+        """
         self.lesson = name
-        self.browser.get(f"{self.address}/lab/tree/lessons/{name}.ipynb?token={self.token}")
+        self.browser.get(f"{self.address}/lab/tree/lessons/{name}.ipynb?reset&token={self.token}")
         self.until(60, f"a kernel and {cells} code cells", lambda: self._is_open(cells))
 
     def _is_open(self, cells):
-        seen = self.look()
+        seen = self.state()
+        if seen["status"] == "idle" and len(seen["prompts"]) < cells:
+            self.browser.execute_script(SCROLL)
         return seen["status"] == "idle" and len(seen["prompts"]) == cells
 
     def run_all(self, seconds):
         """Run > Run All Cells, and wait until every cell has run; at most so many seconds."""
         self.find("//li[contains(@class, 'lm-MenuBar-item')][normalize-space() = 'Run']").click()
         self.find("//li[@data-command = 'runmenu:run-all'][not(contains(@class, 'lm-mod-disabled'))]").click()
-        self.until(20, "a cell to run", lambda: any(prompt.strip("[]: ") for prompt in self.look()["prompts"]))
+        self.until(20, "a cell to run", lambda: any(prompt.strip("[]: ") for prompt in self.state()["prompts"]))
         self.until(seconds, "every cell to have run", self._has_run)
 
     def run_cell(self, number, seconds):
         """Run one code cell as a reader does, Shift+Enter in it, and wait until it has run."""
         cell = self.browser.find_elements("css selector", ".jp-CodeCell")[number]
-        cell.find_element("css selector", ".jp-InputArea-prompt").click()
+        self.until(20, f"code cell {number} to be chosen", lambda: self._choose(cell))
         self.browser.switch_to.active_element.send_keys(SHIFT, ENTER)
         self.until(seconds, f"code cell {number} to have run", lambda: self._has_run(number))
 
+    def _choose(self, cell):
+        """Click beside a cell, at its top, for a long one is higher than the window. Whether that has hit it."""
+        x, y = self.browser.execute_script(BESIDE, cell)
+        click = ActionBuilder(self.browser)
+        click.pointer_action.move_to_location(x, y).click()
+        click.perform()
+        return "jp-mod-active" in cell.get_attribute("class")
+
     def _has_run(self, number=None):
-        seen = self.look()
+        seen = self.state()
         assert not seen["complaints"], seen["complaints"]  # after an error JupyterLab runs no further cell
         prompts = [prompt.strip("[]: ") for prompt in seen["prompts"]]
         asked = prompts if number is None else [prompts[number]]
         return seen["status"] == "idle" and all(prompt.isdigit() for prompt in asked)
 
+    def state(self):
+        """How far the page is: `status` of the kernel, `prompts` of code cells, `complaints`: the texts of outputs that
+        are errors or were written to stderr."""
+        return self.browser.execute_script(STATE)
+
     def look(self):
-        """What the page shows: `status` of the kernel, `prompts` of code cells, `complaints`: the texts of outputs that
-        are errors or were written to stderr, `figures`: [own width, width on the page], 0 for one that cannot be drawn,
+        """What the page shows: its state, `figures`: [own width, width on the page], 0 for one that cannot be drawn,
         and the texts of sliders that are `cut` off."""
-        return self.browser.execute_script(LOOK)
+        return self.state() | self.browser.execute_script(LOOKS)
 
     def find(self, path):
         return self.browser.find_element("xpath", path)
@@ -107,13 +143,33 @@ class Page:
 
     def show_all(self):
         """Make the window as tall as the lesson, or as a window can be, so that all of it is drawn."""
-        for _ in range(5):  # what comes into view may grow
+        height, shown = HEIGHT, 0
+        while shown < 3 and height < TALLEST:  # what comes into view may grow
             missing = self.browser.execute_script(MISSING)
-            self.browser.set_window_size(WIDTH, min(TALLEST, self.browser.get_window_size()["height"] + missing))
-            time.sleep(0.5)
+            shown = 0 if missing else shown + 1
+            if missing:
+                height = min(TALLEST, height + missing)
+                self.browser.set_window_size(WIDTH, height)
+            time.sleep(0.1)
+
+    def show_a_part(self):
+        """Make the window as tall as a screen again: of a tall one each change is drawn many times as slowly."""
+        self.browser.set_window_size(WIDTH, HEIGHT)
+
+    def end_kernels(self):
+        """End the kernels of all lessons that were opened, and see that none is left."""
+        for kernel in self._ask("GET", "kernels"):
+            self._ask("DELETE", f"kernels/{kernel['id']}")
+        assert not self._ask("GET", "kernels")
+
+    def _ask(self, method, what):
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.address}/api/{what}", method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.loads(answer.read() or "null")
 
     def until(self, seconds, what, condition):
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"waited {seconds} s for {what}: {self.look()}"
+            assert time.monotonic() < deadline, f"waited {seconds} s for {what}: {self.state()}"
             time.sleep(0.1)

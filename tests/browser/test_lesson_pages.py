@@ -5,6 +5,7 @@ does; Playwright promises to work with the builds that it downloads.
 """
 
 import ast
+import os
 
 import nbformat
 import pytest
@@ -42,9 +43,8 @@ def test_a_lesson_runs_from_the_menu(page, screenshots):
     page.open(LESSONS[0], len(cells))
     page.run_all(SECONDS)
     page.browser.save_screenshot(str(screenshots / f"{LESSONS[0]}-window.png"))  # as a learner sees it
-    page.show_all()
-    assert page.look()["prompts"] == [f"[{n + 1}]:" for n in range(len(cells))]
-    looks_well_and_moves(page, cells)
+    assert page.state()["prompts"] == [f"[{n + 1}]:" for n in range(len(cells))]
+    looks_well_and_moves(page, cells, screenshots)
 
 
 @pytest.mark.timeout(SECONDS + 180)
@@ -53,17 +53,18 @@ def test_a_lesson_shows_its_figures_and_its_widgets_come_to_life(name, page, scr
     """The page shows what the notebook holds; then the cells are run that the widgets need."""
     cells = code_cells(name)
     page.open(name, len(cells))
-    page.show_all()
     assert len(page.sliders()) == 0, "without a kernel a widget is a picture"
     widgets = [at for at, cell in enumerate(cells) if "plot.sliders(" in cell.source or PLACING in cell.source]
     for number in needed([cell.source for cell in cells], widgets):
         page.run_cell(number, SECONDS)
-    page.show_all()
-    looks_well_and_moves(page, cells)
+    looks_well_and_moves(page, cells, screenshots)
 
 
-def looks_well_and_moves(page, cells):
+def looks_well_and_moves(page, cells, screenshots):
     """All figures are there and in their own size, no label is cut off, and figures follow their widgets."""
+    page.show_all()
+    if os.environ.get("MPCOURSE_SCREENSHOTS"):  # a picture of so tall a window takes two seconds
+        page.browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))
     seen = page.look()
     committed = sum(any(kind.startswith("image/") for kind in o.get("data", {})) for c in cells for o in c.outputs)
     assert len(seen["figures"]) >= committed > 0
@@ -71,6 +72,7 @@ def looks_well_and_moves(page, cells):
 
     assert len(page.sliders()) == sliders_asked(cells) > 0
     assert seen["cut"] == []
+    page.show_a_part()
     for slider in page.sliders():
         page.move(slider)
     if any(PLACING in cell.source for cell in cells):
@@ -105,4 +107,4 @@ def place_by_hand(page):
     assert "makespan" in page.said()
     undo.click()
     page.until(30, "the first figure", lambda: page.picture_of(undo) == first)
-    assert not page.look()["complaints"]
+    assert not page.state()["complaints"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_site import SITE, WITHOUT_SPHINX
+from tests.test_site import WITHOUT_SPHINX, built_site
 
 PAGES = ("lessons/00_start_here", "exercises/e04_pipeline_step", "reference/mpcourse.data_parallel.communicator")
 WIDE = """
@@ -34,12 +34,10 @@ THEME = "document.documentElement.dataset.theme = document.documentElement.datas
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site():
     if WITHOUT_SPHINX:
         pytest.skip("Sphinx is not installed: run `make test-browser`")
-    folder = tmp_path_factory.mktemp("built")
-    assert SITE.build(folder) == 0
-    return folder / "site"
+    return built_site()
 
 
 @pytest.mark.timeout(900)  # building, and axe on twelve pages, on a machine that does other things as well
