@@ -176,7 +176,7 @@ def test_a_process_that_the_answer_forks_may_leave_by_os_exit(verdict_on):
     assert verdict.kind == "passed"
 
 
-def test_an_endless_loop_on_one_rank_names_rank_and_line(verdict_on):
+def test_an_endless_loop_on_one_rank_names_rank_and_line(verdict_on, impatient):
     verdict = verdict_on("if comm.rank == 1:\n    while True:\n        pass\nreturn comm.allreduce(x) / comm.size")
     assert (verdict.kind, verdict.rank) == ("no progress", 1)
     assert verdict.line in (FIRST + 1, FIRST + 2)
@@ -232,6 +232,25 @@ def test_a_deadlock_of_two_receives_names_both_sides(verdict_on):
     assert verdict.details[0].startswith("rank 0 waits in recv(source=1)")
     assert verdict.details[1].startswith("rank 1 waits in recv(source=0)")
     assert "Each of them receives before it sends" in verdict.why
+
+
+@pytest.mark.parametrize("call", ["recv()", "recv(source=0, tag=3)", "Probe(0, 3)", "mprobe(tag=3)"])
+def test_a_rank_that_waits_for_a_message_leaves_the_core_to_others(verdict_on, call):
+    verdict = verdict_on(f"""
+        if comm.rank == 0:
+            time.sleep(1)
+            comm.send(1, 1, tag=3)
+        else:
+            began = time.process_time()
+            got = comm.{call}
+            assert time.process_time() - began < 0.5
+            if got is True:
+                comm.recv()
+            elif got != 1:
+                got.recv()
+        return comm.allreduce(x) / comm.size
+    """)
+    assert verdict.kind == "passed", verdict.why
 
 
 SHM = """
@@ -463,21 +482,22 @@ def test_an_interrupted_check_takes_its_ranks_with_it(small_course, tmp_path, nu
 
 
 def test_a_killed_check_leaves_ranks_that_end_themselves(small_course, tmp_path):
-    (small_course / "exercises" / "manifest.toml").write_text(
-        (small_course / "exercises" / "manifest.toml").read_text().replace("seconds = 6.0", "seconds = 1.0")
-    )  # a rank that computes ends after ten seconds of it, and with it one that sleeps
     file, started = tmp_path / "e90_mean.py", tmp_path / "started"
     file.write_text(
-        "import time\nfrom mpi4py import MPI\n"
-        f"open({str(started)!r}, 'w').close()\nwhile not MPI.COMM_WORLD.rank:\n    pass\ntime.sleep(600)\n"
+        "import os, time\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank:\n    time.sleep(600)\n"
+        f"open({str(tmp_path / 'new')!r}, 'w').write(str(os.getpid()))\nos.rename({str(tmp_path / 'new')!r}, "
+        f"{str(started)!r})\nwhile True:\n    pass\n"
     )
     command = [sys.executable, "-m", "mpcourse.cli", "check", "e90", "--file", str(file)]
     checker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     _await(started.exists)
-    below = psutil.Process(checker.pid).children(recursive=True)
-    assert below
+    computing = psutil.Process(int(started.read_text()))
+    below = [computing, *psutil.Process(checker.pid).children(recursive=True)]
     os.kill(checker.pid, signal.SIGKILL)
     checker.wait()
+    granted, most = computing.rlimit(psutil.RLIMIT_CPU)
+    assert granted == 2 * 6 + 1  # seconds: twice as long as its check would have waited
+    computing.rlimit(psutil.RLIMIT_CPU, (1, most))  # as if it had computed most of them already
     _, alive = psutil.wait_procs(below, timeout=60)
     assert not alive
 

@@ -2,6 +2,8 @@
 
 import difflib
 import functools
+import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -38,6 +40,8 @@ _NONBLOCKING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys("Ibarrier Ibcast Igather Iscatter Iallgather Iallreduce Ireduce Ialltoall".split(), ()),
 }
 _MAKES_COMM = ("Split", "Dup", "Clone", "Create", "Create_group", "Split_type")
+_sched_yield, _sleep, _monotonic = os.sched_yield, time.sleep, time.monotonic  # which an answer may replace there
+_SPINS = ("recv", "probe", "Probe", "mprobe", "Mprobe")
 _Request = MPI.Request  # before a check puts its own in the place of that
 _DEFAULTS = {"source": MPI.ANY_SOURCE, "root": 0}
 
@@ -101,6 +105,22 @@ def _noted(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs:
     return Noted(f"{name}({', '.join(parts)})", line, name, peer, tag, numbers.get("root", NONE))
 
 
+def _await_message(comm: TracedComm, given: dict[str, Any]) -> None:
+    """Wait until a message is there that a call with these arguments takes, and leave the core to others meanwhile.
+
+    MPI_Mprobe, of which mpi4py's `recv` is made, and MPI_Probe never yield in MPICH: a rank that waits in one keeps a
+    core busy, on which the rank that it waits for may have to compute.
+    """
+    source, tag = given.get("source", MPI.ANY_SOURCE), given.get("tag", MPI.ANY_TAG)
+    began = _monotonic()
+    try:
+        while not comm.Iprobe(source, tag):
+            waited = _monotonic() - began
+            _sched_yield() if waited < 0.001 else _sleep(min(waited / 16, 0.005))
+    except Exception:
+        return  # the call itself says what is wrong
+
+
 def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., Any]:
     original = getattr(MPI.Intracomm, name)
 
@@ -110,6 +130,8 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
         self.made.add(self.last.text)
         self.status_page.write(stage, self.rank, self.last)
         try:
+            if name in _SPINS:
+                _await_message(self, dict(zip(arguments, args, strict=False)) | kwargs)
             result = original(self, *args, **kwargs)
         finally:
             self.status_page.write("running", self.rank)
