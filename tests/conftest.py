@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Only who names them runs them, as `make test-browser` and `make test ALSO=browser` do.
 collect_ignore = sorted({"browser", "doors"} - set(os.environ.get("MPCOURSE_ALSO", "").split()))
 BEGAN = time.time()
+FROZEN = {"file": "", "modules": 0}  # when objects were last frozen: the file of the test, the number of modules
 KEPT = {}  # by number, processes that serve several tests; whether those that they start are theirs, and no test's
 # What most processes of tests import, but never MPI, which no fork survives.
 PRELOADED = (
@@ -91,10 +92,22 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
+    freeze()
+    gc.enable()
+
+
+def pytest_runtest_logstart(nodeid, location):
+    """What the tests of another file or new modules have made, such as torch._dynamo, which the first optimizer imports."""
+    if FROZEN["file"] != location[0] or len(sys.modules) > FROZEN["modules"] + 20:
+        freeze()
+    FROZEN["file"] = location[0]
+
+
+def freeze():
     """Python looks no more at the 400,000 objects of imported modules, when it collects garbage or a box is left."""
     gc.collect()
     gc.freeze()
-    gc.enable()
+    FROZEN["modules"] = len(sys.modules)
 
 
 class ByFile(LoadScopeScheduling):
