@@ -97,7 +97,7 @@ def pytest_collection_finish(session):
 
 
 def pytest_runtest_logstart(nodeid, location):
-    """What the tests of another file or new modules have made, such as torch._dynamo, which the first optimizer imports."""
+    """What tests of another file made, and new modules, such as torch._dynamo, which the first optimizer imports."""
     if FROZEN["file"] != location[0] or len(sys.modules) > FROZEN["modules"] + 20:
         freeze()
     FROZEN["file"] = location[0]
