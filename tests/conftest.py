@@ -45,7 +45,6 @@ os.environ.setdefault(SEED, "1")
 
 ONE_BY_ONE = (
     *("test_answers", "test_checker", "test_cli", "test_exercises", "test_odd_values", "test_pipeline_ranks"),
-    "test_study",
 )
 # Files that share what takes long to make: the site's pages, the Dockerfile's image.
 TOGETHER = {"test_site": "site", "test_site_pages": "site", "test_image": "image", "test_colab_run": "image"}
