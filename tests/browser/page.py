@@ -4,8 +4,6 @@ import json
 import time
 import urllib.request
 
-from selenium.webdriver.common.actions.action_builder import ActionBuilder
-
 LEFT, RIGHT, SHIFT, ENTER = "\ue012", "\ue014", "\ue008", "\ue007"  # keys, as the WebDriver standard has them
 WIDTH, HEIGHT, TALLEST = 1400, 1000, 16000  # pixels; a taller picture than that Chromium does not take
 
@@ -87,6 +85,8 @@ class Page:
 
     def _choose(self, cell):
         """Click beside a cell, at its top, for a long one is higher than the window. Whether that has hit it."""
+        from selenium.webdriver.common.actions.action_builder import ActionBuilder  # where there is none, tests say so
+
         x, y = self.browser.execute_script(BESIDE, cell)
         click = ActionBuilder(self.browser)
         click.pointer_action.move_to_location(x, y).click()
