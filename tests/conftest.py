@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Only who names them runs them, as `make test-browser` and `make test ALSO=browser` do.
 collect_ignore = sorted({"browser", "doors"} - set(os.environ.get("MPCOURSE_ALSO", "").split()))
 BEGAN = time.time()
-FROZEN = {"file": "", "modules": 0}  # when objects were last frozen: the file of the test, the number of modules
+FROZEN = {"file": None, "modules": 0}  # when objects were last frozen: the file of the test, the number of modules
 KEPT = {}  # by number, processes that serve several tests; whether those that they start are theirs, and no test's
 # What most processes of tests import, but never MPI, which no fork survives.
 PRELOADED = (
@@ -43,9 +43,7 @@ PRELOADED = (
 # What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/test_answers.py
 os.environ.setdefault(SEED, "1")
 
-ONE_BY_ONE = (
-    *("test_answers", "test_checker", "test_cli", "test_exercises", "test_odd_values", "test_pipeline_ranks"),
-)
+ONE_BY_ONE = ("test_answers", "test_checker", "test_cli", "test_exercises", "test_odd_values", "test_pipeline_ranks")
 # Files that share what takes long to make: the site's pages, the Dockerfile's image.
 TOGETHER = {"test_site": "site", "test_site_pages": "site", "test_image": "image", "test_colab_run": "image"}
 
@@ -95,11 +93,12 @@ def pytest_collection_finish(session):
     gc.enable()
 
 
-def pytest_runtest_logstart(nodeid, location):
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
     """What tests of another file made, and new modules, such as torch._dynamo, which the first optimizer imports."""
-    if FROZEN["file"] != location[0] or len(sys.modules) > FROZEN["modules"] + 20:
+    if FROZEN["file"] != item.path or len(sys.modules) > FROZEN["modules"] + 20:
         freeze()
-    FROZEN["file"] = location[0]
+    FROZEN["file"] = item.path
 
 
 def freeze():
