@@ -117,3 +117,26 @@ def test_a_process_that_asks_for_its_end_has_the_status_that_python_gives(asked,
     with ForkServer(["json"]) as server:
         done = subprocess.run(server.command("-c", program), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (status, "begin\nend\n", said)
+
+
+PASSES_A_PIPE = """
+import os, subprocess, sys
+reading, writing = os.pipe()
+said = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, pass_fds=[writing], text=True).stdout
+os.close(writing)
+print(said.split() == [str(writing)], os.read(reading, 1))
+"""
+
+
+def test_a_process_has_the_open_files_that_it_was_given_and_no_copies_of_them():
+    """A copy of a pipe's end that stays open keeps whoever reads the pipe from seeing its end."""
+    told = "import os, sys; sys.stdin.close(); print(*[n for n in range(3, 99) if os.path.exists(f'/proc/self/fd/{n}')])"
+    with ForkServer(["json"]) as server:
+        # Each has a connection in the server, whose number becomes free in a process that is forked.
+        waiting = [subprocess.Popen(server.command("-c", "input()"), stdin=subprocess.PIPE) for _ in range(4)]
+        subprocess.run(server.command("-c", "0"), timeout=60, check=True)  # those that came before have begun
+        passes = [sys.executable, "-c", PASSES_A_PIPE, *server.command("-c", told)]
+        done = subprocess.run(passes, capture_output=True, text=True, timeout=60)
+        for process in waiting:
+            process.communicate(b"\n", timeout=60)
+    assert (done.stdout, done.stderr) == ("True b''\n", "")

@@ -107,12 +107,13 @@ def status_of(asked: SystemExit) -> int:
 
 def take_files(files: dict[int, int]) -> None:
     """Give open files their numbers: `files[number]` is the one that becomes `number`. All others are closed."""
-    above = max(files, default=2) + 1
+    above = max([*files, 2]) + 1
     safe = {number: fcntl.fcntl(file, fcntl.F_DUPFD, above) for number, file in files.items()}
     os.closerange(3, above)
     for number, file in safe.items():
         os.dup2(file, number)
-    os.closerange(above, max(safe.values(), default=above) + 1)
+    # Those that came have higher numbers than their copies, where lower ones have become free in the meantime.
+    os.closerange(above, max(map(int, os.listdir("/proc/self/fd"))) + 1)
     for number in set(range(3)) - set(files):
         with contextlib.suppress(OSError):
             os.close(number)
