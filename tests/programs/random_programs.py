@@ -26,6 +26,11 @@ def thing(k):
     ]
 
 
+def near(cart, direction, disp, none):
+    """The ranks beside this one in a grid. none: MPI.PROC_NULL, whose number is each MPI's own."""
+    return ["none" if rank == none else rank for rank in cart.Shift(direction, disp)]
+
+
 def told(x):
     """What can be compared: the bits of an array, and what an object prints."""
     if isinstance(x, np.ndarray):
@@ -370,7 +375,8 @@ def communicators(p):
         rings = [draw.random() < 0.5, draw.random() < 0.5]
         for rank in members:
             p.say(rank, f"{made} = {comm}.Create_cart([{rows}, {n // rows}], {rings})")
-            p.say(rank, f"out([{made}.coords, {made}.Shift(0, 1), {made}.Shift(1, -1), {made}.topo])")
+            p.say(rank, f"out([near({made}, 0, 1, MPI.PROC_NULL), near({made}, 1, -1, MPI.PROC_NULL)])")
+            p.say(rank, f"out([{made}.coords, {made}.topo])")
         p.comms.append((made, members))
         part, along = p.name("c"), draw.random() < 0.5
         for rank in members:
@@ -493,7 +499,7 @@ HANGS = {f.__name__: f for f in (nobody_sends, another_tag, all_send_first, all_
 
 def play(text, file, comm, MPI):
     """What a rank finds that runs a program."""
-    names = {"np": np, "v": v, "thing": thing, "until": until, "by_any": by_any, "by_some": by_some,
+    names = {"np": np, "near": near, "v": v, "thing": thing, "until": until, "by_any": by_any, "by_some": by_some,
              "plus_twice": plus_twice}  # fmt: skip
     exec(compile(text, file, "exec"), names)
     found = []
