@@ -33,9 +33,10 @@ collect_ignore = sorted({"browser", "doors"} - set(os.environ.get("MPCOURSE_ALSO
 BEGAN = time.time()
 FROZEN = {"file": None, "modules": 0}  # when objects were last frozen: the file of the test, the number of modules
 KEPT = {}  # by number, processes that serve several tests; whether those that they start are theirs, and no test's
-# What most processes of tests import, but never MPI, which no fork survives.
+# What most processes of tests import, but never MPI, which no fork survives. (Nor scikit-learn, which is imported once a
+# machine, for the digits: its hundreds of libraries make each fork a quarter slower.)
 PRELOADED = (
-    *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "sklearn.datasets", "rich.console", "tqdm"),
+    *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "rich.console", "tqdm"),
     *("mpcourse.cli", "mpcourse.commands.check", "mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.data"),
     *("mpcourse.check.virtual_run", "mpcourse.data_parallel", "mpcourse.pipeline", "mpcourse.plot", "mpcourse.predict"),
 )

@@ -64,7 +64,7 @@ class Remote:
 
     def start_ranks(self, hosts: list[str], command: list[str], seconds: float, each: int = 1) -> CompletedCommand:
         """`mpirun` of so many ranks on each of `hosts`; where it fails, whatever it left on them is ended."""
-        environment = launch.rank_environment() | launch.with_ssh(str(self.agent))
+        environment = launch.rank_environment(one_machine=False) | launch.with_ssh(str(self.agent))
         done = self._run(launch.hosts_command(hosts, command, each), hosts, seconds, environment)
         if done.status:
             self._end(hosts)

@@ -70,8 +70,7 @@ def forget_exits() -> None:
     What Python's library registers at its import, and needs for objects made later, stays.
     """
     atexit._clear()
-    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        each.atexit = False
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     if util := sys.modules.get("multiprocessing.util"):

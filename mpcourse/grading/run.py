@@ -206,7 +206,8 @@ def class_environment() -> dict[str, str]:
     """The environment of checks: of the teacher's own only what they need."""
     given = rank_environment()
     kept = {name: given[name] for name in PASSED_ON if name in given}
-    return kept | {k: v for k, v in given.items() if k.startswith(("OMPI_", "PRTE_", "OMP_"))} | {"TQDM_DISABLE": "1"}
+    mpis = {k: v for k, v in given.items() if k.startswith(("OMPI_", "PRTE_", "OMP_", "UCX_"))}
+    return kept | mpis | {"TQDM_DISABLE": "1"}
 
 
 @contextlib.contextmanager
