@@ -33,12 +33,13 @@ collect_ignore = sorted({"browser", "doors"} - set(os.environ.get("MPCOURSE_ALSO
 BEGAN = time.time()
 FROZEN = {"file": None, "modules": 0}  # when objects were last frozen: the file of the test, the number of modules
 KEPT = {}  # by number, processes that serve several tests; whether those that they start are theirs, and no test's
-# What most processes of tests import, but never MPI, which no fork survives. (Nor scikit-learn, which is imported once a
-# machine, for the digits: its hundreds of libraries make each fork a quarter slower.)
+# What most processes of tests import, but never MPI, which no fork survives. (Nor scikit-learn, which is imported once
+# a machine, for the digits: its hundreds of libraries make each fork a quarter slower.)
 PRELOADED = (
     *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "rich.console", "tqdm"),
     *("mpcourse.cli", "mpcourse.commands.check", "mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.data"),
-    *("mpcourse.check.virtual_run", "mpcourse.data_parallel", "mpcourse.pipeline", "mpcourse.plot", "mpcourse.predict"),
+    *("mpcourse.check.virtual_run", "mpcourse.check.traced_mpi", "mpcourse.data_parallel", "mpcourse.pipeline"),
+    *("mpcourse.plot", "mpcourse.predict"),
 )
 
 # What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/test_answers.py

@@ -66,11 +66,51 @@ def test_who_asks_and_does_not_wait_for_the_answer_harms_nobody():
         assert server.pid == first
 
 
-def test_a_rank_finds_mpis_library_loaded_and_mpi_not_started():
-    told = "import sys; print('/libmpi.so' in open('/proc/self/maps').read(), 'mpi4py' in sys.modules)"
+STARTS_MPI = {
+    "as it is": ("", "True 3"),
+    "with threads of another level": ("mpi4py.rc.thread_level = 'serialized'", "True 2"),
+    "without threads": ("mpi4py.rc.threads = False", "True 0"),
+    "not at once": ("mpi4py.rc.initialize = False", "False"),
+    "twice": ("import mpi4py.MPI, importlib; importlib.import_module('mpi4py.MPI')", "True 3"),
+}
+
+
+@pytest.mark.parametrize("before, told", STARTS_MPI.values(), ids=STARTS_MPI)
+def test_mpi_starts_when_a_process_imports_it_as_it_does_in_any_other(mpirun, before, told):
+    """The server has imported mpi4py, and seems not to have; no process meets a started MPI."""
+    program = f"""
+import sys, mpi4py
+print("mpi4py.MPI" in sys.modules, hasattr(mpi4py, "MPI"), end=" ")
+{before}
+from mpi4py import MPI
+print(MPI.Is_initialized(), *([MPI.Query_thread()] if MPI.Is_initialized() else []), MPI.__spec__.origin is not None)
+"""
     with ForkServer(["json"]) as server:
-        done = subprocess.run(server.command("-c", told), capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "True False\n"
+        forked = subprocess.run(server.command("-c", program), capture_output=True, text=True, timeout=60)
+    plain = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (forked.stdout, forked.returncode) == (f"False False {told} True\n", 0), forked.stderr
+    assert (plain.stdout, plain.returncode) == (forked.stdout, forked.returncode), plain.stderr
+
+
+@pytest.mark.parametrize("end, status", [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
+def test_ranks_leave_mpi_at_their_end_however_they_come_to_it(mpirun, tmp_path, end, status):
+    """mpi4py finalizes MPI at the interpreter's end. Where a rank did not, the launcher would complain of it."""
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n{end}\n")
+    done = mpirun(2, program)
+    assert done.returncode == status, done.stderr
+    assert "BAD TERMINATION" not in done.stdout + done.stderr
+
+
+def test_a_module_that_starts_mpi_is_not_served(tmp_path):
+    (tmp_path / "starts.py").write_text("from mpi4py import MPI\nMPI.Init()\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-P", "-m", "mpcourse.forkserver.server", tmp_path / "socket", "starts"]
+    held, lifeline = os.pipe()
+    told = subprocess.run(command, env=environment, stdin=held, capture_output=True, text=True, timeout=60)
+    os.close(held)
+    os.close(lifeline)
+    assert told.returncode == 1 and "a module that a fork server imports has started MPI" in told.stderr
 
 
 def test_bytes_that_are_no_text_arrive_and_what_is_no_request_harms_nobody():
@@ -130,7 +170,9 @@ print(said.split() == [str(writing)], os.read(reading, 1))
 
 def test_a_process_has_the_open_files_that_it_was_given_and_no_copies_of_them():
     """A copy of a pipe's end that stays open keeps whoever reads the pipe from seeing its end."""
-    told = "import os, sys; sys.stdin.close(); print(*[n for n in range(3, 99) if os.path.exists(f'/proc/self/fd/{n}')])"
+    told = (
+        "import os, sys; sys.stdin.close(); print(*[n for n in range(3, 99) if os.path.exists(f'/proc/self/fd/{n}')])"
+    )
     with ForkServer(["json"]) as server:
         # Each has a connection in the server, whose number becomes free in a process that is forked.
         waiting = [subprocess.Popen(server.command("-c", "input()"), stdin=subprocess.PIPE) for _ in range(4)]

@@ -28,7 +28,7 @@ POLL = 0.02  # seconds
 
 # What each process of a check imports, and does first.
 CHECKING = [
-    *("mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtual_run"),
+    *("mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.check.virtual_run", "mpcourse.check.traced_mpi"),
     "mpcourse.check.intact:remember",
 ]
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpcourse.forkserver.descent import children, end_with, subreaper
-from mpcourse.forkserver.prepared import MpiLibrary, import_all, share
+from mpcourse.forkserver.prepared import import_all, share
 from mpcourse.forkserver.process import Wanted
 
 
@@ -200,10 +200,12 @@ def ended_when_unwanted(path: str) -> Iterator[None]:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    yield
-    os.close(writing)
-    thread.join()
-    os.close(reading)
+    try:
+        yield
+    finally:  # or a process whose import failed would wait for its thread
+        os.close(writing)
+        thread.join()
+        os.close(reading)
 
 
 def remove(path: str) -> None:
@@ -229,10 +231,8 @@ def main() -> None:
     listener.bind(path + ".new")
     listener.listen(64)
     os.rename(path + ".new", path)  # who comes from now on waits until the modules are there
-    mpi = MpiLibrary()  # while this process imports, another finds out
     with ended_when_unwanted(path):
         import_all(modules)
-    mpi.load()
     share()
     wanted = Server(listener, path, idle).serve()
     if wanted is not None:
