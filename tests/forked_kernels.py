@@ -33,16 +33,22 @@ case "$1" in
     *) exec {python} "$@" ;;
 esac
 """
+# Its ranks start from nothing: where virtual devices were imported, as in the server, torch's own barrier() fails.
+TORCHRUN = """#!/bin/sh
+exec {forked} -m torch.distributed.run "$@"
+"""
 
 
 def write_spec(folder: Path, command: list[str]) -> None:
     """Write to `folder` Jupyter's kernel python3 as one that `command`, with arguments of Python's, starts."""
-    shim = folder / "bin" / "python"
-    shim.parent.mkdir()
-    shim.write_text(PYTHON.format(forked=shlex.join(command), python=shlex.quote(sys.executable)))
-    shim.chmod(0o755)
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, text in (("python", PYTHON), ("torchrun", TORCHRUN)):
+        program = programs / name
+        program.write_text(text.format(forked=shlex.join(command), python=shlex.quote(sys.executable)))
+        program.chmod(0o755)
     argv = [*command, "-c", KERNEL, "-f", "{connection_file}"]
-    path = os.pathsep.join([str(shim.parent), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
     spec = folder / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
     spec.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PATH": path}}))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mpcourse.virtual import run
-from tests.conftest import ROOT, load_script
+from tests.conftest import ROOT, load_script, python
 
 TWINS = ROOT / "lessons" / "twins"
 CLOSE = 1e-10  # of float64: all add up the same gradients, in other orders
@@ -22,9 +22,9 @@ def model():
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """What torchrun's ranks come to; one start for all twins, for most of its time is that of importing torch."""
+    """What torchrun's ranks come to; one start for all twins."""
     file = tmp_path_factory.mktemp("twins") / "theirs.pt"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    command = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 4)
     done = subprocess.run(
         [*command, TWINS / "theirs.py", "--save", file],
         capture_output=True,
