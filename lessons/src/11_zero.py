@@ -474,7 +474,7 @@ with tempfile.TemporaryDirectory() as folder:
     next(Path(folder).glob("step00000003-*-rank1of4.pt")).unlink()  # as if rank 1 had been killed before it saved
     begin, on_two = run(partial(some_steps, folder=folder, last=5), 2).results[0]
 assert begin == 2 and (on_two - flat(alone)).abs().max() < 1e-14
-print(f"one shard is missing: 2 ranks go on from step {begin}, and differ from one process by less than 1e-14 at the end")
+print(f"one shard is missing: 2 ranks go on from step {begin}, and then differ from one process by less than 1e-14")
 
 # %% [markdown]
 # ## You wrote, they ship
