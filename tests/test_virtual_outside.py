@@ -3,6 +3,8 @@
 import collections
 import gc
 import io
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.virtual import virtual_gpus
+from tests.conftest import ROOT
 
 NO_BOX = r"^this thread has no box: enter it here too, `with box.here\(\):`$"
 LEFT = "is on vgpu:0 of another box, which was left: move it to the CPU before leaving a box"
@@ -175,3 +178,29 @@ def test_a_thousand_steps_without_a_record_leave_no_objects_behind():
         assert len(box.events) > before[0] + 20 and len(box.ledger.log) > before[1] + 20
         box.reset()
         assert not box.events and len(box.ledger.log) == len(box.ledger.live)
+
+
+ACCELERATOR = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+def found():
+    return torch._C._get_accelerator(), torch.accelerator.current_accelerator(), torch.accelerator.is_available()
+before = found()
+from mpcourse.virtual import virtual_gpus
+with virtual_gpus(1):
+    pass
+assert found() == before
+with virtual_gpus(2):
+    assert torch._C._get_accelerator() == torch.accelerator.current_accelerator() == torch.device("vgpu")
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+dist.barrier()
+layer = torch.nn.Linear(3, 2)
+want = layer(torch.ones(3))
+print(torch.equal(fully_shard(layer)(torch.ones(3)), want))
+dist.destroy_process_group()
+"""
+
+
+def test_outside_of_a_box_torch_distributed_finds_the_accelerator_that_there_is():
+    done = subprocess.run([sys.executable, "-c", ACCELERATOR], capture_output=True, text=True, timeout=100, cwd=ROOT)
+    assert done.stdout == "True\n", done.stderr[-2000:]

@@ -89,7 +89,7 @@ assert accuracy(found[1024][BASE_RATE]) < accuracy(found[16][BASE_RATE]) - 10
 #
 # **Predict first.** Does the best rate grow with the batch without end?
 
-# %%
+# %% tags=["nbval-ignore-output"]
 figure = plot.lines(
     RATES,
     {f"batch {batch}": [100 - accuracy(found[batch][rate]) for rate in RATES] for batch in BATCHES},

@@ -1,6 +1,5 @@
-"""Pinned memory of the host, and who asks torch.accelerator for it: a DataLoader with pin_memory=True."""
+"""Pinned memory of the host, and the thread of a DataLoader that asks for it by pin_memory=True."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,7 +7,6 @@ import torch.utils.data._utils.pin_memory as of_loader
 from torch.nn.parameter import is_lazy
 
 from mpcourse.virtual import box as boxes
-from mpcourse.virtual.streams import current_stream, set_stream
 
 Tensor = torch.Tensor
 _PINNED = "mpcourse_pinned"  # an attribute of a storage
@@ -60,33 +58,3 @@ def _loop_in_box(*args: Any) -> None:
 
 
 of_loader._pin_memory_loop = _loop_in_box  # type: ignore[assignment]
-
-
-def _synchronize(device: Any = None) -> None:
-    boxes.active_box().synchronize(device)
-
-
-# What torch.accelerator answers in a box; elsewhere it answers as it does without virtual GPUs.
-_ANSWERS: dict[str, Callable[..., Any]] = {
-    "is_available": lambda: True,
-    "device_count": lambda: len(boxes.active_box().devices),
-    "current_accelerator": lambda check_available=False: torch.device(boxes.active_box().devices[0].type),
-    "current_device_index": lambda: boxes.active_box().current,
-    "current_device_idx": lambda: boxes.active_box().current,
-    "set_device_index": lambda device: setattr(boxes.active_box(), "current", boxes.active_box().gpu_index(device)),
-    "set_device_idx": lambda device: setattr(boxes.active_box(), "current", boxes.active_box().gpu_index(device)),
-    "synchronize": _synchronize,
-    "current_stream": current_stream,
-    "set_stream": set_stream,
-}
-
-
-def _answering(plain: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
-    def asked(*args: Any, **kwargs: Any) -> Any:
-        return (plain if boxes.box_here() is None else answer)(*args, **kwargs)
-
-    return asked
-
-
-for _name, _answer in _ANSWERS.items():
-    setattr(torch.accelerator, _name, _answering(getattr(torch.accelerator, _name), _answer))

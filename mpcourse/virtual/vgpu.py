@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from mpcourse.virtual import amp
+from mpcourse.virtual import accelerator, amp  # noqa: F401, the former asks what there is before there is a vgpu
 from mpcourse.virtual.box import TAG, active_box, box_here
 from mpcourse.virtual.ledger import KINDS, size
 from mpcourse.virtual.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
