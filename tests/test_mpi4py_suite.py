@@ -58,6 +58,7 @@ def suite():
     return kept
 
 
+@pytest.mark.timeout(650)
 @pytest.mark.parametrize("size", SIZES)
 def test_mpi4pys_own_tests_are_right_or_refused(suite, size):
     done = subprocess.run(
