@@ -33,7 +33,7 @@ case "$1" in
     *) exec {python} "$@" ;;
 esac
 """
-# Its ranks start from nothing: where virtual devices were imported, as in the server, torch's own barrier() fails.
+# Only torchrun itself is forked: its ranks start from nothing, as a learner's do.
 TORCHRUN = """#!/bin/sh
 exec {forked} -m torch.distributed.run "$@"
 """

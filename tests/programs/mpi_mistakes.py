@@ -9,7 +9,7 @@ X, Y = np.zeros(4), np.ones(4)
 
 
 def truncated(comm):
-    """Open MPI notices it of a message that is there already."""
+    """A message that is there, and longer than what it is received into."""
     request = comm.Isend(X, 0, 0)
     try:
         comm.Recv(Y[:1], 0, 0)
@@ -24,6 +24,7 @@ MISTAKES = {
     "root": lambda c: c.Bcast(X, 5),
     "root of an object": lambda c: c.gather(1, root=-5),
     "truncated": truncated,
+    "truncated at once": lambda c: c.Sendrecv(X, 0, 0, Y[:1], 0, 0),
     "operation": lambda c: c.Allreduce(X, Y, MPI.BAND),
     "no operation": lambda c: c.Allreduce(X, Y, MPI.OP_NULL),
     "rank of a group": lambda c: c.Get_group().Incl([4]),
