@@ -172,6 +172,12 @@ def python(*arguments):
     return forks().command(*map(str, arguments)) if offered() else [sys.executable, *map(str, arguments)]
 
 
+def torchrun(*arguments):
+    """A command that runs torch's launcher with these arguments; its ranks begin at once, too."""
+    program = [str(kernels() / "bin" / "torchrun")] if offered() else python("-m", "torch.distributed.run")
+    return [*program, *map(str, arguments)]
+
+
 def started_here():
     """The processes alive that tests of this run started, and those that these started; none that is KEPT."""
     servers = {forks().pid} if forks.cache_info().currsize else set()

@@ -26,16 +26,18 @@ sys.modules.pop("matplotlib_inline.backend_inline", None)
 kernelapp.launch_new_instance()
 """
 
-# `python` of a cell. What is no program, such as `python -V`, a server cannot fork.
+# `python` of a cell, and of torchrun, which has it buffer nothing. What is no program, such as `python -V`, a server
+# cannot fork.
 PYTHON = """#!/bin/sh
+if [ "$1" = -u ]; then shift; export PYTHONUNBUFFERED=1; fi
 case "$1" in
     *.py|-c|-m) exec {forked} "$@" ;;
     *) exec {python} "$@" ;;
 esac
 """
-# Only torchrun itself is forked: its ranks start from nothing, as a learner's do.
+# PYTHON_EXEC: what torchrun starts ranks with.
 TORCHRUN = """#!/bin/sh
-exec {forked} -m torch.distributed.run "$@"
+PYTHON_EXEC="$(dirname "$0")/python" exec {forked} -m torch.distributed.run "$@"
 """
 
 

@@ -4,6 +4,7 @@ import csv
 import functools
 import json
 import os
+import platform
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ from mpcourse.check.verdict import Verdict
 from mpcourse.cli import _parser
 from mpcourse.errors import UserError
 from mpcourse.forkserver import offered
+from mpcourse.grading import namespaces
 from mpcourse.grading import run as grading_run
 from mpcourse.grading.command import run
 from mpcourse.grading.report import counts
@@ -153,6 +155,22 @@ def test_an_answer_sees_neither_others_nor_solutions_nor_the_network_nor_process
         _, _, outside = graded(folder, "--only", "e90", "--no-sandbox", "--state", str(tmp_path / "other"))
     assert all(f"&#x27;{name}&#x27;" in outside for name in ("class", "solutions", "network"))  # so it would tell
     assert rows["eve"]["e90_mean"] == "exception" and "ValueError: seen: []" in page.replace("&#x27;", "'")
+
+
+def test_an_answer_may_start_so_many_processes_and_its_check_goes_before_them(two_exercises, sandbox):
+    text = """
+import os
+
+def mean(comm, x):
+    with open("/proc/sys/kernel/pid_max") as file:
+        raise ValueError(f"{file.read().strip()}, {os.getpriority(os.PRIO_PROCESS, 1)}, {os.nice(0)}")
+"""
+    found, _ = Grader(load_course(two_exercises), [], forks()).check(load_course(two_exercises).find("e90"), text)
+    most, checks, answers = map(int, re.search(r"ValueError: ([-\d, ]+) at", found["verdict"]["headline"])[1].split(","))
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert (checks, answers) == (-20 if os.geteuid() == 0 else before, before)
+    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= namespaces.OWN_PID_MAX:
+        assert most == namespaces.PROCESSES < int(Path("/proc/sys/kernel/pid_max").read_text())
 
 
 @pytest.mark.parametrize(

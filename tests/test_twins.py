@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mpcourse.virtual import run
-from tests.conftest import ROOT, load_script, python
+from tests.conftest import ROOT, load_script, torchrun
 
 TWINS = ROOT / "lessons" / "twins"
 CLOSE = 1e-10  # of float64: all add up the same gradients, in other orders
@@ -24,9 +24,8 @@ def model():
 def theirs(tmp_path_factory):
     """What torchrun's ranks come to; one start for all twins."""
     file = tmp_path_factory.mktemp("twins") / "theirs.pt"
-    command = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 4)
     done = subprocess.run(
-        [*command, TWINS / "theirs.py", "--save", file],
+        torchrun("--standalone", "--nproc-per-node", 4, TWINS / "theirs.py", "--save", file),
         capture_output=True,
         text=True,
         timeout=110,

@@ -8,8 +8,8 @@ from mpcourse.forkserver.descent import subreaper
 from mpcourse.forkserver.server import Server
 
 
-def serve_here(path: str, closing: Sequence[int] = ()) -> None:
-    """Let a fork of this process, with what that has imported, be a server that listens at `path`.
+def serve_here(path: str, closing: Sequence[int] = ()) -> int:
+    """Let a fork of this process, with what that has imported, be a server that listens at `path`; the fork's id.
 
     It ends with this process. closing: open files that it is not to have. Call this with one thread, and outside of any
     `with` or `try`: what a forked process raises leaves by the stack of this call.
@@ -18,10 +18,10 @@ def serve_here(path: str, closing: Sequence[int] = ()) -> None:
     listener.bind(path)
     listener.listen(64)
     lifeline, held = os.pipe()  # `held` is closed when this process ends
-    if os.fork():
+    if pid := os.fork():
         os.close(lifeline)
         listener.close()
-        return
+        return pid
     for file in (held, *closing):
         os.close(file)
     os.dup2(lifeline, 0)

@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import os
 import platform
+import re
 import signal
 import socket
 import struct
@@ -28,6 +29,8 @@ SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/sys
 ]
 DEVICES = ("null", "zero", "full", "random", "urandom")
 MACHINE = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")  # of /proc; root could change the machine there
+OWN_PID_MAX = (6, 14)  # the first Linux whose pid namespaces have one each; before, it is the machine's
+PROCESSES = 1024  # at most, at once
 ROOM = "size=512m"  # of /tmp and of shared memory, each
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,6 +68,8 @@ def enter(root: Path, shown: Sequence[Path], hidden: Sequence[Path], files: dict
         _loopback()
         socket.sethostname("localhost")  # which MPI looks up, and there is no name service
         Path("/proc/sys/user/max_user_namespaces").write_text("0")  # in one of its own it would have capabilities
+        if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= OWN_PID_MAX:
+            Path("/proc/sys/kernel/pid_max").write_text(str(PROCESSES))
         for name in MACHINE:
             if os.path.exists(f"/proc/{name}"):
                 _bind(f"/proc/{name}", f"/proc/{name}")

@@ -126,13 +126,17 @@ class World(Waiting, Polling):
         return None
 
     def _next(self) -> int | None:
-        """The rank that goes on next. Where there is none, ranks that sleep ask again. None: in vain."""
+        """The rank that goes on next. Where there is none, the earliest one that sleeps asks again. None: in vain.
+
+        One at a time: it asks until it sleeps again, where all together would take turns after each call.
+        """
         to = self._pop()
         if to is None and self.vain < MOST_VAIN * self.size:
-            for rank, waiter in enumerate(self.waiters):
-                if waiter.asleep:
-                    self.push(self.clock[rank] + POLL_SECONDS, rank)
-            to = self._pop()
+            asleep = [rank for rank, waiter in enumerate(self.waiters) if waiter.asleep]
+            if asleep:
+                rank = min(asleep, key=self.clock.__getitem__)
+                self.push(self.clock[rank] + POLL_SECONDS, rank)
+                to = self._pop()
         return to
 
     def _switch(self, rank: int, to: int) -> None:
