@@ -10,8 +10,9 @@ import nbformat
 import pytest
 
 from mpcourse.check.manifest import load_course
+from mpcourse.forkserver import offered
 from tests.browser.page import Page
-from tests.conftest import KEPT, ROOT, jupyterlab, keep, load_script, started_here
+from tests.conftest import KEPT, ROOT, jupyterlab, keep, kernels, load_script, started_here
 
 BUILD = load_script(ROOT / "lessons" / "build.py")
 OPTIONS = (
@@ -62,7 +63,10 @@ def course(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lab(course, tmp_path_factory, time_to_end):
-    """The address of a JupyterLab that `make lab` opened on `course`, with its token."""
+    """The address of a JupyterLab that `make lab` opened on `course`, its token, and the folder where it notes kernels.
+
+    Kernels are forked from this run's server, as those of other tests are.
+    """
     own = tmp_path_factory.mktemp("lab")
     made = sorted(Path(sys.prefix).glob(".mpcourse-*"))
     if not made:
@@ -71,11 +75,12 @@ def lab(course, tmp_path_factory, time_to_end):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "TQDM_DISABLE"}
     environment |= {"MPCOURSE_ROOT": str(course), "MPCOURSE_HOME": str(own / "progress")}
     environment |= {f"JUPYTER_{name}_DIR": str(own / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    environment |= {"JUPYTER_PATH": str(kernels())} if offered() else {}
     # -o: an environment older than pyproject.toml is not made again under the test that runs in it.
-    command = ["make", "-o", str(made[0]), "lab", f"VENV={sys.prefix}", "LAB_ARGS=--no-browser --port=0"]
-    with jupyterlab(command, environment, own / "lab.log") as address:
+    command = ["make", "-o", str(made[0]), "lab", f"VENV={sys.prefix}", "LAB_ARGS=--no-browser --port=0 --expose-app-in-browser"]
+    with jupyterlab(command, environment, own / "lab.log") as (address, token):
         keep(and_what_they_start=False)
-        yield address
+        yield address, token, own / "runtime"
 
 
 @pytest.fixture
@@ -117,5 +122,4 @@ def page(lab, browser, screenshots):
     page = Page(browser, *lab)
     yield page
     browser.save_screenshot(str(screenshots / f"{page.lesson}-end.png"))
-    browser.get("about:blank")
-    page.end_kernels()
+    page.close()

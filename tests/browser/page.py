@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.request
+from contextlib import contextmanager
 
 LEFT, RIGHT, SHIFT, ENTER = "\ue012", "\ue014", "\ue008", "\ue007"  # keys, as the WebDriver standard has them
 WIDTH, HEIGHT, TALLEST = 1400, 1000, 16000  # pixels; a taller picture than that Chromium does not take
@@ -35,6 +36,19 @@ return Math.max(0, Math.ceil(end - outer.getBoundingClientRect().bottom));
 """
 # On to what is below, if there is more.
 SCROLL = "const outer = document.querySelector('.jp-WindowedPanel-outer'); outer.scrollTop += outer.clientHeight;"
+# JupyterLab, once loaded, opens a lesson as its file browser does. The promise ends when the lesson is there.
+OPEN = """
+const done = arguments[1];
+window.jupyterapp.commands.execute("docmanager:open", {path: arguments[0]})
+    .then(() => done(null), error => done(String(error)));
+"""
+# Lessons are closed as they are: what has been run in them is saved nowhere.
+CLOSE = """
+for (const widget of [...window.jupyterapp.shell.widgets("main")]) {
+    if (widget.context) widget.context.model.dirty = false;
+    widget.close();
+}
+"""
 # A point of the window that is beside the first line of a cell.
 BESIDE = """
 const prompt = arguments[0].querySelector(".jp-InputArea-prompt");
@@ -47,20 +61,25 @@ PICTURE = "return arguments[0].closest('.jp-Cell').querySelector('.jp-OutputArea
 
 
 class Page:
-    """browser: Selenium's. address, token: JupyterLab's, as it prints them."""
+    """browser: Selenium's. address, token: JupyterLab's, as it prints them. runtime: the folder in which it notes how
+    kernels can be reached."""
 
-    def __init__(self, browser, address, token):
-        self.browser, self.address, self.token = browser, address, token
+    def __init__(self, browser, address, token, runtime):
+        self.browser, self.address, self.token, self.runtime = browser, address, token, runtime
         self.lesson = "no lesson"
         browser.set_window_size(WIDTH, HEIGHT)
 
     def open(self, name, cells):
-        """Open a lesson; wait until its kernel and all its code cells are there.
+        """Open a lesson; wait until its kernel and all its code cells are there. The first one loads JupyterLab.
 
         JupyterLab adds the last ones when Chromium says that it has nothing else to do, or when they are scrolled to.
         """
         self.lesson = name
-        self.browser.get(f"{self.address}/lab/tree/lessons/{name}.ipynb?reset&token={self.token}")
+        path = f"lessons/{name}.ipynb"
+        if self.browser.current_url.startswith(self.address):
+            assert (error := self.browser.execute_async_script(OPEN, path)) is None, error
+        else:
+            self.browser.get(f"{self.address}/lab/tree/{path}?reset&token={self.token}")
         self.until(60, f"a kernel and {cells} code cells", lambda: self._is_open(cells))
 
     def _is_open(self, cells):
@@ -75,6 +94,26 @@ class Page:
         self.find("//li[@data-command = 'runmenu:run-all'][not(contains(@class, 'lm-mod-disabled'))]").click()
         self.until(20, "a cell to run", lambda: any(prompt.strip("[]: ") for prompt in self.state()["prompts"]))
         self.until(seconds, "every cell to have run", self._has_run)
+
+    @contextmanager
+    def kernel(self, seconds):
+        """A function that runs code in the lesson's kernel, beside its page; each call takes at most so many seconds."""
+        from jupyter_client import BlockingKernelClient
+
+        (kernel,) = self._ask("GET", "kernels")
+        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel['id']}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+
+        def run(code):
+            reply = client.execute(code, silent=True, allow_stdin=False, reply=True, timeout=seconds)["content"]
+            assert reply["status"] == "ok", "\n".join(reply["traceback"])
+
+        try:
+            yield run
+        finally:
+            client.stop_channels()
 
     def run_cell(self, number, seconds):
         """Run one code cell as a reader does, Shift+Enter in it, and wait until it has run."""
@@ -156,8 +195,9 @@ class Page:
         """Make the window as tall as a screen again: of a tall one each change is drawn many times as slowly."""
         self.browser.set_window_size(WIDTH, HEIGHT)
 
-    def end_kernels(self):
-        """End the kernels of all lessons that were opened, and see that none is left."""
+    def close(self):
+        """Close all lessons that are open, and end their kernels; see that none is left."""
+        self.browser.execute_script(CLOSE)
         for kernel in self._ask("GET", "kernels"):
             self._ask("DELETE", f"kernels/{kernel['id']}")
         assert not self._ask("GET", "kernels")

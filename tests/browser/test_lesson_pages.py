@@ -50,13 +50,14 @@ def test_a_lesson_runs_from_the_menu(page, screenshots):
 @pytest.mark.timeout(SECONDS + 180)
 @pytest.mark.parametrize("name", LESSONS[1:])
 def test_a_lesson_shows_its_figures_and_its_widgets_come_to_life(name, page, screenshots):
-    """The page shows what the notebook holds; then the cells are run that the widgets need."""
+    """The page shows what the notebook holds; then widgets' cells are run in it, and in its kernel what these need."""
     cells = code_cells(name)
     page.open(name, len(cells))
     assert len(page.sliders()) == 0, "without a kernel a widget is a picture"
     widgets = [at for at, cell in enumerate(cells) if "plot.sliders(" in cell.source or PLACING in cell.source]
-    for number in needed([cell.source for cell in cells], widgets):
-        page.run_cell(number, SECONDS)
+    with page.kernel(SECONDS) as run:
+        for number in needed([cell.source for cell in cells], widgets):
+            page.run_cell(number, SECONDS) if number in widgets else run(cells[number].source)
     looks_well_and_moves(page, cells, screenshots)
 
 
