@@ -166,7 +166,9 @@ def mean(comm, x):
         raise ValueError(f"{file.read().strip()}, {os.getpriority(os.PRIO_PROCESS, 1)}, {os.nice(0)}")
 """
     found, _ = Grader(load_course(two_exercises), [], forks()).check(load_course(two_exercises).find("e90"), text)
-    most, checks, answers = map(int, re.search(r"ValueError: ([-\d, ]+) at", found["verdict"]["headline"])[1].split(","))
+    most, checks, answers = map(
+        int, re.search(r"ValueError: ([-\d, ]+) at", found["verdict"]["headline"])[1].split(",")
+    )
     before = os.getpriority(os.PRIO_PROCESS, 0)
     assert (checks, answers) == (-20 if os.geteuid() == 0 else before, before)
     if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= namespaces.OWN_PID_MAX:

@@ -97,7 +97,7 @@ class Page:
 
     @contextmanager
     def kernel(self, seconds):
-        """A function that runs code in the lesson's kernel, beside its page; each call takes at most so many seconds."""
+        """A function that runs code in the lesson's kernel, beside its page: each call for at most so many seconds."""
         from jupyter_client import BlockingKernelClient
 
         (kernel,) = self._ask("GET", "kernels")
