@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
 # sleeps until something is said to it: a second of asking would take ten million calls.
-EXACT, BARE = 6000, 20
+EXACT, BARE = 100, 20
 MOST_VAIN = 5000  # how often a rank may ask while nobody says anything, before that counts as waiting
 READINGS = 10  # of the clock, with nothing in between, before it moves: who measures nothing measures 0
 
