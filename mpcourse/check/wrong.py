@@ -135,6 +135,8 @@ def _array_difference(got: Any, want: Any, what: str, rtol: float, atol: float) 
     if str(got.dtype).removeprefix("torch.") != str(want.dtype).removeprefix("torch."):
         return f"{what} to have dtype {want.dtype}", f"dtype {got.dtype}"
     g, w = to_numpy(got), to_numpy(want)
+    if np.array_equal(g, w):  # a tenth of isclose's time
+        return None
     unequal = ~np.isclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
     if not unequal.any():
         return None
