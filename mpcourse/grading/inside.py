@@ -64,8 +64,8 @@ def main() -> None:
         "course/exercises/manifest.toml": task.manifest,
     }
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    _go_first()  # while it may: in the sandbox it has no rights
     if task.sandbox:
+        _go_first()  # while it may: in the sandbox it has no rights
         shown, hidden = ([Path(name) for name in names] for names in (task.shown, task.hidden))
         try:
             if not namespaces.enter(

@@ -77,14 +77,8 @@ def lab(course, tmp_path_factory, time_to_end):
     environment |= {f"JUPYTER_{name}_DIR": str(own / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     environment |= {"JUPYTER_PATH": str(kernels())} if offered() else {}
     # -o: an environment older than pyproject.toml is not made again under the test that runs in it.
-    command = [
-        "make",
-        "-o",
-        str(made[0]),
-        "lab",
-        f"VENV={sys.prefix}",
-        "LAB_ARGS=--no-browser --port=0 --expose-app-in-browser",
-    ]
+    arguments = "--no-browser --port=0 --expose-app-in-browser"
+    command = ["make", "-o", str(made[0]), "lab", f"VENV={sys.prefix}", f"LAB_ARGS={arguments}"]
     with jupyterlab(command, environment, own / "lab.log") as (address, token):
         keep(and_what_they_start=False)
         yield address, token, own / "runtime"

@@ -11,7 +11,7 @@ from mpcourse.check.cases.on_schedules import actions_text
 from mpcourse.check.cases.on_steps import PipelinedStep
 from mpcourse.check.cases.on_steps_watched import StepSeen
 from mpcourse.check.explain import explanation_of
-from mpcourse.check.wrong import Wrong
+from mpcourse.check.wrong import Wrong, to_numpy
 from mpcourse.pipeline import Action
 from mpcourse.words import counted
 
@@ -137,11 +137,12 @@ def wrong_targets(seen: StepSeen) -> str:
 
 def weighted(case: PipelinedStep, parameters: list[torch.nn.Parameter]) -> str:
     """The mistake in weighing micro-batches, or in adding up, that gives just these gradients; empty if none does."""
-    got = [q.grad.cpu().numpy() for q in parameters if q.grad is not None]
+    got = [to_numpy(q.grad) for q in parameters if q.grad is not None]
     return explanation_of(got, _weighings(case), lambda a, b: len(a) == len(b) and all(map(_close, a, b)))
 
 
 def _close(got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether two arrays agree but for rounding."""
     return got.shape == want.shape and np.allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
