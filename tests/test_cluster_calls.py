@@ -9,6 +9,7 @@ import pytest
 
 from mpcourse.virtual import MPI, compute, run
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.threads import Turns
 
 
 def both(program, size=2, **options):
@@ -133,6 +134,29 @@ def test_four_thousand_polls_in_vain_are_no_deadlock_and_take_as_long_as_they_ta
         q.wait()
 
     assert both(program)[0] == pytest.approx(4001e-7, rel=1e-6)
+
+
+def test_who_polls_for_a_message_under_way_sleeps_until_it_is_there():
+    def program(c):
+        q, r, polls = c.Isend(np.zeros(125_000), 1 - c.rank), c.Irecv(np.empty(125_000), 1 - c.rank), 0
+        while not (q.Test() and r.Test()):
+            polls += 1
+        return polls
+
+    assert 0 < max(both(program)) < 1000  # a megabyte takes 800 us, in which a rank could ask 8000 times
+
+
+def test_ranks_that_only_ask_take_turns_in_spells_until_they_are_told_so(monkeypatch):
+    switch, switches = Turns.switch, []
+    monkeypatch.setattr(Turns, "switch", lambda self, me, to: switches.append(to) or switch(self, me, to))
+
+    def program(c):
+        while not c.Iprobe(source=1 - c.rank):
+            pass
+
+    with pytest.raises(ClusterError, match="They ask again and again"):
+        run(program, 2)
+    assert len(switches) < 1000  # of 10,000 calls
 
 
 def test_who_polls_for_long_notices_within_a_thousandth():

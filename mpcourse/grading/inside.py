@@ -68,9 +68,8 @@ def main() -> None:
         _go_first()  # while it may: in the sandbox it has no rights
         shown, hidden = ([Path(name) for name in names] for names in (task.shown, task.hidden))
         try:
-            if not namespaces.enter(
-                Path(task.folder), shown, hidden, {f"/{name}": text for name, text in files.items()}
-            ):
+            seen = {f"/{name}": text for name, text in files.items()}
+            if not namespaces.enter(Path(task.folder), shown, hidden, seen, 4 * MOST_PROCESSES):
                 return
         except OSError as error:
             print(json.dumps({"refused": str(error.strerror or error)}))

@@ -30,19 +30,19 @@ SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/sys
 DEVICES = ("null", "zero", "full", "random", "urandom")
 MACHINE = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")  # of /proc; root could change the machine there
 OWN_PID_MAX = (6, 14)  # the first Linux whose pid namespaces have one each; before, it is the machine's
-PROCESSES = 1024  # at most, at once
 ROOM = "size=512m"  # of /tmp and of shared memory, each
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(root: Path, shown: Sequence[Path], hidden: Sequence[Path], files: dict[str, str]) -> bool:
+def enter(root: Path, shown: Sequence[Path], hidden: Sequence[Path], files: dict[str, str], most: int) -> bool:
     """Fork a process into namespaces of its own. True in that process; False in this one, once that has ended.
 
     root: an empty folder; the new root file system is mounted on it, and seen by the new process only.
     shown: files and folders that it may read, under their own paths, beside those of the system.
     hidden: folders that are empty there although they lie in one of `shown`.
     files: path from the root -> text; what else is to be there.
+    most: how many processes, and threads, may be there at once. Linux before 6.14 has no such limit.
 
     The new process is the first of its process namespace: no other can kill it, and when it ends, all end.
     It has no capability, nor can it get one. Raises OSError where the system does not allow this. One thread only.
@@ -69,7 +69,7 @@ def enter(root: Path, shown: Sequence[Path], hidden: Sequence[Path], files: dict
         socket.sethostname("localhost")  # which MPI looks up, and there is no name service
         Path("/proc/sys/user/max_user_namespaces").write_text("0")  # in one of its own it would have capabilities
         if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= OWN_PID_MAX:
-            Path("/proc/sys/kernel/pid_max").write_text(str(PROCESSES))
+            Path("/proc/sys/kernel/pid_max").write_text(str(most))
         for name in MACHINE:
             if os.path.exists(f"/proc/{name}"):
                 _bind(f"/proc/{name}", f"/proc/{name}")

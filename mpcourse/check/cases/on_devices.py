@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from mpcourse.check.answer import Answer
-from mpcourse.check.wrong import Wrong, same, short
+from mpcourse.check.wrong import Wrong, same, short, to_numpy
 from mpcourse.virtual import Box
 from mpcourse.words import counted
 
@@ -31,9 +32,9 @@ def equal(got: Tensor, want: Tensor, what: str, why: str, rtol: float = 0.0, ato
     same(got.detach().cpu(), want.detach(), what, why, rtol, atol)
 
 
-def close(got: Tensor, want: Tensor) -> bool:
-    """Whether two tensors agree but for rounding; to tell which mistake gives a result."""
-    return got.shape == want.shape and torch.allclose(got.detach().cpu(), want.detach(), rtol=1e-4, atol=1e-5)
+def close(got: Tensor | np.ndarray, want: Tensor | np.ndarray) -> bool:
+    """Whether two tensors, or arrays, agree but for rounding; to tell which mistake gives a result."""
+    return got.shape == want.shape and np.allclose(to_numpy(got), to_numpy(want), rtol=1e-4, atol=1e-5)
 
 
 def lanes(box: Box) -> list[str]:

@@ -138,12 +138,7 @@ def wrong_targets(seen: StepSeen) -> str:
 def weighted(case: PipelinedStep, parameters: list[torch.nn.Parameter]) -> str:
     """The mistake in weighing micro-batches, or in adding up, that gives just these gradients; empty if none does."""
     got = [to_numpy(q.grad) for q in parameters if q.grad is not None]
-    return explanation_of(got, _weighings(case), lambda a, b: len(a) == len(b) and all(map(_close, a, b)))
-
-
-def _close(got: np.ndarray, want: np.ndarray) -> bool:
-    """Whether two arrays agree but for rounding."""
-    return got.shape == want.shape and np.allclose(got, want, rtol=1e-4, atol=1e-5)
+    return explanation_of(got, _weighings(case), lambda a, b: len(a) == len(b) and all(map(close, a, b)))
 
 
 def _weighings(case: PipelinedStep) -> Iterator[tuple[str, list[np.ndarray]]]:
