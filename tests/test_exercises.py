@@ -1,5 +1,8 @@
 """Solutions, exercises, manifest, hints: the parts of the exercise machine are in step."""
 
+import json
+import subprocess
+import sys
 import tomllib
 
 import psutil
@@ -48,6 +51,16 @@ def test_the_exercise_checks_itself_and_so_does_the_solution(exercise, tmp_path,
     assert failed.returncode == 1 and "not written yet" in failed.stdout
     passed = mpirun(2, COURSE.solution_file(exercise))
     assert passed.returncode == 0 and f"{exercise.name} passed with 2 ranks" in passed.stdout
+
+
+def test_no_check_imports_much_while_a_learner_waits():
+    """A fork server has imported the cases, and what they import, but nothing that only running them needs."""
+    program = ROOT / "tests" / "programs" / "imports_of_checks.py"
+    done = subprocess.run([sys.executable, "-P", program], capture_output=True, text=True, timeout=200, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    imported = json.loads(done.stdout)
+    assert len(imported) > 20
+    assert not {name: new for name, new in imported.items() if len(new) > 20}
 
 
 @pytest.mark.skipif(launch.mpirun().implementation != "MPICH", reason="Open MPI ends all with the first that fails")

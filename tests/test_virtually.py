@@ -122,3 +122,25 @@ def test_an_endless_loop_is_ended(verdict_on, monkeypatch, body):
     verdict = verdict_on(body)
     assert verdict.kind == "wrong answer" and verdict.line in (FIRST, FIRST + 1)
     assert "endless loop" in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("modules", "after", "right"), [(30, "pass", True), (2, "pass", False), (30, "while True:\n    pass", False)]
+)
+def test_what_an_import_takes_is_not_the_answers(on_virtual, monkeypatch, tmp_path, modules, after, right):
+    """As torch imports 800 modules when its first optimizer is made."""
+    monkeypatch.setattr("mpcourse.check.virtual_run.LIMIT", 0.2)
+    spin = "import sys, time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    (tmp_path / "large.py").write_text(spin + f"sys.modules |= {{f'large.{{i}}': sys for i in range({modules})}}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    body = f"import large\n{after}\nreturn 7"
+    try:
+        if right:
+            assert on_virtual(body).results == [7, 7]
+        else:
+            with pytest.raises(OnVirtualRank) as caught:
+                on_virtual(body)
+            assert "no end after" in caught.value.error.got
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "large"]:
+            del sys.modules[name]

@@ -22,6 +22,12 @@ from mpcourse.source import load_module, read_source
 # which changes one, and it is dropped where it would cost more than it tells.
 GUARDED_LINES = 20_000
 GUARDED_BYTES = 1 << 20
+MANY = 20  # modules: torch imports hundreds when something of it is first used, for as long as a right answer takes
+
+
+def beginning() -> tuple[float, float, int]:
+    """From when a limit counts: this process's clock, the time that it has computed, and how many modules it has."""
+    return time.perf_counter(), time.process_time(), len(sys.modules)
 
 
 class Answer:
@@ -30,8 +36,7 @@ class Answer:
     line: where the last call returned, or changed what it must not.
     result: what the last call returned, and of which function, once there was one.
     calls: how many there were.
-    limit: seconds that this process may compute since `since`, which is time.perf_counter() and time.process_time();
-    None: as long as it likes.
+    limit: seconds that this process may compute since `since`, which is `beginning()`; None: as long as it likes.
 
     fair: what sees to it that the answer is the learner's own; None: nobody does.
     loaded: what could keep something from one call to the next, as it was when the file was loaded (see kept.py).
@@ -47,7 +52,7 @@ class Answer:
         self.calls = 0
         self.result: tuple[str, Any] | None = None
         self.limit: float | None = None
-        self.since = 0.0, 0.0
+        self.since = 0.0, 0.0, 0
         self.loaded: dict[str, str] = {}
         self.fair: Fair | None = None
 
@@ -135,9 +140,17 @@ class Answer:
         return result
 
     def _over(self, limit: float) -> bool:
-        """Whether the process has computed for longer; its own clock takes five times as long to read as the other."""
-        began, computed = self.since
-        return time.perf_counter() - began > limit and time.process_time() - computed > limit
+        """Whether the process has computed for longer. Where many modules were imported meanwhile, it begins anew.
+
+        Its own clock takes five times as long to read as the other.
+        """
+        began, computed, modules = self.since
+        if time.perf_counter() - began <= limit or time.process_time() - computed <= limit:
+            return False
+        if len(sys.modules) - modules < MANY:
+            return True
+        self.since = beginning()
+        return False
 
     @contextlib.contextmanager
     def _traced(

@@ -4,13 +4,12 @@ import contextlib
 import io
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from mpcourse.check.answer import Answer
+from mpcourse.check.answer import Answer, beginning
 from mpcourse.check.status_page import HasStatusPage
 from mpcourse.check.wrong import Wrong
 from mpcourse.virtual.cluster import ClusterError, Topology, VirtualRun, run
@@ -109,7 +108,7 @@ def on_each(
     comm.status_page.write("running", comm.rank)
     answers = [answer] * size
     failed: dict[int, BaseException] = {}
-    began = time.perf_counter(), time.process_time()
+    began = beginning()
 
     def on_rank(comm: Any) -> Any:
         rank = comm.rank

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._dynamo  # what torch.optim imports at its first use, which takes seconds: here, before the clock starts
 from torch import nn
 
 from mpcourse.check.answer import Answer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.fx.experimental.symbolic_shapes  # what a backward that is given gradients imports: before the clock starts
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_batch_norm import Norm

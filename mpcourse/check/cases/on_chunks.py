@@ -22,12 +22,14 @@ def nan_in_new_memory(elements: int, size: int, dtype: torch.dtype) -> Iterator[
     for length in (elements, chunk * size, chunk):  # what is freed here is what numpy gives out next
         row = torch.full((length,), torch.nan, dtype=dtype).numpy()
         del [row.copy() for _ in range(8)][:]
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode(
+        "warn"
+    )  # use_deterministic_algorithms imports torch._dynamo, which takes seconds
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(before)
 
 
 def freed(kept: list[torch.Tensor]) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.fx.experimental.symbolic_shapes  # what a backward that is given gradients imports: before the clock starts
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.wrong import Wrong, same, short, to_numpy

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # what a backward that is given gradients imports: before the clock starts
 
 from mpcourse.check.cases.on_bytes import Sent
 from mpcourse.check.cases.on_models import one_line

@@ -1,0 +1,50 @@
+"""Check solutions, each in a fork of this process; print as JSON which modules were imported while each check ran.
+
+python tests/programs/imports_of_checks.py
+
+A learner waits for such an import in every check: a fork server imports the module with the cases, but does not run it.
+Left out are exercises that need ranks of MPI, and those whose cases import torch._dynamo, after which little is left.
+"""
+
+import gc
+import importlib
+import json
+import multiprocessing
+import sys
+import tempfile
+
+from mpcourse.check import alone
+from mpcourse.check.manifest import load_course
+from mpcourse.check.rank import Job
+from mpcourse.check.supervisor import CHECKING
+
+COURSE = load_course()
+
+
+def imported_meanwhile(exercise):
+    """None where the exercise is left out."""
+    importlib.import_module(exercise.check)
+    if "torch._dynamo" in sys.modules:
+        return None
+    gc.freeze()  # as in a fork server
+    before = set(sys.modules)
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(COURSE.solution_file(exercise))
+        report = alone.run(Job(exercise.name, file, exercise.functions, exercise.check, folder, exercise.seconds))
+    assert report.kind == "passed", report
+    return sorted(set(sys.modules) - before)
+
+
+def main():
+    for name in CHECKING:
+        importlib.import_module(name.partition(":")[0])
+    importlib.import_module("torch")
+    importlib.import_module("numpy.random")
+    exercises = [exercise for exercise in COURSE.exercises if exercise.virtual or exercise.sizes == [1]]
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        found = pool.map(imported_meanwhile, exercises, chunksize=1)
+    print(json.dumps({each.name: new for each, new in zip(exercises, found, strict=True) if new is not None}))
+
+
+if __name__ == "__main__":
+    main()
