@@ -140,11 +140,9 @@ class Answer:
         return result
 
     def _over(self, limit: float) -> bool:
-        """Whether the process has computed for longer. Where many modules were imported meanwhile, it begins anew.
-
-        Its own clock takes five times as long to read as the other.
-        """
+        """Whether the process has computed for longer. What it imports does not count: `since` moves on behind it."""
         began, computed, modules = self.since
+        # The process's own clock takes five times as long to read as the other.
         if time.perf_counter() - began <= limit or time.process_time() - computed <= limit:
             return False
         if len(sys.modules) - modules < MANY:

@@ -23,9 +23,8 @@ def nan_in_new_memory(elements: int, size: int, dtype: torch.dtype) -> Iterator[
         row = torch.full((length,), torch.nan, dtype=dtype).numpy()
         del [row.copy() for _ in range(8)][:]
     before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode(
-        "warn"
-    )  # use_deterministic_algorithms imports torch._dynamo, which takes seconds
+    # Not use_deterministic_algorithms: it imports torch._dynamo, which takes seconds.
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
