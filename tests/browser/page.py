@@ -34,8 +34,13 @@ outer.scrollTop = 0;
 const end = Math.max(...[...document.querySelectorAll(".jp-Notebook-cell")].map(e => e.getBoundingClientRect().bottom));
 return Math.max(0, Math.ceil(end - outer.getBoundingClientRect().bottom));
 """
-# On to what is below, if there is more.
-SCROLL = "const outer = document.querySelector('.jp-WindowedPanel-outer'); outer.scrollTop += outer.clientHeight;"
+# On to what is below; from the end to the beginning again, for on a busy machine a view can pass before its cells come.
+SCROLL = """
+const outer = document.querySelector(".jp-WindowedPanel-outer");
+const before = outer.scrollTop;
+outer.scrollTop += outer.clientHeight;
+if (outer.scrollTop === before) outer.scrollTop = 0;
+"""
 # JupyterLab, once loaded, opens a lesson as its file browser does. The promise ends when the lesson is there.
 OPEN = """
 const done = arguments[1];
