@@ -19,7 +19,7 @@ comma := ,
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 # There from the beginning of a set-up to its end: what an interrupted one has left is made anew.
 UNDONE := $(VENV)/.unfinished
-COMPILED := sklearn.datasets, matplotlib.pyplot, jupyterlab.labapp, ipykernel.kernelapp
+COMPILED := 'sklearn.datasets, matplotlib.pyplot' 'jupyterlab.labapp, ipykernel.kernelapp'
 INSTALL := $(BIN)/python mpcourse/install.py -c constraints.txt
 # MPI=system is the one that is found without the wheels of the virtual environment, activated or not.
 OUTSIDE := $(subst $(abspath $(BIN)):,,$(PATH))
@@ -141,9 +141,9 @@ ifeq ($(MPI),system)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt --no-binary=mpi4py mpi4py
 endif
 	@# What Python compiles when a module is first imported, it compiles now: torch while the rest is fetched.
-	@status=0; $(BIN)/python -c 'import torch._dynamo' 2>/dev/null & \
-	$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]' || status=1; wait; exit $$status
-	@$(BIN)/python -c 'import $(COMPILED)'
+	@$(BIN)/python -c 'import torch._dynamo' 2>/dev/null & \
+	$(INSTALL) --editable '.[test$(if $(filter-out system,$(MPI)),$(comma)$(MPI))]' && \
+	printf '%s\n' $(COMPILED) | xargs -P 2 -I{} $(BIN)/python -c 'import {}'; status=$$?; wait; exit $$status
 	@rm $(UNDONE)
 	@touch $@
 	@echo "The course is set up. make lab opens it."
