@@ -297,5 +297,9 @@ def jupyterlab(command, environment, log):
             time.sleep(0.1)
         yield address[1], address[2]
     finally:
+        started = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(server.pid).children(recursive=True)
         server.terminate()  # make hands it on to JupyterLab, which ends its kernels
         server.wait(timeout=20)
+        psutil.wait_procs(started, timeout=10)  # a terminal's shell ends when it hears that its terminal has gone
