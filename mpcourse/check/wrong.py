@@ -125,6 +125,11 @@ def _mapping_difference(got: Any, want: Any, what: str, rtol: float, atol: float
     return (f"{what} to have no key but {', '.join(map(repr, want))}", f"also {extra[0]!r}") if extra else None
 
 
+def _dtype(array: Any) -> str:
+    """Its name, which numpy and torch have in common."""
+    return str(array.dtype).removeprefix("torch.")
+
+
 def _array_difference(got: Any, want: Any, what: str, rtol: float, atol: float) -> tuple[str, str] | None:
     import numpy as np
 
@@ -132,7 +137,7 @@ def _array_difference(got: Any, want: Any, what: str, rtol: float, atol: float) 
         return f"{what} to be an array of shape {tuple(want.shape)}", _with_type(got)
     if tuple(got.shape) != tuple(want.shape):
         return f"{what} to have shape {tuple(want.shape)}", f"shape {tuple(got.shape)}"
-    if str(got.dtype).removeprefix("torch.") != str(want.dtype).removeprefix("torch."):
+    if got.dtype is not want.dtype and _dtype(got) != _dtype(want):
         return f"{what} to have dtype {want.dtype}", f"dtype {got.dtype}"
     g, w = to_numpy(got), to_numpy(want)
     if np.array_equal(g, w):  # as most are: isclose, which is asked else, takes several times as long

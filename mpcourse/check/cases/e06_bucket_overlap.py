@@ -195,7 +195,7 @@ def _value(
 
 
 def _number(case: BucketCase, facts: Sequence[Facts], step: int) -> Finding | None:
-    most = len(case.buckets())
+    most = len(case.buckets)
     for rank, fact in enumerate(facts):
         if not fact.calls or not fact.calls[step]:  # real ranks are not counted; one rank alone need not call anybody
             continue

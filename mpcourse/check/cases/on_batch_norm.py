@@ -1,5 +1,6 @@
 """Batch norm over all ranks' batches: what is right, and the mistakes that lead to what is wrong."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,11 +27,11 @@ class Norm:
         """Examples of all ranks."""
         return sum(map(len, self.xs))
 
-    @property
+    @functools.cached_property
     def mean(self) -> np.ndarray:
         return np.concatenate(self.xs).mean(0)
 
-    @property
+    @functools.cached_property
     def variance(self) -> np.ndarray:
         return np.concatenate(self.xs).var(0)
 
@@ -48,9 +49,14 @@ class Norm:
 
     def of_x(self, rank: int) -> np.ndarray:
         """The gradient of this rank's x."""
-        ranks = range(len(self.xs))
-        along, across = sum(map(self.of_bias, ranks)), sum(map(self.of_weight, ranks))
+        along, across = self.sums
         return self._gradient(rank, along / self.total, across / self.total)
+
+    @functools.cached_property
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Over all ranks: of the gradients of bias, and of weight."""
+        ranks = range(len(self.xs))
+        return sum(map(self.of_bias, ranks), np.zeros(())), sum(map(self.of_weight, ranks), np.zeros(()))
 
     def _gradient(self, rank: int, along: np.ndarray | float, across: np.ndarray | float) -> np.ndarray:
         inverse = self.weight / np.sqrt(self.variance + self.eps)
@@ -130,8 +136,7 @@ class Norm:
 
     def wrong_gradients_of_x(self, rank: int) -> Iterator[tuple[str, np.ndarray]]:
         """(why, gradient): what misconceptions make of the gradient of this rank's x."""
-        ranks, size = range(len(self.xs)), len(self.xs)
-        along, across, n = sum(map(self.of_bias, ranks)), sum(map(self.of_weight, ranks)), self.total
+        size, (along, across), n = len(self.xs), self.sums, self.total
         own = max(len(self.xs[rank]), 1)
         right = self.of_x(rank)
         yield (

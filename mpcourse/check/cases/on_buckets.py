@@ -1,5 +1,7 @@
 """Networks whose gradients e06_bucket_overlap averages, and what the mean must be."""
 
+import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -82,6 +84,10 @@ class BucketCase:
 
     def network(self) -> nn.Module:
         """The network, its parameters drawn from a fixed seed: so they are the same on all ranks."""
+        return copy.deepcopy(self._drawn)
+
+    @functools.cached_property
+    def _drawn(self) -> nn.Module:
         model = self.make().to(self.dtype)
         draw = np.random.default_rng(11)
         with torch.no_grad():
@@ -94,11 +100,12 @@ class BucketCase:
         x = np.random.default_rng([rank, step]).standard_normal((EXAMPLES, self.width))
         return model(torch.tensor(x, dtype=self.dtype), rank).square().sum()
 
+    @functools.cached_property
     def buckets(self) -> list[list[str]]:
         """Names of the parameters of each bucket, by the rule of the exercise."""
         buckets: list[list[str]] = []
         room = 0
-        for name, p in reversed(list(self.network().named_parameters())):
+        for name, p in reversed(list(self._drawn.named_parameters())):
             nbytes = p.numel() * p.element_size()
             if not p.requires_grad:
                 continue

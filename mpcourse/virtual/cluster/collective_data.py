@@ -24,7 +24,7 @@ def bcast(comm: Any, name: str, buf: Any, root: int) -> Any:
         return [[] if r == root else [(into, source)] for r, (into, _) in enumerate(given)]
 
     array = checked(comm, flat, buf, comm.rank != root)
-    return memory(comm, name, array, None, finish, root=root, count=len(array), dtype=str(array.dtype))
+    return memory(comm, name, array, None, finish, root=root, count=len(array), dtype=array.dtype)
 
 
 def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
@@ -36,7 +36,7 @@ def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
         fit(name, [a for a, _ in given], into, root)
         return [[] if r != root else list(zip(into, [a for a, _ in given], strict=True)) for r in range(comm.size)]
 
-    return memory(comm, name, array, pieces, finish, root=root, dtype=str(array.dtype))
+    return memory(comm, name, array, pieces, finish, root=root, dtype=array.dtype)
 
 
 def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
@@ -48,7 +48,7 @@ def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
         fit(name, sent, [into for _, into in given], root)
         return [[(into, piece)] for (_, into), piece in zip(given, sent, strict=True)]
 
-    return memory(comm, name, pieces, array, finish, root=root, dtype=str(array.dtype))
+    return memory(comm, name, pieces, array, finish, root=root, dtype=array.dtype)
 
 
 def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
@@ -61,7 +61,7 @@ def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
             fit(name, sent, into, r)
         return [list(zip(into, sent, strict=True)) for _, into in given]
 
-    return memory(comm, name, array, pieces, finish, dtype=str(array.dtype))
+    return memory(comm, name, array, pieces, finish, dtype=array.dtype)
 
 
 def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
@@ -76,7 +76,7 @@ def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
             pairs.append(list(zip(into, mine, strict=True)))
         return pairs
 
-    return memory(comm, name, sent, pieces, finish, dtype=str(sent[0].dtype))
+    return memory(comm, name, sent, pieces, finish, dtype=sent[0].dtype)
 
 
 def reduce(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int | None) -> Any:
@@ -95,7 +95,7 @@ def reduce(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int 
 
     agreed = {} if root is None else {"root": root}
     return memory(
-        comm, name, array, into, finish, **agreed, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype)
+        comm, name, array, into, finish, **agreed, op=op_name(operation(op)), count=len(array), dtype=array.dtype
     )
 
 
@@ -118,7 +118,7 @@ def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts:
         fit(name, cut, [i[: len(c)] for (_, i), c in zip(given, cut, strict=True)], 0)
         return [[(i, c)] for (_, i), c in zip(given, cut, strict=True)]
 
-    return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype))
+    return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=array.dtype)
 
 
 def scan(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any) -> Any:
@@ -136,7 +136,7 @@ def scan(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any) -> Any:
         ]
         return [[] if s is None else [(to, s)] for (_, to), s in zip(given, sums, strict=True)]
 
-    return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=str(array.dtype))
+    return memory(comm, name, array, into, finish, op=op_name(operation(op)), count=len(array), dtype=array.dtype)
 
 
 def pieces_of(comm: Any, name: str, buf: Any, what: str, writable: bool = True) -> list[np.ndarray]:

@@ -5,6 +5,7 @@ rank has its own as a process has, and may wait for a message in the middle of a
 """
 
 import _thread
+import functools
 import random
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 DEFAULT_SEED = 67280421310721  # of torch's generator in a process in which nobody has chosen one
 HUB = -1  # who starts the ranks, and goes on when all have ended
@@ -70,30 +72,54 @@ def loaded_torch() -> Any:
     return torch if hasattr(torch, "default_generator") else None
 
 
+class Words(ISeedSequence):
+    """What numpy's Mersenne Twister begins with, made once: `generate_state` takes longer than all else in a rank's
+    start.
+    """
+
+    def __init__(self, seed: np.random.SeedSequence) -> None:
+        self.words = seed.generate_state(624)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return self.words
+
+
+@functools.lru_cache(maxsize=64)
+def first_numbers(seed: int, rank: int) -> tuple[Words, tuple]:
+    """What numpy's generator of a rank begins with, and the state of Python's."""
+    own = np.random.SeedSequence(seed, spawn_key=(rank,))
+    return Words(own), random.Random(int(own.generate_state(1)[0])).getstate()
+
+
 class Numbers:
     """Random numbers of torch, numpy and Python, which each rank has for itself as a process has."""
 
     def __init__(self, size: int) -> None:
         torch = loaded_torch()
-        self.states = [torch and torch.default_generator.get_state()] * size  # torch's begin alike, numpy's do not
-        seeds = np.random.SeedSequence(torch.initial_seed() if torch else DEFAULT_SEED).spawn(size)
-        self.numpy: list[Any] = [np.random.MT19937(seed) for seed in seeds]
-        self.python = [random.Random(int(seed.generate_state(1)[0])).getstate() for seed in seeds]
+        self.states = [torch_state()] * size  # torch's begin alike, numpy's do not
+        first = [first_numbers(torch.initial_seed() if torch else DEFAULT_SEED, rank) for rank in range(size)]
+        self.numpy: list[Any] = [np.random.MT19937(words) for words, _ in first]  # type: ignore[arg-type]
+        self.python = [state for _, state in first]
 
     def leave(self, rank: int) -> None:
         self.python[rank] = random.getstate()
-        if torch := loaded_torch():
-            self.states[rank] = torch.default_generator.get_state()
+        self.states[rank] = torch_state()
 
     def enter(self, rank: int) -> None:
-        self.give_back(rank)
+        set_torch_state(self.states[rank])
         random.setstate(self.python[rank])
         np.random.mtrand.set_bit_generator(self.numpy[rank])
 
-    def give_back(self, rank: int) -> None:
-        """Torch's state alone."""
-        if torch := loaded_torch():
-            state = self.states[rank]
-            if state is None:  # another rank imported torch: here, too, it begins as in a new process
-                state = torch.Generator().manual_seed(DEFAULT_SEED).get_state()
-            torch.default_generator.set_state(state)
+
+def torch_state() -> Any:
+    """The state of torch's generator; None where nobody has imported torch."""
+    torch = loaded_torch()
+    return torch and torch.default_generator.get_state()
+
+
+def set_torch_state(state: Any) -> None:
+    """Give torch's generator, if there is one, what `torch_state` has returned."""
+    if torch := loaded_torch():
+        if state is None:  # another rank imported torch: here, too, it begins as in a new process
+            state = torch.Generator().manual_seed(DEFAULT_SEED).get_state()
+        torch.default_generator.set_state(state)

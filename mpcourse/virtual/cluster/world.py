@@ -22,7 +22,7 @@ from mpcourse.virtual.cluster.matching import Matching, Message
 from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.polling import MOST_VAIN, POLL_SECONDS, Polling
 from mpcourse.virtual.cluster.request import Line, Request, call_text
-from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns
+from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns, set_torch_state, torch_state
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.waiting import Waiter, Waiting
 from mpcourse.virtual.line import location as source_location
@@ -77,7 +77,7 @@ class World(Waiting, Polling):
         """Run `program(comm)` on every rank, until all have ended."""
         global _running
         _running = self
-        outside, pythons, sleep = Numbers(1), random.getstate(), time.sleep
+        outside, pythons, sleep = torch_state(), random.getstate(), time.sleep
         time.sleep = functools.partial(self.sleep, sleep)
 
         def body(rank: int) -> int:
@@ -100,7 +100,7 @@ class World(Waiting, Polling):
             _running = None
             np.random.mtrand.set_bit_generator(before)
             time.sleep = sleep
-            outside.give_back(0)
+            set_torch_state(outside)
             random.setstate(pythons)
 
     def _interrupted(self, error: BaseException) -> None:
