@@ -136,6 +136,9 @@ def test_innocent_code_is_let_alone(loaded, innocent):
         "from mpcourse.split import balance as b; return b(costs, stages)",
         "import mpcourse.split.balance, sys; return sys.modules['mpcourse.split.balance'].balance(costs, stages)",
         "import mpcourse.split as s, functools; return list(map(functools.partial(s.balance, costs), [stages]))",
+        "import mpcourse.split.balance, sys, textwrap\n    m = sys.modules['mpcourse.split.balance']\n"
+        "    textwrap.dedent('')\n    m.__name__, name = 'textwrap', m.__name__\n"
+        "    try: return m.balance(costs, stages)\n    finally: m.__name__ = name",
     ],
 )
 def test_whatever_way_the_librarys_own_is_called_it_is_named(loaded, way):
@@ -143,6 +146,16 @@ def test_whatever_way_the_librarys_own_is_called_it_is_named(loaded, way):
     with pytest.raises(Wrong) as caught:
         answer.call("balance", [1, 2], 1)
     assert caught.value.got == "it runs balance of mpcourse.split.balance"
+
+
+def test_an_answers_lines_are_followed_though_code_of_no_file_has_its_variables(loaded):
+    answer = loaded(
+        "exec('def g(): return 1', globals())\ndef balance(costs, stages):\n    g()\n    return h(costs)\n"
+        "def h(costs):\n    costs.append(g())\n    return [1]\n"
+    )
+    with pytest.raises(Wrong, match="to leave its arguments as they are"):
+        answer.call("balance", [1], 1)
+    assert answer.line == 6
 
 
 def test_a_caught_refusal_counts_all_the_same(loaded):
