@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from mpcourse.check.drawn import SEED, drawing, seed_torch
+from tests.conftest import python
 
 PROGRAM = """
 import json, torch
 from mpcourse.check.drawn import drawing, seed_torch
-torch.manual_seed(5)  # as every process has it that is forked from one parent
+torch.manual_seed(5)  # as every process has it that is forked from one parent, whatever that one has drawn
 seed_torch()
 print(json.dumps([drawing().random(), torch.rand(()).item()]))
 """
@@ -21,7 +22,7 @@ def drawn(monkeypatch, seed):
     monkeypatch.delenv(SEED, raising=False)
     if seed is not None:
         monkeypatch.setenv(SEED, seed)
-    return json.loads(subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True).stdout)
+    return json.loads(subprocess.run(python("-c", PROGRAM), check=True, capture_output=True).stdout)
 
 
 def test_without_a_seed_every_run_draws_other_numbers(monkeypatch):
@@ -42,6 +43,6 @@ def test_any_text_is_a_seed(monkeypatch, seed):
 
 
 def test_torch_is_not_imported_for_its_generator(monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     seed_torch()
     assert "torch" not in sys.modules
