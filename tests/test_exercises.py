@@ -97,7 +97,10 @@ def test_names_are_unique_even_in_short():
 
 @pytest.fixture
 def checks_itself(tmp_path, monkeypatch, mpirun):
-    """Run e00's solution, with one piece of it replaced, under mpirun; nothing may be left of it afterwards."""
+    """Run e00's solution, with one piece of it replaced, under mpirun; nothing may be left of it afterwards.
+
+    It calls ranks stuck or blocked after less time than usual: `impatient` of test_checker.py says why.
+    """
     file, temporary = tmp_path / "e00_hello.py", tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -106,7 +109,7 @@ def checks_itself(tmp_path, monkeypatch, mpirun):
     def run(old, new):
         assert old in solution
         file.write_text(solution.replace(old, new))
-        done = mpirun(2, file)
+        done = mpirun(2, ROOT / "tests" / "programs" / "impatient.py", file)
         assert not list(temporary.glob("mpcourse-*"))
         assert not [p for p in psutil.process_iter(["cmdline"]) if str(file) in " ".join(p.info["cmdline"] or ())]
         return done
