@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from mpcourse.bench.over_ranks import rank_main, timed_block, wake_core
+from mpcourse.bench.over_ranks import in_a_row, rank_main, timed_block, wake_core
 from mpcourse.collectives import ALGORITHMS, Cost, allreduce, fit
 
 comm = MPI.COMM_WORLD
@@ -17,7 +17,7 @@ comm = MPI.COMM_WORLD
 
 def _measure(case: list) -> dict:
     sizes, runs = case
-    cost = fit(comm)
+    cost = fit(comm, runs=in_a_row(12))
     rows = [_sums(nbytes, runs, cost) for nbytes in sizes]
     return {"cost": [cost.alpha, cost.beta, cost.gamma], "seconds": rows}
 
@@ -34,7 +34,7 @@ def _sums(nbytes: int, runs: int, cost: Cost) -> dict[str, list[float]]:
     sides["MPI"] = lambda: comm.Allreduce(MPI.IN_PLACE, x)
     sides["gloo"] = lambda: dist.all_reduce(torch.from_numpy(x))
     want = comm.allreduce(float(given[0]))
-    rounds = max(3, min(40, (1 << 21) // nbytes))
+    rounds = in_a_row(max(3, min(40, (1 << 21) // nbytes)))
     seconds: dict[str, list[float]] = {side: [] for side in sides}
 
     def check(side: str) -> None:

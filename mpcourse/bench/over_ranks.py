@@ -21,6 +21,7 @@ CASES = "MPCOURSE_BENCH_CASES"
 SECONDS = 900.0
 FORKED = "MPCOURSE_BENCH_FORKED"  # set where it is tested that this works, and not how long it takes
 AWAKE = 0.05  # seconds
+FEW = 3  # steps or sums in a row
 
 
 def measured(
@@ -155,8 +156,18 @@ def timed_block(
     return taken.tolist()
 
 
+def in_a_row(count: int) -> int:
+    """How many of what is measured come in a row: `count`; where nobody asks how long they take, FEW do."""
+    return min(count, FEW) if FORKED in os.environ else count
+
+
 def wake_core() -> None:
-    """Keep this rank's core busy for a moment: where it has slept, as among gloo's sums, it is slow for a while."""
+    """Keep this rank's core busy for a moment: where it has slept, as among gloo's sums, it is slow for a while.
+
+    Where nobody asks how long anything takes it may be slow.
+    """
+    if FORKED in os.environ:
+        return
     begin = time.perf_counter()
     while time.perf_counter() < begin + AWAKE:
         pass

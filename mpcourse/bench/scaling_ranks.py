@@ -12,7 +12,7 @@ import torch._dynamo  # what torch.optim imports at its first use, in seconds
 import torch.nn.functional as F
 from mpi4py import MPI
 
-from mpcourse.bench.over_ranks import answer
+from mpcourse.bench.over_ranks import answer, in_a_row
 from mpcourse.bench.scaling import KINDS, SIDES, batches
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.models import mlp
@@ -33,7 +33,7 @@ def _measure(case: list) -> dict[str, dict[str, list[float]]]:
     for kind in KINDS:
         for side in SIDES:
             _seconds(sides[kind, side], WARM_UP)
-        steps[kind] = math.ceil(RUN / max(_seconds(sides[kind, side], 1) for side in SIDES))
+        steps[kind] = in_a_row(math.ceil(RUN / max(_seconds(sides[kind, side], 1) for side in SIDES)))
     seconds: dict[str, dict[str, list[float]]] = {kind: {side: [] for side in SIDES} for kind in KINDS}
     for _ in range(runs):
         for (kind, side), step in sides.items():

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from mpcourse.bench.over_ranks import rank_main, timed
+from mpcourse.bench.over_ranks import in_a_row, rank_main, timed
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.grid import ParallelMLP
 from mpcourse.pipeline import one_f_one_b
@@ -94,7 +94,7 @@ def _measure(case: list) -> dict:
     seconds: dict[str, list[list[float]]] = {side: [] for side in sides}
     for run in range(runs + 1):  # the first one is not counted
         of_run: dict[str, list[float]] = {side: [] for side in sides}
-        for _ in range(STEPS if run else 3):
+        for _ in range(in_a_row(STEPS) if run else 3):
             for side, (_, step) in sides.items():
                 taken = timed(comm, "gloo" if side == "torch" else "MPI", step)
                 of_run[side].append(comm.allreduce(taken, op=MPI.MAX))
