@@ -39,13 +39,17 @@ esac
 TORCHRUN = """#!/bin/sh
 PYTHON_EXEC="$(dirname "$0")/python" exec {forked} -m torch.distributed.run "$@"
 """
+# The course's own command, of which the lessons have about forty.
+MPCOURSE = """#!/bin/sh
+exec {forked} -P -m mpcourse.cli "$@"
+"""
 
 
 def write_spec(folder: Path, command: list[str]) -> None:
     """Write to `folder` Jupyter's kernel python3 as one that `command`, with arguments of Python's, starts."""
     programs = folder / "bin"
     programs.mkdir()
-    for name, text in (("python", PYTHON), ("torchrun", TORCHRUN)):
+    for name, text in (("python", PYTHON), ("torchrun", TORCHRUN), ("mpcourse", MPCOURSE)):
         program = programs / name
         program.write_text(text.format(forked=shlex.join(command), python=shlex.quote(sys.executable)))
         program.chmod(0o755)
