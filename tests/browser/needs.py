@@ -3,11 +3,11 @@
 import ast
 import builtins
 import re
+import symtable
 from collections.abc import Sequence
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-APART = (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FILE = re.compile(r"scratch/[\w.]+")  # that lessons write for cells below, here taken for a name
 
 
@@ -41,21 +41,19 @@ def _names(source: str) -> tuple[set[str], set[str]]:
 
 
 def _of_statement(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    reads: set[str] = set()
-    gives: set[str] = set()
-
-    def look(node: ast.AST, outside: bool) -> None:
+    """As Python's compiler tells names apart: those that a function or a comprehension gives itself are its own."""
+    table = symtable.symtable(ast.unparse(statement), "cell", "exec")
+    gives = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    reads = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}
+    inner = table.get_children()
+    while inner:
+        scope = inner.pop()
+        inner += scope.get_children()
+        reads |= {s.get_name() for s in scope.get_symbols() if s.is_referenced() and s.is_global()}
+    for node in ast.walk(statement):
         match node:
-            case ast.Name(id=name, ctx=ast.Load()):
+            case ast.AugAssign(target=ast.Name(id=name)):
                 reads.add(name)
-            case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) if outside:
-                gives.add(name)
-            case ast.alias(name=name, asname=other) if outside:
-                gives.add(other or name.partition(".")[0])
             case ast.Constant(value=str(text)):
                 reads.update(FILE.findall(text))
-        for child in ast.iter_child_nodes(node):
-            look(child, outside and not isinstance(node, APART))
-
-    look(statement, True)
     return reads, gives

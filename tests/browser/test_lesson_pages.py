@@ -87,6 +87,8 @@ def looks_well_and_moves(page, cells, screenshots):
         (["import a", "x = 1", "x = 2", "x"], [0, 2, 3]),  # the last one that gives it
         (["import a", "n = 1", "def f():\n    n = 2\n    return m", "m = 3", "f()"], [0, 2, 3, 4]),
         (["import a", "n = 1", "[n for n in a]", "n"], [0, 1, 3]),  # a comprehension's names are its own
+        (["import a", "n = 1", "def f(n):\n    return [n for n in range(n)]", "f(2)"], [0, 2, 3]),  # and a function's
+        (["import a", "n = 1", "n += 1", "n"], [0, 1, 2, 3]),
         (["import a", "x = !ls", "y = x[0]", "x = 5", "y"], [0, 1, 2, 4]),
         (["import a", "%%writefile scratch/p\nx", "!python scratch/p", "b = 1", "open('scratch/p')"], [0, 1, 2, 4]),
     ],
