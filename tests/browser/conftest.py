@@ -25,6 +25,13 @@ OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# JupyterLab lets the cursors of all cells blink, those that are not seen as well. For that Chromium computes the page's
+# styles sixty times a second, half of its work while a cell runs.
+NO_BLINKING = """
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(".cm-cursorLayer { animation: none !important }");
+document.adoptedStyleSheets.push(sheet);
+"""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +120,7 @@ def browser(chromium, tmp_path_factory, time_to_end):
         options.add_argument(option)
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     keep(and_what_they_start=True)
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": NO_BLINKING})
     yield browser
     browser.quit()
 
