@@ -71,11 +71,13 @@ def by_uv(arguments: list[str]) -> bool:
     # As pip does, all indices are asked for the best version. Python compiles a module when it is first imported.
     options = ["--quiet", "--python", sys.executable, "--index-strategy", "unsafe-best-match"]
     if settings.get("UV_NO_INDEX") in ("1", "true", "yes"):
-        options.append("--no-index")
+        # All is at hand already: nothing is to be kept for the next time.
+        options += ["--no-index", "--no-cache"]
+    else:
+        # What somebody changes in the environment is not to change in uv's cache.
+        settings["UV_LINK_MODE"] = "copy"
     settings.pop("UV_NO_INDEX", None)
-    return run(
-        "uv", "pip", "install", *options, *arguments, environment=settings | {"UV_LINK_MODE": "copy"}, quiet=True
-    )
+    return run("uv", "pip", "install", *options, *arguments, environment=settings, quiet=True)
 
 
 def main(arguments: list[str]) -> int:
