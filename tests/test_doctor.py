@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import torch
 
 from mpcourse import launch
 from mpcourse.doctor import Finding, cgroup, examine, machine, mpi, report, slots, start, subprocesses, table
@@ -61,21 +62,34 @@ def test_a_healthy_machine_has_no_problem_and_each_topic_once(here):
     assert re.fullmatch(r"[\d.]+ us each way \(8 bytes\), [\d.]+ GB/s \(4 MB\)", found["round trip"].value)
 
 
-def test_on_a_healthy_machine_the_report_exits_with_0_and_fits_80_columns_without_colour_codes():
-    program = "import sys; from mpcourse.doctor import report; sys.exit(report())"
+@pytest.fixture(scope="module")
+def reported() -> subprocess.CompletedProcess[str]:
+    """What a process of its own prints that reports, and on standard error whether that has made it a rank."""
+    program = (
+        "import sys; from mpcourse.doctor import report; status = report()\n"
+        "print('mpi4py.MPI' in sys.modules, file=sys.stderr); sys.exit(status)"
+    )
     environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line for line in done.stdout.splitlines() if line[:1] in set("┏┃┡│├└")]
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", env=environment)
+
+
+@pytest.fixture
+def told_of_torch(monkeypatch):
+    """A process says at once what torch would, which takes 1.5 s to import, and is not what the test is about."""
+    facts = {"version": torch.__version__, "build": "CPU", "gpus": [], "threads": 1}
+    monkeypatch.setattr(machine, "TORCH_PROGRAM", f"import json; print(json.dumps({facts!r}))")
+
+
+def test_on_a_healthy_machine_the_report_exits_with_0_and_fits_80_columns_without_colour_codes(reported):
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    rows = [line for line in reported.stdout.splitlines() if line[:1] in set("┏┃┡│├└")]
     assert {len(row) for row in rows} == {80}
     assert tuple(cell for row in rows if row[0] == "│" and (cell := row.split("│")[1].strip())) == TOPICS
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in reported.stdout
 
 
-def test_importing_and_examining_does_not_make_this_process_a_rank():
-    program = "import sys; from mpcourse.doctor import examine; examine(); sys.exit('mpi4py.MPI' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == 0
+def test_importing_and_examining_does_not_make_this_process_a_rank(reported):
+    assert reported.stderr.splitlines()[-1] == "False", reported.stderr
 
 
 def test_json_has_the_findings_of_the_table_and_is_ok(here, capsys, monkeypatch):
@@ -107,7 +121,7 @@ def test_every_command_can_be_copied_in_one_piece(capsys, monkeypatch):
     assert any("a [red]path[/]" in line for line in lines)
 
 
-def test_ranks_that_are_all_0_of_1_are_a_mismatch_named_with_its_cure(tmp_path, monkeypatch, capsys):
+def test_ranks_that_are_all_0_of_1_are_a_mismatch_named_with_its_cure(told_of_torch, tmp_path, monkeypatch, capsys):
     for name in launch.SIZE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     fake_mpirun(tmp_path, monkeypatch, EVERY_RANK_ALONE)
@@ -138,7 +152,7 @@ def test_ranks_that_abort_under_another_mpi_are_a_mismatch_with_the_reason(tmp_p
     assert finding.value.endswith("(exit status 16): Abort(1): unsupported PMI version")
 
 
-def test_without_mpirun_the_report_exits_with_1_and_says_how_to_get_one(monkeypatch, capsys):
+def test_without_mpirun_the_report_exits_with_1_and_says_how_to_get_one(told_of_torch, monkeypatch, capsys):
     monkeypatch.delenv("MPCOURSE_MPIRUN", raising=False)
     monkeypatch.setattr("shutil.which", lambda *arguments, **keywords: None)
     assert report(json=True) == 1
@@ -244,7 +258,7 @@ def test_torch_that_cannot_be_imported_is_fatal_with_the_error(monkeypatch, caps
     assert found["CPU cores"].status != "problem"
 
 
-def test_mpi4py_that_cannot_be_imported_is_fatal_with_the_error(monkeypatch):
+def test_mpi4py_that_cannot_be_imported_is_fatal_with_the_error(told_of_torch, monkeypatch):
     monkeypatch.setattr(mpi, "MPI4PY_PROGRAM", "raise ImportError('libmpi.so.12: cannot open shared object file')")
     found = by_topic(examine())
     assert found["mpi4py"].fatal
@@ -256,7 +270,7 @@ def test_mpi4py_that_cannot_be_imported_is_fatal_with_the_error(monkeypatch):
 @pytest.mark.parametrize(
     "module, name, topic", [(machine, "memory", "memory"), (start, "start", "round trip")], ids=["memory", "start"]
 )
-def test_a_broken_topic_does_not_break_the_table(module, name, topic, monkeypatch):
+def test_a_broken_topic_does_not_break_the_table(told_of_torch, module, name, topic, monkeypatch):
     def broken():
         raise ZeroDivisionError("a [bold] surprise\nin two lines")
 
