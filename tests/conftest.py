@@ -172,6 +172,22 @@ def python(*arguments):
     return forks().command(*map(str, arguments)) if offered() else [sys.executable, *map(str, arguments)]
 
 
+def imported_by(names, *suspects):
+    """Which of the modules `suspects` a process imports that imports those of `names`, and none of the course before.
+
+    That process begins with torch, which takes longer than all the rest, and forgets what else it comes with.
+    """
+    packages = {name.partition(".")[0] for name in (*names, *suspects)}
+    code = (
+        f"import sys, torch\nfor name in list(sys.modules):\n    if name.partition('.')[0] in {packages}:\n"
+        f"        del sys.modules[name]\nimport {', '.join(names)}\n"
+        f"print(*(name for name in {suspects} if name in sys.modules))"
+    )
+    done = subprocess.run(python("-c", code), capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
 def torchrun(*arguments):
     """A command that runs torch's launcher with these arguments; its ranks begin at once, too."""
     program = [str(kernels() / "bin" / "torchrun")] if offered() else python("-m", "torch.distributed.run")

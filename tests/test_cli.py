@@ -17,13 +17,13 @@ import pytest
 
 from mpcourse import launch
 from mpcourse.bench import NAMES, benchmark
-from mpcourse.check import supervisor
+from mpcourse.check import monitor, supervisor
 from mpcourse.check.manifest import load_course
 from mpcourse.check.progress import Progress
 from mpcourse.cli import main
 from mpcourse.errors import UserError
 from mpcourse.forkserver import ADDRESS, ForkServer, offered
-from tests.conftest import ROOT
+from tests.conftest import ROOT, imported_by
 
 
 @pytest.fixture
@@ -363,13 +363,8 @@ def test_no_course_here_is_one_line(cli, tmp_path):
 
 
 def test_importing_the_library_starts_neither_mpi_nor_matplotlib():
-    code = (
-        "import sys, mpcourse, mpcourse.models, mpcourse.training, mpcourse.data, mpcourse.step_memory\n"
-        "import mpcourse.check\n"
-        "print([m for m in ('mpi4py.MPI', 'matplotlib') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "[]", done.stderr
+    library = ("mpcourse", *(f"mpcourse.{name}" for name in ("models", "training", "data", "step_memory", "check")))
+    assert imported_by(library, "mpi4py.MPI", "matplotlib") == []
 
 
 def test_an_old_python_is_refused_with_the_command_that_cures_it(tmp_path):
@@ -381,9 +376,11 @@ def test_an_old_python_is_refused_with_the_command_that_cures_it(tmp_path):
 def test_bench_says_what_it_measured_where_and_whether_the_promise_was_kept(monkeypatch, capsys):
     whole = load_course()
     some = [whole.find(name) for name in ("e00_hello", "e05_exchange", "e06_evaluate")]
-    monkeypatch.setattr(
-        importlib.import_module("mpcourse.bench.course"), "load_course", lambda: replace(whole, exercises=some)
-    )
+    course = importlib.import_module("mpcourse.bench.course")
+    monkeypatch.setattr(course, "load_course", lambda: replace(whole, exercises=some))
+    # What takes seconds of computing, and only makes the figures larger: an endless loop, and all those images.
+    monkeypatch.setattr(monitor, "STILL", 1.0)
+    monkeypatch.setattr(course, "GLYPHS", 1_000)
     with pytest.raises(SystemExit) as ended:
         main(["bench", "course", "--runs", "1", "--json"])
     told = json.loads(capsys.readouterr().out)

@@ -3,6 +3,7 @@
 The fonts are the ones that come inside matplotlib, so they are the same on every machine.
 """
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,15 @@ WIDE = 44  # and no wider than this
 
 
 def render() -> torch.Tensor:
-    """Every digit of every face: float32 (faces, 10, SIDE, SIDE), 0 (paper) to 1 (ink), centred, with soft edges."""
+    """Every digit of every face: float32 (faces, 10, SIDE, SIDE), 0 (paper) to 1 (ink), centred, with soft edges.
+
+    They are drawn once in a process, which takes as long as to make 500 images of them: do not write to them.
+    """
+    return torch.from_numpy(_drawn())
+
+
+@functools.cache
+def _drawn() -> np.ndarray:
     import matplotlib  # here, so that importing mpcourse.data does not import it
     from matplotlib.ft2font import FT2Font
 
@@ -39,7 +48,7 @@ def render() -> torch.Tensor:
             shape = _scale(np.asarray(font.get_image(), dtype=np.float32) / 255)
             left = (SIDE - shape.shape[1]) // 2
             canvas[face, digit, top : top + TALL, left : left + shape.shape[1]] = shape
-    return torch.from_numpy(_soften(canvas))
+    return _soften(canvas)
 
 
 def _scale(image: np.ndarray) -> np.ndarray:
