@@ -48,7 +48,7 @@ def measured(
     # Left alone, gloo looks the host's name up, which fails where no server knows it.
     if sys.platform.startswith("linux"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = mpirun_command(np, [*before, *_starter().command("-m", "mpi4py", "-m", module)])
+    command = mpirun_command(np, [*before, *starter().command("-m", "mpi4py", "-m", module)])
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
@@ -61,9 +61,14 @@ def measured(
     return json.loads(done.stdout)
 
 
-def _starter() -> Starter:
+def tested() -> bool:
+    """Whether it is tested that a benchmark works, and not how long it takes: then it may be a small one."""
+    return FORKED in os.environ
+
+
+def starter() -> Starter:
     """Ranks that are measured start from nothing, as a user's do."""
-    return python() if FORKED in os.environ else Plain()
+    return python() if tested() else Plain()
 
 
 def rank_main(measure: Callable[[Any], Any]) -> None:
@@ -158,7 +163,7 @@ def timed_block(
 
 def in_a_row(count: int) -> int:
     """How many of what is measured come in a row: `count`; where nobody asks how long they take, FEW do."""
-    return min(count, FEW) if FORKED in os.environ else count
+    return min(count, FEW) if tested() else count
 
 
 def wake_core() -> None:
@@ -166,7 +171,7 @@ def wake_core() -> None:
 
     Where nobody asks how long anything takes it may be slow.
     """
-    if FORKED in os.environ:
+    if tested():
         return
     begin = time.perf_counter()
     while time.perf_counter() < begin + AWAKE:

@@ -12,7 +12,7 @@ import torch._dynamo  # what torch.optim imports at its first use, in seconds
 import torch.nn.functional as F
 from mpi4py import MPI
 
-from mpcourse.bench.over_ranks import answer, in_a_row
+from mpcourse.bench.over_ranks import answer, tested
 from mpcourse.bench.scaling import KINDS, SIDES, batches
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.models import mlp
@@ -20,7 +20,8 @@ from mpcourse.models import mlp
 comm = MPI.COMM_WORLD
 RATE = 0.01
 WARM_UP = 2  # steps
-RUN = 0.15  # seconds that a run takes, about: it has as many steps as that needs
+RUN = 0.001 if tested() else 0.15  # seconds that a run takes, about: it has as many steps as that needs
+WIDTHS = (784, 20, 10) if tested() else (784, 1000, 1000, 10)
 NAP = 0.0002  # seconds
 
 
@@ -33,7 +34,7 @@ def _measure(case: list) -> dict[str, dict[str, list[float]]]:
     for kind in KINDS:
         for side in SIDES:
             _seconds(sides[kind, side], WARM_UP)
-        steps[kind] = in_a_row(math.ceil(RUN / max(_seconds(sides[kind, side], 1) for side in SIDES)))
+        steps[kind] = math.ceil(RUN / max(_seconds(sides[kind, side], 1) for side in SIDES))
     seconds: dict[str, dict[str, list[float]]] = {kind: {side: [] for side in SIDES} for kind in KINDS}
     for _ in range(runs):
         for (kind, side), step in sides.items():
@@ -44,7 +45,7 @@ def _measure(case: list) -> dict[str, dict[str, list[float]]]:
 def _training(kind: str, side: str) -> Callable[[], None]:
     """A training step of one side, on this rank's batch."""
     torch.manual_seed(0)
-    model = mlp()
+    model = mlp(WIDTHS)
     sgd = torch.optim.SGD(model.parameters(), RATE)
     batch = batches(kind, comm.size)[comm.rank]
     torch.manual_seed(1 + comm.rank)
