@@ -23,6 +23,7 @@ from mpcourse.models import mlp
 from mpcourse.quiet import BUSY, Noise, refuse_if_busy
 from tests.conftest import ROOT, started_here
 from tests.hosts import Host, hosts, not_allowed
+from tests.hosts_forks import STARTER, forks
 from tests.lesson_prose import unsaid
 
 on_hosts = pytest.mark.skipif(bool(not_allowed()), reason=not_allowed())
@@ -299,10 +300,10 @@ def test_a_network_that_does_not_join_the_hosts_is_told_if_mpi_falls_for_it():
 @pytest.mark.ranks
 @on_hosts
 def test_what_two_hosts_sum_crosses_the_link_and_takes_what_its_formula_says_or_more():
-    command = launch.hosts_command(["a", "b"], [sys.executable, "-P", RANKS, "2", "1"])
+    command = launch.hosts_command(["a", "b"], STARTER.command("-P", str(RANKS), "2", "1"))
     environment = launch.rank_environment(one_machine=False)
     given = [f"{name}={value}" for name, value in environment.items() if name != "TMPDIR"]
-    with hosts(2) as (a, b):
+    with hosts(2) as (a, b), forks([a, b]):
 
         def sent() -> int:
             return json.loads(a.do("ip -json -stats link show eth0"))[0]["stats64"]["tx"]["bytes"]

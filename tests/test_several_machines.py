@@ -11,6 +11,7 @@ from mpcourse.check.verdict import clean
 from mpcourse.doctor import hosts_mpi
 from tests.conftest import ROOT
 from tests.hosts import PASSWORD, Host, hosts, not_allowed
+from tests.hosts_forks import forks
 from tests.hosts_slurm import MISSING, slurm
 
 GUIDE = (ROOT / "SEVERAL_MACHINES.md").read_text()
@@ -56,12 +57,12 @@ def test_the_guide_and_the_doctor_name_the_same_cures():
 @pytest.mark.ranks
 @on_hosts
 def test_every_step_of_the_guide_prints_what_it_says(tmp_path, environment):
-    with hosts(2) as (a, b):
+    with hosts(2) as (a, b), forks([a, b]) as found:
         (a.home / ".ssh/id_ed25519").unlink()  # the guide makes one, and takes it to b
         asked = a.folder / "askpass"
         asked.write_text(f"#!/bin/sh\necho {shlex.quote(PASSWORD)}\n")
         asked.chmod(0o700)
-        environment |= {"SSH_ASKPASS": str(asked), "SSH_ASKPASS_REQUIRE": "force"}
+        environment |= found | {"SSH_ASKPASS": str(asked), "SSH_ASKPASS_REQUIRE": "force"}
         (b.home / ".bashrc").write_text(f"PATH={environment['PATH']}\ncase $- in *i*) ;; *) return;; esac\n")
         doctor, *steps = blocks("sh", OURS)
         assert not try_block(a, doctor, tmp_path, environment)[0]
