@@ -214,6 +214,17 @@ def keep(and_what_they_start):
     KEPT.update(dict.fromkeys((process.pid for process in started_here()), and_what_they_start))
 
 
+@pytest.fixture(scope="module")
+def time_to_end():
+    """What a fixture has kept for a file's tests ends soon after it is asked to."""
+    yield
+    KEPT.clear()
+    deadline = time.monotonic() + 20
+    while (left := started_here()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
 def _alive(pid):
     """The process, unless it has ended; an orphan that came to this process, and has, is let go."""
     try:

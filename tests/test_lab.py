@@ -11,25 +11,27 @@ from uuid import uuid4
 import pytest
 
 from mpcourse.forkserver import ADDRESS, offered
-from tests.conftest import jupyterlab
+from tests.conftest import jupyterlab, keep
 
 
-@pytest.fixture
-def lab(tmp_path):
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory, time_to_end):
     """A running JupyterLab without a browser, started as from a shell in which nothing was activated."""
-    own = tmp_path / "own" / "labconfig"
+    home = tmp_path_factory.mktemp("home")
+    own = home / "own" / "labconfig"
     own.mkdir(parents=True)
     (own / "page_config.json").write_text('{"disabledExtensions": {"example-extension": true}}')
     environment = {
         **os.environ,
         ADDRESS: "",
         "PATH": "/usr/bin:/bin",
-        "HOME": str(tmp_path),
+        "HOME": str(home),
         "JUPYTER_CONFIG_PATH": str(own.parent),
     }
-    log = tmp_path / "lab.log"
+    log = home / "lab.log"
     command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
     with jupyterlab(command, environment, log) as (address, token):
+        keep(and_what_they_start=True)
         yield address, token, log
 
 

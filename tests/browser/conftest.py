@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -12,7 +11,7 @@ import pytest
 from mpcourse.check.manifest import load_course
 from mpcourse.forkserver import offered
 from tests.browser.page import Page
-from tests.conftest import KEPT, ROOT, jupyterlab, keep, kernels, load_script, started_here
+from tests.conftest import ROOT, jupyterlab, keep, kernels, load_script
 
 BUILD = load_script(ROOT / "lessons" / "build.py")
 OPTIONS = (
@@ -32,17 +31,6 @@ const sheet = new CSSStyleSheet();
 sheet.replaceSync(".cm-cursorLayer { animation: none !important }");
 document.adoptedStyleSheets.push(sheet);
 """
-
-
-@pytest.fixture(scope="module")
-def time_to_end():
-    """The server and the browser of a file's tests end soon after they are asked to."""
-    yield
-    KEPT.clear()
-    deadline = time.monotonic() + 20
-    while (left := started_here()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
 
 
 @pytest.fixture(scope="module")
