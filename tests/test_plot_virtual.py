@@ -1,6 +1,7 @@
 """Figures of virtual hardware show what the records say: rows, widths, heights and numbers, not pixels."""
 
 import base64
+import contextlib
 from collections import Counter
 
 import matplotlib
@@ -15,6 +16,7 @@ from matplotlib.patches import Rectangle
 from torch import nn
 
 from mpcourse import plot
+from mpcourse.forkserver import offered
 from mpcourse.models import mlp
 from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES
 from mpcourse.plot.timeline import COLUMNS
@@ -23,6 +25,8 @@ from mpcourse.step_memory import StepMemory
 from mpcourse.training import LearningCurve
 from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
 from mpcourse.virtual.ledger import KINDS, size
+from tests.conftest import kernels
+from tests.forked_kernels import found_by_jupyter
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -506,7 +510,8 @@ plot.sliders(draw, batch=[1, 2, 4], link=["slow", "fast"])
 
 @pytest.fixture
 def kernel():
-    manager, client = start_new_kernel(kernel_name="python3")
+    with found_by_jupyter(kernels()) if offered() else contextlib.nullcontext():
+        manager, client = start_new_kernel(kernel_name="python3")
 
     def run(code, allow_stdin):
         said = []
