@@ -7,7 +7,6 @@ a lesson links to. Then Sphinx writes FOLDER/site.
 
 import ast
 import os
-import pkgutil
 import re
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 from lessons.build import judged  # noqa: E402  no part of the package
 from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
 from mpcourse.check.stubs import stub_of  # noqa: E402
+from mpcourse.forkserver import python  # noqa: E402
 
 # Where the reference implementations are that lessons show: packages, and the module `training`.
 ROOMS = (
@@ -150,8 +150,9 @@ def glossary_page(text: str, course: Course) -> str:
 
 def modules_of(room: str) -> list[str]:
     """Names of the room's package and of all modules in it; of a module its own."""
-    below = pkgutil.walk_packages([str(ROOT / "mpcourse" / room)], f"mpcourse.{room}.")
-    return [f"mpcourse.{room}", *(module.name for module in below)]
+    files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "mpcourse" / room).rglob("*.py")]
+    below = sorted(file.parent.parts if file.name == "__init__" else file.parts for file in files)
+    return [".".join(parts) for parts in below] or [f"mpcourse.{room}"]
 
 
 class Sources:
@@ -238,7 +239,7 @@ def build(folder: Path) -> int:
     write_sources(sources)
     shutil.rmtree(site, ignore_errors=True)
     options = ["-W", "--keep-going", "-q", "-E", "-c", ROOT / "website", "-d", folder / "doctrees"]
-    done = subprocess.run([sys.executable, "-m", "sphinx", *options, sources, site])
+    done = subprocess.run(python().command("-m", "sphinx", *map(str, options), str(sources), str(site)))
     if done.returncode == 0:
         print(f"The pages are in {site}: open {site / 'index.html'}")
     return done.returncode

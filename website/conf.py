@@ -1,5 +1,6 @@
 """Sphinx's settings for the course's pages. `website/build.py` makes what it reads, and starts it."""
 
+import gc
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pygments.lexers.shell import BashLexer
 from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+gc.disable()  # nearly all that Sphinx makes stays: to look for garbage in it takes a fifth of its time
 
 project = "mpcourse"
 author = copyright = "The mpcourse authors"
@@ -40,6 +42,7 @@ autodoc_default_options = {"members": True, "ignore-module-all": True, "member-o
 autodoc_inherit_docstrings = False
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_use_type_comments = False  # we have none, and to look for them parses the source of each function once more
 
 ARGUMENT = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): (.*)")  # a line of a docstring that tells what an argument is
 SENTENCE = re.compile(r"(Returns|Raises|Yields)\b")  # what may follow arguments without an empty line
