@@ -102,6 +102,38 @@ def test_ranks_leave_mpi_at_their_end_however_they_come_to_it(mpirun, tmp_path, 
     assert "BAD TERMINATION" not in done.stdout + done.stderr
 
 
+ENDS = {
+    "an exception": "def f():\n    {}['x']\n\n\nf()",
+    "with its cause": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise ValueError('so') from error",
+    "a file that cannot be read": "def f(:",
+    "a text for sys.exit": "import sys\nsys.exit('no')",
+    "a hook": "import sys\nsys.excepthook = lambda kind, error, traceback: print('mine', error)\n1 / 0",
+    "a hook that exits": "import sys\nsys.excepthook = lambda *_: sys.exit(7)\n1 / 0",
+    "a hook that raises": "import sys\nsys.excepthook = lambda *_: [][1]\n1 / 0",
+    "a thread that goes on": "import threading\nthreading.Timer(0.2, print, '5').start()\n1 / 0",
+    "what is done at the end": "import atexit\natexit.register(print, 'end')\n1 / 0",
+    "Ctrl-C": "import os, signal\nos.kill(os.getpid(), signal.SIGINT)",
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_program_that_fails_says_and_returns_what_it_does_when_started_from_nothing(how, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(f"{ENDS[how]}\n")
+    done = [
+        subprocess.run(command, capture_output=True, text=True, timeout=60)
+        for command in (python().command(str(program)), [sys.executable, program])
+    ]
+    here, there = ((each.returncode, each.stdout, each.stderr) for each in done)
+    assert here == there and there[0] != 0
+
+
+def test_a_rank_that_has_left_mpi_itself_and_fails_is_no_crash(mpirun, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nfrom mpi4py import MPI\nMPI.Finalize()\nsys.exit(3)\n")
+    assert mpirun(4, program).returncode == 3
+
+
 def test_a_module_that_starts_mpi_is_not_served(tmp_path):
     (tmp_path / "starts.py").write_text("from mpi4py import MPI\nMPI.Init()\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

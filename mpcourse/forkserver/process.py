@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mpcourse.forkserver.client import take_leave
+
 CALL = "--call"  # with MODULE:FUNCTION, instead of a program: a function of a module that is imported already
 
 
@@ -54,22 +56,21 @@ class Wanted:
     def run(self) -> None:
         """Be it, to its end."""
         self.become()
-        status = 0
+        ended: BaseException | None = None
         try:
             self._main()()
-        except SystemExit as asked:
-            # A rank that has failed leaves as usual, too. MPICH's launcher kills all others when the first one leaves
-            # so, and returns 9 where they had not left at the same moment, as they do then.
-            if asked.code and "mpi4py.MPI" in sys.modules:
-                raise
-            status = status_of(asked)
+        except BaseException as error:
+            ended = error
+        status = status_of(ended) if ended else 0
         threading._shutdown()  # type: ignore[attr-defined]  # as at an interpreter's end: wait for threads
         atexit._run_exitfuncs()
-        if (MPI := getattr(sys.modules.get("mpi4py"), "MPI", None)) and MPI.Is_initialized() and not MPI.Is_finalized():
-            MPI.Finalize()
+        _leave_mpi(status)
         with contextlib.suppress(ValueError):  # the program has closed it
             sys.stdout.flush()
-        # At once: to take apart all that was imported takes a seventh of a second. Other exceptions leave as usual.
+        if isinstance(ended, KeyboardInterrupt):  # it ends by the signal, as the interpreter does
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        # At once: to take apart all that was imported takes a third of a second.
         os._exit(status)
 
     def _main(self) -> Callable[[], Any]:
@@ -99,14 +100,47 @@ class Wanted:
         return lambda: runpy.run_path(kind, run_name="__main__")
 
 
-def status_of(asked: SystemExit) -> int:
-    """The exit status that Python makes of sys.exit's argument; one that is neither a number nor None is printed."""
-    if asked.code is None:
+def status_of(error: BaseException) -> int:
+    """The exit status of a program that ends with this exception, which is told as Python tells it."""
+    if not isinstance(error, SystemExit):
+        return _told(error)
+    if error.code is None:
         return 0
-    if isinstance(asked.code, int):
-        return asked.code & 0xFF
-    print(asked.code, file=sys.stderr)
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
     return 1
+
+
+def _told(error: BaseException) -> int:
+    while error.__traceback__ and error.__traceback__.tb_frame.f_globals.get("__name__") in ("runpy", __name__):
+        error.__traceback__ = error.__traceback__.tb_next  # nobody is above a program that was started from nothing
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as asked:
+        return status_of(asked)
+    except BaseException as another:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        assert another.__traceback__  # of which the first frame is this one
+        another.__traceback__ = another.__traceback__.tb_next
+        sys.__excepthook__(type(another), another, another.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return 1
+
+
+def _leave_mpi(status: int) -> None:
+    """Of a process that is a rank: what mpi4py and MPI do at an interpreter's end."""
+    MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
+    if MPI is None or not MPI.Is_initialized():
+        return
+    if not MPI.Is_finalized():
+        if status and "mpi4py.run" in sys.modules:  # `python -m mpi4py`, under which a rank that fails ends all
+            sys.stdout.flush()
+            MPI.COMM_WORLD.Abort(status)
+        MPI.Finalize()
+    if status:
+        take_leave()  # or MPICH's launcher would kill the others, and return 9; of status 0 the client does it
 
 
 def take_files(files: dict[int, int]) -> None:
