@@ -35,7 +35,7 @@ export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
-# How many tests at a time: one more than there are cores, for tests wait for processes. Each takes up to 2 GB.
+# How many tests at a time: more than there are cores, for tests wait for processes. Each takes up to 2 GB.
 JOBS ?= $(shell $(BIN)/python tests/jobs.py)
 # With a thread each, lest they wait for each other's.
 PYTEST = $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n $(JOBS)

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = ROOT / "tests" / "seconds.json"
-BUDGET = 90.0  # seconds of tests, which three workers on two cores take in about half of that
+BUDGET = 90.0  # seconds of tests, of which two cores need about half
 UNKNOWN = 5.0  # of a test file that is new
 ANSWER = re.compile(r"test_a_(?:wrong_answer_is_named|right_answer_passes)\[(\w+)-")
 BEGIN = ("test_time_limit.py", "test_schedule.py")  # of no change at all: a sign of life
