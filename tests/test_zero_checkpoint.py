@@ -46,7 +46,8 @@ def test_a_real_rank_that_is_killed_while_it_writes_leaves_the_snapshot_before(t
     total, wanted = go("whole").stdout.split()
     writing = 2 * (2 * (1 + 4) + 4) - 2  # of the second snapshot: each step and parameter is a moment, each snapshot 4
     assert go("killed", writing).returncode != 0
-    assert len(list((tmp_path / "killed").glob("*.part"))) == 1
+    # Its file is half written; the launcher may have killed the other rank in the middle, too.
+    assert len(list((tmp_path / "killed").glob("step00000004-*-rank1of2.pt*.part"))) == 1
     done = go("killed")
     assert int(done.stdout.split()[0]) < int(total) and done.stdout.split()[1] == wanted
 
