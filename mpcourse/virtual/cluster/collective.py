@@ -136,7 +136,7 @@ class Collectives:
         objects(self, "barrier", None, lambda given: [None] * self.size)
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
-        return objects(self, "bcast", obj, lambda given: [given[root]] * self.size, root=root)
+        return objects(self, "bcast", obj, None, root=root)
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         def finish(given: list[Any]) -> list[Any]:

@@ -133,12 +133,15 @@ def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agree
     return None
 
 
-def objects(comm: Any, name: str, given: Any, finish: Callable, **agreed: Any) -> Any:
-    """A collective call on objects: every rank gets copies, as if they had been sent."""
+def objects(comm: Any, name: str, given: Any, finish: Callable | None, **agreed: Any) -> Any:
+    """A collective call on objects: every rank gets copies, as if they had been sent.
+
+    finish: of what all ranks gave, to what each gets. None: all get what the root gave.
+    """
     pickled = pickle.dumps(given, pickle.HIGHEST_PROTOCOL)
 
     def done(sent: list[bytes]) -> tuple[int, list[Any]]:
-        if name == "bcast":  # all get what its root has pickled
+        if finish is None:
             return max(map(len, sent)), [Packed(sent[agreed["root"]])] * len(sent)
         results = finish([pickle.loads(s) for s in sent])
         # What a rank changes, no other one has. Classes of a program are each rank's own, so who has made an object of
