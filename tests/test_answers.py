@@ -31,10 +31,15 @@ def answers(right):
 
 @pytest.fixture
 def verdict_on(tmp_path, monkeypatch):
-    """The verdict on an answer, whose file is the learner's own. BLOCKED: real ranks need not wait for long here."""
+    """The verdict on an answer, whose file is the learner's own.
+
+    Real ranks are called blocked, and an endless loop one, sooner than usual, but later than checks end what they limit
+    themselves: virtual ranks after 1.5 s.
+    """
 
     def judged(exercise, answer, sizes=None):
         monkeypatch.setattr(monitor, "BLOCKED", 0.7)
+        monkeypatch.setattr(monitor, "STILL", 2.5)
         file = tmp_path / f"{exercise.name}.py"
         file.write_text(answer.text(HEADS[exercise.name]), encoding="utf-8")
         return check(exercise, file, sizes, forks())

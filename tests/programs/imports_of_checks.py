@@ -19,13 +19,18 @@ from mpcourse.check.rank import Job
 from mpcourse.check.supervisor import CHECKING
 
 COURSE = load_course()
+SLOW = "torch._dynamo"
 
 
 def imported_meanwhile(exercise):
     """None where the exercise is left out."""
-    importlib.import_module(exercise.check)
-    if "torch._dynamo" in sys.modules:
+    sys.modules[SLOW] = None  # whose import takes two seconds: here it is refused
+    try:
+        importlib.import_module(exercise.check)
+    except ModuleNotFoundError as error:
+        assert error.name == SLOW
         return None
+    del sys.modules[SLOW]
     gc.freeze()  # as in a fork server
     before = set(sys.modules)
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from mpcourse.words import counted
 
 Tensor = torch.Tensor
 WIDTH = 6
-SECONDS = 4.0  # of computing, for one step: the longest one takes a tenth of that
+SECONDS = 2.0  # of computing, for one step: the longest one takes a fifth of that
 
 
 class PipelinedStep:
