@@ -7,6 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from mpcourse.check.cases import e04_pipeline_step, on_steps_overlap
 from mpcourse.pipeline import (
     Costs,
     IllegalAction,
@@ -312,6 +313,13 @@ def test_the_boxs_clock_agrees_with_the_replay_within_2_percent(name, p, m):
         for t, u in zip(got, planned, strict=True):
             assert t.start - done.start == pytest.approx(u.start, abs=0.02 * want.makespan)
     assert done.bubble == pytest.approx(want.bubble, abs=0.02)
+
+
+def test_on_the_boxs_clock_1f1b_takes_as_long_as_gpipe():
+    """The check of e04_pipeline_step makes one of them, and holds an answer's steps by both to that."""
+    with virtual_gpus(4, e04_pipeline_step.SLOW, overlap=True) as box:
+        gpipes, other = (on_steps_overlap._par(box, schedule(4, 8)) for schedule in (gpipe, one_f_one_b))
+    assert gpipes == pytest.approx(other)
 
 
 def test_a_stage_holds_as_many_activations_as_the_replay_says():

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.virtual import virtual_gpus
+from mpcourse.virtual.entered import outside
 from tests.conftest import ROOT
 
 NO_BOX = r"^this thread has no box: enter it here too, `with box.here\(\):`$"
@@ -187,6 +188,7 @@ def found():
     return torch._C._get_accelerator(), torch.accelerator.current_accelerator(), torch.accelerator.is_available()
 before = found()
 from mpcourse.virtual import virtual_gpus
+from mpcourse.virtual.entered import outside
 with virtual_gpus(1):
     pass
 assert found() == before
@@ -204,3 +206,19 @@ dist.destroy_process_group()
 def test_outside_of_a_box_torch_distributed_finds_the_accelerator_that_there_is():
     done = subprocess.run([sys.executable, "-c", ACCELERATOR], capture_output=True, text=True, timeout=100, cwd=ROOT)
     assert done.stdout == "True\n", done.stderr[-2000:]
+
+
+def test_what_is_computed_outside_takes_no_time_of_the_box_and_lies_on_the_cpu(box):
+    before, seen = box.now, len(box.events)
+    with outside():
+        x = torch.ones(3, requires_grad=True)
+        (2 * x).sum().backward()
+    assert (box.now, len(box.events)) == (before, seen)
+    assert str(x.device) == "cpu" and x.grad.tolist() == [2.0] * 3
+    assert (x.to("vgpu:1") + x.grad.to("vgpu:1")).tolist() == [3.0] * 3
+    assert box.now > before and len(box.events) > seen
+
+
+def test_without_a_box_outside_changes_nothing():
+    with outside():
+        assert torch.ones(2).sum() == 2

@@ -37,6 +37,14 @@ def entered(box: Box) -> Iterator[None]:
         _here.mode = None
 
 
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """What runs in here, on tensors of the CPU alone, is torch's own: no box sees it, so that it is done sooner."""
+    mode = getattr(_here, "mode", None)
+    with mode.dispatch.paused() if mode else contextlib.nullcontext(), torch._C.DisableTorchFunction():
+        yield
+
+
 # While a mode handles a function it is off, and `loss.backward()` is such a function. But backward runs Python code:
 # the backward of an autograd.Function, hooks, the forward that a checkpoint repeats. All these must see devices.
 _run_backward = torch.autograd.graph._engine_run_backward

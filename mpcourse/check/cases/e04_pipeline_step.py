@@ -102,7 +102,8 @@ def _values(answer: Answer, box: Box, case: PipelinedStep, seen: StepSeen) -> No
     if result.shape != ():
         why = "One number for the batch: each micro-batch's loss times its share of the examples, summed."
         raise Wrong("a scalar, the batch's loss", short(result), why)
-    equal(result, case.loss, f"the loss of {case.asked}", _why_loss(result, case), 1e-4, 1e-5)
+    why = "" if result.dtype == case.loss.dtype and close(result, case.loss) else _why_loss(result, case)
+    equal(result, case.loss, f"the loss of {case.asked}", why, 1e-4, 1e-5)
     if result.requires_grad:
         why = "Its graph holds the micro-batches' tensors as long as the caller keeps the number. Sum loss.detach()."
         raise Wrong("the batch's loss as a number without a graph", "one that still carries its graph", why)

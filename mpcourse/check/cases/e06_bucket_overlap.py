@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +26,9 @@ from mpcourse.check.cases.on_buckets_why import ONE_AT_A_TIME, OWN, number_why, 
 from mpcourse.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
 from mpcourse.check.cases.on_ranks import turned
 from mpcourse.check.status_page import HasStatusPage
-from mpcourse.check.virtual_run import LINK
 from mpcourse.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute
+from mpcourse.virtual.cluster import Topology
 from mpcourse.virtual.cluster.collective_call import CollectiveCall, seconds
 
 if TYPE_CHECKING:
@@ -54,8 +54,12 @@ CASES = (
     BucketCase(Branches, "two branches, which odd ranks compute in the opposite order", why=ORDER),
     BucketCase(Missing, "a network of which not all ranks use all layers", why=MISSING),
 )  # fmt: skip
-LAYERS, WIDE = 8, 256  # of the network whose step is timed; wide enough for bytes to take longer than latency
+LAYERS, WIDE = 8, 64  # of the network whose step is timed
 TIMED = BucketCase(functools.partial(Chain, LAYERS, WIDE), f"{LAYERS} layers, a bucket each", width=WIDE)
+# Where bytes take longer than latency, without large arrays, which take a processor's time: as long as those of layers
+# of 256 units on the link that it is made of.
+LINK = LINKS["10 GbE"]
+SLOW = Topology(between=replace(LINK, bandwidth=LINK.bandwidth * TIMED.bucket_bytes / (257 * 256 * 8)))
 LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
 
 
@@ -91,7 +95,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
                 raise ran.wrong(None, "a non-blocking all-reduce for each bucket", got, why)
         if case is CASES[1]:  # before what is rarer
             for size in (4, 2):
-                on_virtual(answer, comm, size, _program(TIMED, True, _layer_seconds(size)), _overlaps)
+                on_virtual(answer, comm, size, _program(TIMED, True, _layer_seconds(size)), _overlaps, link=SLOW)
 
 
 # -- programs of ranks --
@@ -138,7 +142,7 @@ def _shapes(model: torch.nn.Module) -> None:
 
 def _layer_seconds(size: int) -> float:
     """What a layer of TIMED computes in backward."""
-    link = LINKS[LINK] if isinstance(LINK, str) else LINK.slowest(range(size))
+    link = SLOW.slowest(range(size))
     return LONGER * seconds("Iallreduce", size, TIMED.bucket_bytes, link.latency, 1 / link.bandwidth)
 
 
@@ -151,13 +155,12 @@ def _own(case: BucketCase, size: int) -> list[list[Grads]]:
 
 
 def _judge(case: BucketCase, facts: Sequence[Facts]) -> Finding | None:
-    size, model = len(facts), case.network()
-    parameters = dict(model.named_parameters())
+    size, parameters = len(facts), dict(case.drawn.named_parameters())
     for step in range(STEPS):
         for name, p in parameters.items():
-            own = [grads[name] for grads in _own(case, size)[step]]
+            want = mean_of([grads[name] for grads in _own(case, size)[step]], p)
             for rank in range(size):
-                if finding := _value(case, facts, step, rank, name, p, own):
+                if finding := _value(case, facts, step, rank, name, p, want):
                     return finding
         rows = {f"{name}.grad": [fact.grads[step][name] for fact in facts] for name in parameters}
         if finding := same_bits(rows):
@@ -174,7 +177,7 @@ def _value(
     rank: int,
     name: str,
     p: torch.Tensor,
-    own: list[np.ndarray | None],
+    want: np.ndarray,
 ) -> Finding | None:  # fmt: skip
     size, got = len(facts), facts[rank].grads[step][name]
     what = f"the gradient of {name} after step {step + 1} on rank {rank} of {size}, for {case.what}"
@@ -183,7 +186,6 @@ def _value(
         return None if got is None else Finding(rank, f"{what}, which is frozen, to stay None", "an array", why)
     if got is None:
         return Finding(rank, f"{what} to be the mean of all ranks'", "None", case.why or "wait() puts it into p.grad.")
-    want = mean_of(own, p)
     rtol, atol = (1e-9, 1e-11) if case.dtype == torch.float64 else (1e-4, 1e-6)
     difference = first_difference(got, want, what, rtol, atol)
     if difference is None:

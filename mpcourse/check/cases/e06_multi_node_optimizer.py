@@ -145,8 +145,18 @@ def _zeroed(facts: Sequence[TrainingSeen], step: int) -> Finding | None:
     return None
 
 
+def _all_near(rows: Sequence[Values], want: Values) -> bool:
+    """Whether all ranks have what is wanted: of all numbers at once, for to compare a few takes as long as many."""
+    if any(row[name].shape != wanted.shape for row in rows for name, wanted in want.items()):
+        return False
+    got = np.stack([np.concatenate([row[name].ravel() for name in want]) for row in rows])
+    return np.allclose(got, np.concatenate([wanted.ravel() for wanted in want.values()]), 1e-9, 1e-11)
+
+
 def _stepped(training: Training, facts: Sequence[TrainingSeen], step: int, want: Values) -> Finding | None:
     size = len(facts)
+    if _all_near([seen.values[step] for seen in facts], want):
+        return None
     for rank, seen in enumerate(facts):
         for name, wanted in want.items():
             got = seen.values[step][name]

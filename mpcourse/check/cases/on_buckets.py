@@ -84,10 +84,11 @@ class BucketCase:
 
     def network(self) -> nn.Module:
         """The network, its parameters drawn from a fixed seed: so they are the same on all ranks."""
-        return copy.deepcopy(self._drawn)
+        return copy.deepcopy(self.drawn)
 
     @functools.cached_property
-    def _drawn(self) -> nn.Module:
+    def drawn(self) -> nn.Module:
+        """That of which `network` makes copies; nobody changes it."""
         model = self.make().to(self.dtype)
         draw = np.random.default_rng(11)
         with torch.no_grad():
@@ -105,7 +106,7 @@ class BucketCase:
         """Names of the parameters of each bucket, by the rule of the exercise."""
         buckets: list[list[str]] = []
         room = 0
-        for name, p in reversed(list(self._drawn.named_parameters())):
+        for name, p in reversed(list(self.drawn.named_parameters())):
             nbytes = p.numel() * p.element_size()
             if not p.requires_grad:
                 continue

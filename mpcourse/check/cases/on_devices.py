@@ -35,7 +35,13 @@ def equal(got: Tensor, want: Tensor, what: str, why: str, rtol: float = 0.0, ato
 
 def close(got: Tensor | np.ndarray, want: Tensor | np.ndarray) -> bool:
     """Whether two tensors, or arrays, agree but for rounding; to tell which mistake gives a result."""
-    return got.shape == want.shape and np.allclose(to_numpy(got), to_numpy(want), rtol=1e-4, atol=1e-5)
+    if got.shape != want.shape:
+        return False
+    a, b = to_numpy(got), to_numpy(want)
+    # Most that are asked about differ in their first number already, or are equal; allclose takes ten times as long.
+    if a.size and abs(a.item(0) - b.item(0)) > 2e-5 + 2e-4 * abs(b.item(0)):
+        return False
+    return np.array_equal(a, b) or np.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def lanes(box: Box) -> list[str]:

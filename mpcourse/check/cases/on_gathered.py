@@ -1,7 +1,9 @@
 """Layers of e11_gather_layer: what each rank is given, what one process makes of it, and what mistakes would."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,33 +37,31 @@ class Layer:
         return self.shape[0] * self.shape[1]
 
     def weight(self) -> torch.Tensor:
-        return torch.randn(self.shape, generator=torch.Generator().manual_seed(7), dtype=self.dtype)
+        return _drawn(7, self.shape, self.dtype)
 
     def shard(self, rank: int, size: int) -> torch.Tensor:
         return shard_of(self.weight(), rank, size)
 
     def x(self, rank: int) -> torch.Tensor:
-        draw = torch.Generator().manual_seed(20 + rank)
-        x = torch.randn((self.examples[rank], self.shape[1]), generator=draw, dtype=self.dtype)
+        x = _drawn(20 + rank, (self.examples[rank], self.shape[1]), self.dtype).clone()
         return (x.t().contiguous().t() if self.columns else x).requires_grad_(self.needs[rank])
 
     def grad(self, rank: int) -> torch.Tensor:
         """The gradient of y; of a sum it is one number in memory, expanded."""
         if self.summed:
             return torch.ones((), dtype=self.dtype).expand(self.examples[rank], self.shape[0])
-        draw = torch.Generator().manual_seed(50 + rank)
-        grad = torch.randn((self.examples[rank], self.shape[0]), generator=draw, dtype=self.dtype)
+        grad = _drawn(50 + rank, (self.examples[rank], self.shape[0]), self.dtype).clone()
         return grad.t().contiguous().t() if self.columns else grad
 
     def outputs(self, size: int) -> Rows:
-        return [(self.x(rank) @ self.weight().t()).detach().numpy() for rank in range(size)]
+        return [_of_rank(self, rank).y for rank in range(size)]
 
     def of_x(self, size: int) -> Rows:
-        return [(self.grad(rank) @ self.weight()).numpy() for rank in range(size)]
+        return [_of_rank(self, rank).of_x for rank in range(size)]
 
     def of_weight(self, size: int) -> Rows:
         """Each rank's own gradient of the whole weight, in one row."""
-        return [(self.grad(rank).t() @ self.x(rank).detach()).reshape(-1).numpy() for rank in range(size)]
+        return [_of_rank(self, rank).of_weight for rank in range(size)]
 
     def of_shard(self, size: int) -> Rows:
         return chunks_of(np.mean(self.of_weight(size), axis=0), size)
@@ -134,6 +134,26 @@ class Layer:
                 "products: each rank's grad belongs to its own x.",
                 [chunks_of((mean.t() @ x).reshape(-1).numpy(), size)[rank] for rank, x in enumerate(xs)],
             )
+
+
+@functools.cache
+def _drawn(seed: int, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """Random numbers; nobody changes them."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+class _OfRank(NamedTuple):
+    """What one process makes of a rank's examples, which are the same however many ranks there are."""
+
+    y: np.ndarray
+    of_x: np.ndarray
+    of_weight: np.ndarray
+
+
+@functools.cache
+def _of_rank(layer: Layer, rank: int) -> _OfRank:
+    x, grad, weight = layer.x(rank).detach(), layer.grad(rank), layer.weight()
+    return _OfRank(*(t.numpy() for t in (x @ weight.t(), grad @ weight, (grad.t() @ x).reshape(-1))))
 
 
 def shard_of(weight: torch.Tensor, rank: int, size: int) -> torch.Tensor:

@@ -8,9 +8,9 @@ import numpy as np
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.status_page import HasStatusPage
-from mpcourse.check.virtual_run import OnVirtualRank, Ran, on_each
+from mpcourse.check.virtual_run import LINK, OnVirtualRank, Ran, on_each
 from mpcourse.check.wrong import Wrong
-from mpcourse.virtual.cluster import ClusterError
+from mpcourse.virtual.cluster import ClusterError, Topology
 
 if TYPE_CHECKING:
     from mpcourse.check.traced_mpi import TracedComm
@@ -48,14 +48,15 @@ def on_virtual(
     program: Program,
     judge: Judge,
     stumbled: tuple[str, str] | None = None,
+    link: str | Topology = LINK,
 ) -> Ran:
     """Run `program` on `size` virtual ranks and judge their facts; what came of it. Raises OnVirtualRank.
 
     stumbled: what was asked, and why an answer that was right before would now raise an exception or make ranks wait
-    for each other. None: such errors are told as they are.
+    for each other. None: such errors are told as they are. link: as `run` takes it.
     """
     try:
-        ran = on_each(answer, comm, program, size)
+        ran = on_each(answer, comm, program, size, link=link)
     except OnVirtualRank as error:
         if stumbled is None or not is_stumble(error.error):
             raise

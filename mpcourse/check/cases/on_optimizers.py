@@ -181,7 +181,8 @@ class Way:
     mean: of all ranks' gradients, None among them, and the rank that asks: what the optimizer is given there. average:
     of all parameters after each step. slower: whether changes of the learning rate count. steps: how many the wrapped
     optimizer makes each time. only: the number of groups whose gradients are averaged; None: all. forgets: whether what
-    the wrapped optimizer keeps of earlier steps is lost.
+    the wrapped optimizer keeps of earlier steps is lost. apart: whether ranks come to differ; else one model stands for
+    all of them.
     """
 
     mean: Callable[[list[np.ndarray | None], int], np.ndarray | None]
@@ -190,6 +191,7 @@ class Way:
     steps: int = 1
     only: int | None = None
     forgets: bool = False
+    apart: bool = False
 
 
 def sum_over(grads: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -205,16 +207,18 @@ def right(grads: list[np.ndarray | None], rank: int) -> np.ndarray | None:
 
 def trained(training: Training, size: int, way: Way, steps: int = STEPS) -> list[list[Values]]:
     """Parameters after each step, by step and rank, if ranks did it that way from rank 0's parameters on."""
-    models = [Model(0, training) for _ in range(size)]
+    models = [Model(0, training) for _ in range(size if way.apart else 1)]
     inners = [inner_of(model, training) for model in models]
     mine = [held(inner, model) for inner, model in zip(inners, models, strict=True)]
     history = []
     for step in range(steps):
+        own = []
         for rank in range(size):
-            inners[rank].zero_grad()
-            loss_of(models[rank], training, step, rank, size).backward()
-        own = [gradients(parameters) for parameters in mine]
-        for rank in range(size):
+            at = rank if way.apart else 0
+            inners[at].zero_grad()
+            loss_of(models[at], training, step, rank, size).backward()
+            own.append(gradients(mine[at]))
+        for rank in range(len(models)):
             averaged = {id(p) for group in inners[rank].param_groups[: way.only] for p in group["params"]}
             for name, p in mine[rank].items():
                 g = way.mean([grads[name] for grads in own], rank) if id(p) in averaged else own[rank][name]
@@ -230,5 +234,6 @@ def trained(training: Training, size: int, way: Way, steps: int = STEPS) -> list
                 average = torch.stack([parameters[name].data for parameters in mine]).mean(0)
                 for parameters in mine:
                     parameters[name].data.copy_(average)
-        history.append([values(parameters) for parameters in mine])
+        after = [values(parameters) for parameters in mine]
+        history.append(after if way.apart else after * size)
     return history

@@ -148,7 +148,7 @@ _FORGETS = (
 )
 _WAYS: tuple[tuple[str, Way], ...] = (
     (_SLOW, Way(right, slower=False)),
-    (_OWN, Way(_own)),
+    (_OWN, Way(_own, apart=True)),
     (
         "That is a step by the sum of gradients, not by their mean: divide by the number of ranks. Else the learning "
         "rate grows with it.",
@@ -158,15 +158,18 @@ _WAYS: tuple[tuple[str, Way], ...] = (
     (
         "That is a step by each rank's own gradient, divided by the number of ranks: the sum over ranks is missing, or "
         "went into a copy.",
-        Way(_own_divided),
+        Way(_own_divided, apart=True),
     ),
     (
         "Each rank has stepped by its own gradients, and then parameters were averaged. For plain SGD that comes to "
         "the same, for Adam it does not: twice the gradient is not twice the step. Average gradients, then step.",
-        Way(_own, average=True),
+        Way(_own, average=True, apart=True),
     ),
     ("All ranks have stepped by rank 0's gradients: average those of all.", Way(_first_only)),
-    ("Gradients of the first group were averaged, those of the others were not: go through all.", Way(right, only=1)),
+    (
+        "Gradients of the first group were averaged, those of the others were not: go through all.",
+        Way(right, only=1, apart=True),
+    ),
     ("The wrapped optimizer has made two steps: once is enough, after gradients were averaged.", Way(right, steps=2)),
     (_FORGETS, Way(right, forgets=True)),
     (_ZEROS, Way(_zeros)),
@@ -177,7 +180,7 @@ _WAYS: tuple[tuple[str, Way], ...] = (
     (
         "Where a gradient is None on this rank, but not on another, it becomes the mean, too: else this rank passes "
         "over a parameter that the others move.",
-        Way(_if_any_here),
+        Way(_if_any_here, apart=True),
     ),
 )
 _ALONE: tuple[tuple[str, Way], ...] = (

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -14,6 +15,7 @@ from mpcourse.check.cases.on_schedules import actions_text
 from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
+from mpcourse.virtual.entered import outside
 from mpcourse.words import counted
 
 Tensor = torch.Tensor
@@ -29,20 +31,20 @@ class PipelinedStep:
         p = self.p = len(schedule)
         self.m = 1 + max(a.microbatch for a in self.schedule[0])
         replay(self.schedule)
-        layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(p)]
-        self.x, self.target = torch.randn(2, batch, WIDTH)
-        self.whole = nn.Sequential(*layers)
-        F.mse_loss(self.whole(torch.randn(4, WIDTH)), torch.randn(4, WIDTH)).backward()
-        self.earlier = [q.grad.clone() for q in self.whole.parameters() if q.grad is not None]
+        with outside():
+            layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(p)]
+            self.x, self.target = torch.randn(2, batch, WIDTH)
+            self.whole = nn.Sequential(*layers)
+            F.mse_loss(self.whole(torch.randn(4, WIDTH)), torch.randn(4, WIDTH)).backward()
+            self.earlier = [q.grad.clone() for q in self.whole.parameters() if q.grad is not None]
+            copies = copy.deepcopy(layers)  # without gradients
+            for q, earlier in zip(nn.Sequential(*copies).parameters(), self.earlier, strict=True):
+                q.grad = earlier.clone()
+            self.loss = F.mse_loss(self.whole(self.x), self.target)
+            self.loss.backward()
         self.devices = [f"vgpu:{s}" for s in range(p)]
-        self.stages = [copy.deepcopy(layer).to(device) for layer, device in zip(layers, self.devices, strict=True)]
-        for layer, q in zip(self.stages, layers, strict=True):
-            for a, b in zip(layer.parameters(), q.parameters(), strict=True):
-                assert b.grad is not None
-                a.grad = b.grad.to(a.device)
+        self.stages = [layer.to(device) for layer, device in zip(copies, self.devices, strict=True)]
         self.given = self.x.to(self.devices[0]), self.target.to(self.devices[-1])
-        self.loss = F.mse_loss(self.whole(self.x), self.target)
-        self.loss.backward()
 
     def run(self, answer: Answer, loss: Callable = F.mse_loss) -> Any:
         """Ask for the step; the schedule that is given must be left as it is."""
@@ -76,8 +78,9 @@ class PipelinedStep:
                     "requires_grad_(False) freezes parameters: they get no gradient, and nothing trains them any more."
                 )
                 raise Wrong(f"stage {s}'s parameters with requires_grad True", "requires_grad is False", why)
+            now = stage.state_dict()
             for name, before in self.whole[s].state_dict().items():
-                if not torch.equal(stage.state_dict()[name].cpu(), before):
+                if not torch.equal(now[name].cpu(), before):
                     raise Wrong(
                         f"stage {s}'s {name} as it was before the step",
                         "other numbers",
@@ -95,17 +98,21 @@ class PipelinedStep:
         return list(zip(self.x.tensor_split(self.m), self.target.tensor_split(self.m), strict=True))
 
     @cached_property
-    def activations(self) -> list[list[Tensor]]:
+    def activations(self) -> list[list[np.ndarray]]:
         """[s][k]: what stage s is given of micro-batch k; of s = p, what the last stage returns."""
-        with torch.no_grad():
-            return [[self.whole[:s](x) if s else x for x, _ in self.pieces] for s in range(self.p + 1)]
+        with outside(), torch.no_grad():
+            of_stages = [[x for x, _ in self.pieces]]
+            for stage in self.whole:
+                of_stages.append([stage(x) for x in of_stages[-1]])
+            return [[x.numpy() for x in of_stage] for of_stage in of_stages]
 
     @cached_property
-    def gradients(self) -> list[list[Tensor]]:
+    def gradients(self) -> list[list[np.ndarray]]:
         """[s][k]: the gradient that stage s's backward of micro-batch k starts from."""
         gradients = []
-        for out, target in self.pieces:
-            outs = [out := stage(out) for stage in self.whole]
-            loss = F.mse_loss(out, target) * (len(target) / len(self.target))
-            gradients.append(torch.autograd.grad(loss, outs))
+        with outside():
+            for out, target in self.pieces:
+                outs = [out := stage(out) for stage in self.whole]
+                loss = F.mse_loss(out, target) * (len(target) / len(self.target))
+                gradients.append([g.numpy() for g in torch.autograd.grad(loss, outs)])
         return [list(of_stage) for of_stage in zip(*gradients, strict=True)]

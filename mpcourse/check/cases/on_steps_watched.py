@@ -5,12 +5,14 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mpcourse.check.answer import Answer
 from mpcourse.check.cases.on_devices import close
 from mpcourse.check.cases.on_steps import PipelinedStep
+from mpcourse.check.wrong import to_numpy
 from mpcourse.pipeline import Action
 
 
@@ -91,8 +93,8 @@ class StepSeen:
             self.losses.append((k, _which(args[1], [target for _, target in self.case.pieces])))
 
 
-def _which(tensor: Tensor, known: Sequence[Tensor]) -> int | None:
-    there = tensor.detach().cpu()
+def _which(tensor: Tensor, known: Sequence[Tensor | np.ndarray]) -> int | None:
+    there = to_numpy(tensor.detach())
     return next((k for k, one in enumerate(known) if close(there, one)), None)
 
 
