@@ -334,6 +334,25 @@ def test_ranks_of_a_node_share_its_link():
     assert run(lambda comm: MPI.Get_processor_name(), 4, nodes).results == ["node0", "node0", "node1", "node1"]
 
 
+def test_a_collective_call_is_as_slow_as_the_slowest_link_between_the_ranks_of_its_communicator():
+    nodes = Topology(nodes=(0, 0, 1, 1), inside=Link("inside", 1e12, 0), between=LINK)
+    x = np.zeros(10**6)
+
+    def program(comm):
+        near, taken = comm.Split_type(MPI.COMM_TYPE_SHARED), []
+        for each in (comm, near, comm, near):
+            each.Barrier()  # its ranks go on alike from here
+            begun = MPI.Wtime()
+            each.Bcast(x, 0)
+            taken.append(MPI.Wtime() - begun)
+        return taken
+
+    # Four ranks scatter in two steps, and gather in three, three quarters of x each; two send all of it in one.
+    far, near = 5 * ALPHA + 2 * 0.75 * 8e6 * BETA, 8e6 * 1e-12
+    for taken in run(program, 4, nodes).results:
+        assert taken == pytest.approx([far, near] * 2)
+
+
 @pytest.mark.parametrize(("far_first", "carried"), [(False, 1), (True, 2)])
 def test_messages_come_into_a_node_when_its_link_is_free_whoever_receives_first(far_first, carried):
     """By hand: near first, each node sends a quarter of x four times; far first, a half of it four times."""

@@ -158,8 +158,10 @@ def blocks(buffer: Counted, size: int, what: str, uneven: bool = False) -> list[
 def _integers(given: Any) -> Any:
     """Counts or displacements: None, one for all ranks, or a list with one for each."""
     try:
-        if given is None or np.ndim(given) == 0:
-            return None if given is None else operator.index(given)
+        if given is None or type(given) is int:  # as most are
+            return given
+        if type(given) not in (list, tuple) and np.ndim(given) == 0:
+            return operator.index(given)
         return [operator.index(each) for each in given]
     except TypeError:
         raise ClusterError("counts", f"counts and displacements are integers, not {given!r}") from None

@@ -211,7 +211,7 @@ def begin(
             nbytes, results = finish([call.given[r] for r in range(comm.size)])
         except ClusterError as error:
             world.fail(error.kind, error.text, error.number)
-        link = world.topology.slowest(comm.ranks)
+        link = world.wires.slowest(comm.ranks)
         # Those of one communicator run one after the other, as in NCCL's stream: they would share the links anyway.
         free = world.collectives_until.get(comm.context, 0.0)
         start = max(free, *(r.posted for r in call.arrived.values()))

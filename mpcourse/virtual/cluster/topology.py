@@ -118,6 +118,7 @@ class Wires:
         # Where every pair has the same link, as in most runs, nothing is looked up.
         self.one = None if self.shared or topology.links else find_link(topology.between)
         self.known: dict[tuple[int, int], Link] = {}
+        self.slowest_of: dict[tuple[int, ...], Link] = {}  # of ranks that have made a collective call
 
     def link(self, source: int, target: int) -> Link:
         if self.one is not None and source != target:
@@ -125,6 +126,13 @@ class Wires:
         link = self.known.get((source, target))
         if link is None:
             link = self.known[source, target] = self.topology.link(source, target)
+        return link
+
+    def slowest(self, ranks: tuple[int, ...]) -> Link:
+        """The topology's answer, which is looked for once: a communicator's ranks ask in each collective call."""
+        link = self.slowest_of.get(ranks)
+        if link is None:
+            link = self.slowest_of[ranks] = self.topology.slowest(ranks)
         return link
 
     def carry(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
