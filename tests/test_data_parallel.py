@@ -1,6 +1,7 @@
 """Ranks that share each batch train as one process does; what one does wrong all are told."""
 
 import copy
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -22,22 +23,29 @@ from mpcourse.virtual import RankFailed, Topology, compute, run
 from tests.conftest import load_script
 
 PROGRAMS = Path(__file__).parent / "programs"
-TRUTH, REFUSED = PROGRAMS / "data_parallel_truth.py", PROGRAMS / "data_parallel_refused.py"
+REFUSED = PROGRAMS / "data_parallel_refused.py"
+TRUTH = load_script(PROGRAMS / "data_parallel_truth.py")
 FEATURES = load_script(PROGRAMS / "data_parallel_features.py")
 data, part, state = FEATURES.data, FEATURES.part, FEATURES.state
 CASES = 4 * 2 * (3 * 3 + 3)  # models, dtypes, and optimizers of each communicator, and of buckets written in place
 
 
+@functools.cache
+def known():
+    return TRUTH.of_one_process()
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_ranks_equal_one_process_on_the_whole_batch(size):
-    found = run(load_script(TRUTH).check, size).results
+    found = run(functools.partial(TRUTH.check, known=known()), size).results
     assert [len(each) for each in found] == [CASES] * size
     assert {case: off for each in found for case, off in each.items() if off is not None} == {}
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])  # four make two nodes of two
-def test_real_ranks_do_too(mpirun, size):
-    done = mpirun(size, "-m", "mpi4py", TRUTH, timeout=110)
+def test_real_ranks_do_too(mpirun, tmp_path, size):
+    torch.save(known(), tmp_path / "known.pt")
+    done = mpirun(size, "-m", "mpi4py", TRUTH.__file__, tmp_path / "known.pt", timeout=110)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
     assert [len(each) for each in found] == [CASES] * size
