@@ -3,6 +3,7 @@
 `mpirun -np 4 python tests/programs/grid_truth.py 2 2 1` prints, on rank 0, the largest difference of all ranks.
 """
 
+import functools
 import json
 import sys
 
@@ -26,6 +27,7 @@ def batches(seed=3):
     return [[torch.randint(SHAPE.vocabulary, shape, generator=draw) for _ in range(2)] for _ in range(STEPS)]
 
 
+@functools.cache  # for all ranks of a process, and all grids
 def one_process(make_optimizer, clip):
     """The model that one process trains on whole batches, with the norms before clipping and the losses."""
     model = transformer(SHAPE).double()
