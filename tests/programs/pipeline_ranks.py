@@ -1,12 +1,15 @@
 """What ranks of a pipeline are asked, under mpirun with any number of ranks: the whole model's training, or its errors.
 
-Every rank has the whole model too, as the oracle; of the pipeline it has its own parts. Rank 0 prints, as JSON, a line
-for each case that was run, or for each mistake the list of what each rank said.
+Every rank has the whole model too, as the oracle; of the pipeline it has its own parts. What the whole model learns is
+the same for all schedules, and each rank finds it once. Rank 0 prints, as JSON, a line for each case that was run, or
+for each mistake the list of what each rank said.
 """
 
 import copy
+import functools
 import json
 import sys
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -73,53 +76,101 @@ class Chain(nn.Sequential):
 
 
 def layers(n, width=6):
-    return [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(n)]
+    return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(n)])
+
+
+def eight():
+    return layers(8)
+
+
+def nine():
+    return layers(9)
+
+
+def frozen():
+    model = layers(8)
+    for q in [*model[0].parameters(), *model[3].parameters(), *model[7].parameters()]:
+        q.requires_grad_(False)
+    return model
+
+
+def two():
+    return Chain(Begin(), *[Two() for _ in range(8)], End())
+
+
+def cut(each, chunks):
+    """What there is of each layer, by the model's parts: as many layers for each, and the rest for the last."""
+    parts, per = p * chunks, len(each) // (p * chunks)
+    ends = [i * per for i in range(parts)] + [len(each)]
+    return [each[a:b] for a, b in zip(ends, ends[1:], strict=False)]
 
 
 def pieces(model, chunks):
-    """The parts of a model: as many layers for each, and the rest for the last."""
-    parts, per = p * chunks, len(model) // (p * chunks)
-    ends = [i * per for i in range(parts)] + [len(model)]
-    return [Chain(*list(model)[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [Chain(*part) for part in cut(list(model), chunks)]
 
 
-def train(label, model, name, m, batch, *, tolerance=1e-12, steps=3, input_learns=False, dtype=torch.float64, **how):
-    """Some steps on the ranks and on the whole model; losses, gradients and parameters have to be the same."""
-    chunks = 2 if name == "interleaved" else 1
-    plain = copy.deepcopy(model)
-    mine = [part for i, part in enumerate(pieces(model, chunks)) if i % p == comm.rank]
-    theirs = [part for i, part in enumerate(pieces(plain, chunks)) if i % p == comm.rank]
-    stage = PipelineRank(comm, mine, MAKERS[name](p, m), F.mse_loss, **how)
-    learned = [q for part in mine for q in part.parameters() if q.requires_grad]
-    one = torch.optim.SGD([q for q in plain.parameters() if q.requires_grad], lr=0.1, momentum=0.9)
-    other = torch.optim.SGD(learned, lr=0.1, momentum=0.9) if learned else None
+def own(each, chunks):
+    """Of what there is of each layer, that of this rank's layers, one after the other."""
+    return [x for part in cut(each, chunks)[comm.rank :: p] for of_layer in part for x in of_layer]
+
+
+def batches(batch, steps, dtype):
     generator = torch.Generator().manual_seed(7)  # the same data on all ranks, whose own seeds differ
-    for step in range(steps):
-        x, target = torch.randn(2, batch, 6, generator=generator, dtype=dtype)
+    return [torch.randn(2, batch, 6, generator=generator, dtype=dtype) for _ in range(steps)]
+
+
+class Learnt(NamedTuple):
+    """What a whole model's training finds: by step; gradients and parameters of each layer, with their names."""
+
+    losses: list
+    of_inputs: list
+    gradients: list
+    parameters: list
+
+
+@functools.cache
+def alone(seed, make, batch, steps, input_learns, dtype):
+    model, found = model_of(seed, make, dtype), Learnt([], [], [], [])
+    optimizer = torch.optim.SGD([q for q in model.parameters() if q.requires_grad], lr=0.1, momentum=0.9)
+    for step, (x, target) in enumerate(batches(batch, steps, dtype)):
         x.requires_grad_(input_learns)
-        given = x.detach().clone().requires_grad_(input_learns)
-        one.zero_grad()
-        want = F.mse_loss(plain(x), target)
-        want.backward()
-        if other and step != 1:  # the second step's gradients are added to the first's
-            other.zero_grad()
-        before = [None if q.grad is None else q.grad.clone() for q in (q for part in mine for q in part.parameters())]
-        got = stage.step(given if comm.rank == 0 else None, target if comm.rank == p - 1 else None)
-        close(label, got, want.detach() if comm.rank == p - 1 else None, tolerance)
-        if input_learns and comm.rank == 0:
-            close(label, given.grad, x.grad, tolerance)
-        named = [(n, q) for part in theirs for n, q in part.named_parameters()]
-        own = [q for part in mine for q in part.parameters()]
-        for (n, q), r, had in zip(named, own, before, strict=True):
-            grad = q.grad if had is None or r.grad is None else q.grad + had
-            close(f"{label}: {n}.grad", r.grad, grad, tolerance)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), target)
+        loss.backward()
+        found.losses.append(loss.detach())
+        found.of_inputs.append(x.grad)
+        found.gradients.append([[q.grad for q in layer.parameters()] for layer in model])
         if step != 1:
-            one.step()
-            if other:
-                other.step()
-    for a, b in zip(mine, theirs, strict=True):
-        for (n, q), r in zip(b.named_parameters(), a.parameters(), strict=True):
-            close(f"{label}: {n}", r, q, tolerance)
+            optimizer.step()
+    found.parameters.extend([*layer.named_parameters()] for layer in model)
+    return found
+
+
+def train(label, seed, make, name, m, batch, *, tolerance=1e-12, input_learns=False, dtype=torch.float64, **how):
+    """Some steps on the ranks and on the whole model; losses, gradients and parameters have to be the same."""
+    chunks, steps = 2 if name == "interleaved" else 1, 3
+    want = alone(seed, make, batch, steps, input_learns, dtype)
+    mine = pieces(model_of(seed, make, dtype), chunks)[comm.rank :: p]
+    parameters = [q for part in mine for q in part.parameters()]
+    names = [n for n, _ in own(want.parameters, chunks)]
+    stage = PipelineRank(comm, mine, MAKERS[name](p, m), F.mse_loss, **how)
+    learned = [q for q in parameters if q.requires_grad]
+    optimizer = torch.optim.SGD(learned, lr=0.1, momentum=0.9) if learned else None
+    for step, (x, target) in enumerate(batches(batch, steps, dtype)):
+        x.requires_grad_(input_learns)
+        if optimizer and step != 1:  # the second step's gradients are added to the first's
+            optimizer.zero_grad()
+        before = [None if q.grad is None else q.grad.clone() for q in parameters]
+        got = stage.step(x if comm.rank == 0 else None, target if comm.rank == p - 1 else None)
+        close(label, got, want.losses[step] if comm.rank == p - 1 else None, tolerance)
+        if input_learns and comm.rank == 0:
+            close(label, x.grad, want.of_inputs[step], tolerance)
+        for n, q, grad, had in zip(names, parameters, own(want.gradients[step], chunks), before, strict=True):
+            close(f"{label}: {n}.grad", q.grad, grad if had is None or q.grad is None else grad + had, tolerance)
+        if optimizer and step != 1:
+            optimizer.step()
+    for (n, learnt), q in zip(own(want.parameters, chunks), parameters, strict=True):
+        close(f"{label}: {n}", q, learnt, tolerance)
     return label
 
 
@@ -144,21 +195,13 @@ def equal():
     done = []
     for name in MAKERS:
         for m, checkpoint in ((1, False), (3, False), (3, True), (7, False)):
-            model = model_of(0, lambda: nn.Sequential(*layers(9)))
-            done.append(train(f"{name} {m} {checkpoint}", model, name, m, 7, checkpoint=checkpoint))
+            done.append(train(f"{name} {m} {checkpoint}", 0, nine, name, m, 7, checkpoint=checkpoint))
     for name in MAKERS:
-        frozen = model_of(1, lambda: nn.Sequential(*layers(8)))
-        for q in [*frozen[0].parameters(), *frozen[3].parameters(), *frozen[7].parameters()]:
-            q.requires_grad_(False)
-        done.append(train(f"{name} frozen", frozen, name, 3, 5))
-        two = model_of(2, lambda: Chain(Begin(), *[Two() for _ in range(8)], End()))
-        done.append(train(f"{name} two tensors", two, name, 3, 5))
-        done.append(
-            train(f"{name} input", model_of(3, lambda: nn.Sequential(*layers(8))), name, 3, 5, input_learns=True)
-        )
+        done.append(train(f"{name} frozen", 1, frozen, name, 3, 5))
+        done.append(train(f"{name} two tensors", 2, two, name, 3, 5))
+        done.append(train(f"{name} input", 3, eight, name, 3, 5, input_learns=True))
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
-            model = model_of(4, lambda: nn.Sequential(*layers(8)), dtype)
-            done.append(train(f"{name} {dtype}", model, name, 2, 5, dtype=dtype, tolerance=tolerance))
+            done.append(train(f"{name} {dtype}", 4, eight, name, 2, 5, dtype=dtype, tolerance=tolerance))
         tied(name)
         local(name, lambda: nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.4)) for _ in range(8)]), done)
         for checkpoint in (False, True):
@@ -193,7 +236,7 @@ def local(name, make, done, **how):
 
 def tied(name):
     """The first layer's weight is the last one's, too."""
-    model = model_of(6, lambda: nn.Sequential(*layers(8)))
+    model = model_of(6, eight)
     whole = copy.deepcopy(model)
     whole[7][0].weight = whole[0][0].weight
     chunks = 2 if name == "interleaved" else 1
@@ -257,7 +300,7 @@ def refused():
     ask("broken", lambda: broken.step(x, x))
     ask("again", lambda: broken.step(x, x))
     # What the broken one has sent and nobody took must not be taken for a new one's.
-    ask("anew", lambda: train("anew", model_of(0, lambda: nn.Sequential(*layers(8))), "1f1b", 4, 8))
+    ask("anew", lambda: train("anew", 0, eight, "1f1b", 4, 8))
     return said
 
 
