@@ -139,7 +139,12 @@ def test_a_file_that_cannot_be_written_after_all_ends_all_ranks_with_one_line(mp
 @pytest.mark.parametrize(
     ("size", "asked"),
     # Narrower networks are trained sooner, and learn in more epochs.
-    [(1, ["--width", 256, "--epochs", 10]), (2, []), (3, ["--width", 256, "--epochs", 10]), (4, ["--width", 384])],
+    [
+        (1, ["--width", 256, "--epochs", 10]),
+        (2, []),
+        (3, ["--width", 128, "--epochs", 10]),
+        (4, ["--width", 192, "--epochs", 8]),
+    ],
 )
 def test_the_demonstration_learns_well_as_it_stands_on_1_to_4_ranks(mpirun, tmp_path, size, asked):
     told = tmp_path / "told.json"
