@@ -188,7 +188,6 @@ def found():
     return torch._C._get_accelerator(), torch.accelerator.current_accelerator(), torch.accelerator.is_available()
 before = found()
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.entered import outside
 with virtual_gpus(1):
     pass
 assert found() == before
