@@ -33,8 +33,8 @@ def answers(right):
 def verdict_on(tmp_path, monkeypatch):
     """The verdict on an answer, whose file is the learner's own.
 
-    Real ranks are called blocked, and an endless loop one, sooner than usual, but later than checks end what they limit
-    themselves: virtual ranks after 1.5 s.
+    Ranks are called blocked, or without progress, sooner than usual; but later than a check ends what it limits itself,
+    and has a better reason for: virtual ranks after 1.5 s of computing, a pipeline's step after 2.
     """
 
     def judged(exercise, answer, sizes=None):

@@ -20,7 +20,7 @@ from mpcourse.words import counted
 
 Tensor = torch.Tensor
 WIDTH = 6
-SECONDS = 2.0  # of computing, for one step: the longest one takes a fifth of that
+SECONDS = 2.0  # of computing, for one step: the longest right one takes a fortieth of that
 
 
 class PipelinedStep:
