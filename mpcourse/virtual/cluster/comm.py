@@ -64,8 +64,7 @@ class VirtualComm(Collectives, Constructors, Offered):
         self.name = name
         self._calls = itertools.count()  # of collective calls, for all ranks make the same ones
         self._groups: Counter[Any] = Counter()  # of calls of Create_group, by their members and tag
-        if rank == 0:
-            world.communicators.append(self)
+        world.members[context] = ranks
 
     def __repr__(self) -> str:
         return f"<{self.name or 'a communicator'} of virtual ranks, rank {self.rank} of {self.size}>"

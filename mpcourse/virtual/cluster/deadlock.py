@@ -48,19 +48,19 @@ def _wait(world: "World", rank: int, waiter: "Waiter") -> Wait:
             text = f"the wait for {text}"
     elif waiter.message is not None:  # it probes
         context, source, tag = waiter.message
-        comm = next(c for c in world.communicators if c.context == context)
-        peers = tuple(r for r in comm.ranks if r != rank) if source == ANY else (comm.ranks[source],)
+        ranks = world.members[context]
+        peers = tuple(r for r in ranks if r != rank) if source == ANY else (ranks[source],)
         calls = [Call("Probe", "receive", peers, None if tag == ANY else tag, any_source=source == ANY, comm=context)]
     return Wait(rank, text, tuple(sorted({p for c in calls for p in c.peers})), place(waiter.frame), tuple(calls))
 
 
 def _call(world: "World", q: Request) -> Call:
     if q.collective:
-        return Call(q.name, "collective", tuple(world.missing(q)), comm=q.comm.context)
-    ranks, any_source = q.comm.ranks, q.peer == ANY
+        return Call(q.name, "collective", tuple(world.missing(q)), comm=q.context)
+    ranks, any_source = q.ranks, q.peer == ANY
     peers = tuple(r for r in sorted(ranks) if r != q.owner) if any_source else (ranks[q.peer],)
     kind: Kind = "receive" if q.receives else "send"
-    return Call(q.name, kind, peers, None if q.tag == ANY else q.tag, any_source=any_source, comm=q.comm.context)
+    return Call(q.name, kind, peers, None if q.tag == ANY else q.tag, any_source=any_source, comm=q.context)
 
 
 def _not_received(world: "World") -> list[Sent]:

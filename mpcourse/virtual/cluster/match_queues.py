@@ -31,7 +31,7 @@ class MatchQueues:
 
     def put(self, m: "Message") -> None:
         """Keep a message until it is received."""
-        m.taken = False
+        m.taken = m.awaited = False
         source, key = m.source, (m.source, m.tag)
         queue = self.sources.get(source)
         if queue is None:

@@ -19,12 +19,13 @@ class Message:
     """Something that was sent. Where tens of thousands are under way, each must be small.
 
     owner: its sender in the world; source: in the communicator. data: what was given, or a copy of it. eager: it leaves
-    at once, from `start` to `end`, whoever waits for it. request: what its sender waits for.
+    at once, from `start` to `end`, whoever waits for it. request: what its sender waits for. awaited: the cluster will
+    decide at `posted` who gets it.
     """
 
     __slots__ = (
-        "data", "dest", "eager", "end", "line", "name", "nbytes", "objects", "order", "owner", "posted", "request",
-        "source", "start", "tag", "taken",
+        "awaited", "data", "dest", "eager", "end", "line", "name", "nbytes", "objects", "order", "owner", "posted",
+        "request", "source", "start", "tag", "taken",
     )  # fmt: skip
 
     def __init__(
@@ -35,13 +36,19 @@ class Message:
         self.data, self.objects, self.posted = data, objects, posted
         self.nbytes = data.nbytes
         self.start = self.end = posted
-        self.eager = self.taken = False
+        self.eager = self.taken = self.awaited = False
         self.order = 0  # among all that was sent
         self.request: Request | None = None
 
 
 class Matching:
     """Messages that nobody has received, and receives whose message has not come.
+
+    A message goes to the first receive that it fits, in the order in which they began. A receive that names its source
+    takes its message as soon as both are known. A receive from any source takes what was sent first, so what it gets is
+    decided when the cluster's time has come to when a message was sent: until then somebody may send an earlier one. So
+    this is always true: a message that is kept here and that fits a receive that waits is also among what the cluster
+    will do next (`awaited`), and gets its receive when its time comes.
 
     messages: source, target, tag, bytes, posted, start, end, line of each that was received, in the order in which they
     met: a flat list, for a tuple of each keeps Python's garbage collector busy.
@@ -50,7 +57,7 @@ class Matching:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.queues: defaultdict[tuple[int, int], MatchQueues] = defaultdict(MatchQueues)  # by context and receiver
-        self.order = itertools.count()
+        self.order = world.order
         self.messages: list[Any] = []
 
     def received(self, since: int = 0) -> Iterator[tuple]:
@@ -71,72 +78,58 @@ class Matching:
             queues.forget(r)
             self._meet(m, r)
             return
-        if r is not None:
-            # Somebody who runs later may still say something earlier: who comes first is seen when it is time.
-            world.wake_for(r, m)
-        elif ready:
+        if r is None and ready:
             world.fail("misuse", f"{world.who(m)}: a ready send needs a receive that waits already, and none does")
         if keeps and not m.objects:
             m.data = m.data.copy()
         m.order = next(self.order)
         queues.put(m)
+        if r is not None:
+            world.decide_later(queues, m)
         waiter = world.waiters[target]
         waiting = waiter.message
         if waiter.asleep or (waiting is not None and waiting[0] == context and _fits(m, *waiting[1:])):
             world.push(self._there(m, target), target)
 
     def take(self, context: int, rank: int, source: int, tag: int) -> Message | None:
-        """The first message that a receive from `source` gets, if it is there."""
+        """The message that a receive from `source` gets at once; None where it has to wait."""
         queues = self.queues[context, rank]
-        if (m := queues.first(source, tag)) is not None:
-            queues.take(m)
+        if queues.wild or (m := queues.first(source, tag)) is None:
+            return None
+        queues.take(m)
         return m
 
     def receive(self, r: Request) -> None:
         """Begin to receive."""
         self.world.vain = 0
-        queues = self.queues[r.comm.context, r.owner]
+        queues = self.queues[r.context, r.owner]
         r.order = next(self.order)
-        if r.peer == ANY:
-            r.from_any = True
-            queues.wait(r)
-            self.choose(r)
-            return
-        if any(queues.sources.values()):
-            for earlier in [q for q in queues.wild if q.from_any]:  # they have the first choice
-                self.choose(earlier)
-        m = self.take(r.comm.context, r.owner, r.peer, r.tag)
+        m = queues.first(r.peer, r.tag)
         if m is None:
             queues.wait(r)
-        else:
+            return
+        is_due = r.peer != ANY or m.posted <= self.world.clock[r.owner]
+        if is_due and queues.receiver(m.source, m.tag) is None:
+            queues.take(m)
             self._meet(m, r)
+            return
+        queues.wait(r)
+        for m in queues.messages():
+            if not m.awaited and _fits(m, r.peer, r.tag):
+                self.world.decide_later(queues, m)
 
     def forget(self, r: Request) -> None:
         """A receive is given up."""
-        self.queues[r.comm.context, r.owner].forget(r)
+        self.queues[r.context, r.owner].forget(r)
 
-    def choose(self, r: Request, now: float | None = None, woken_by: Message | None = None) -> None:
-        """Let a receive from any source take the earliest message that is there by now; None: on its rank's clock.
-
-        A message goes to the first receive that it fits, in the order in which they began, whichever was asked about.
-        """
-        queues = self.queues[r.comm.context, r.owner]
-        if r.end is not None and woken_by is not None and not woken_by.taken:  # then that is for another one
-            r = queues.receiver(woken_by.source, woken_by.tag) or r
-            if not r.from_any:
-                return
-        while r.end is None:
-            m = queues.first(ANY, r.tag)
-            if m is None:
-                return
-            if m.posted > (self.world.clock[r.owner] if now is None else now):
-                self.world.wake_for(r, m)
-                return
-            first = queues.receiver(m.source, m.tag)
-            assert first is not None
+    def decide(self, queues: MatchQueues, m: Message) -> None:
+        """The time of a message has come: it goes to the first receive that it fits, if that still waits."""
+        m.awaited = False
+        r = queues.receiver(m.source, m.tag)
+        if r is not None:
             queues.take(m)
-            queues.forget(first)
-            self._meet(m, first)
+            queues.forget(r)
+            self._meet(m, r)
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""

@@ -87,7 +87,7 @@ class Request(Several, Offered):
     theirs = "Request"
     # What most requests never have is not given to each: tens of thousands are made.
     end: float | None = None
-    over = collective = awaited = from_any = cancelled = False
+    over = collective = awaited = cancelled = False
     source, tag_found, order = -2, -1, 0
     data: Any = None  # what is sent, or what came and is not handed over yet
     deliver: Callable[[], None] | None = None
@@ -102,7 +102,8 @@ class Request(Several, Offered):
         if world is None:  # mpi4py's Request()
             self.over, self.receives = True, False
             return
-        self.world, self.comm, self.name, self.line = world, comm, name, line
+        self.world, self.name, self.line = world, name, line
+        self.context, self.ranks = comm.context, comm.ranks  # not the communicator, which may be freed meanwhile
         self.owner = owner = comm.me
         self.peer, self.tag, self.array, self.objects = peer, tag, array, objects
         self.receives, self.blocking = receives, blocking

@@ -1,17 +1,15 @@
 """A rank waits: for requests, for the first of them, or until a message is there."""
 
-import heapq
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.request import Request
-from mpcourse.virtual.cluster.threads import HUB
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.matching import Matching, Message
+    from mpcourse.virtual.cluster.matching import Matching
 
 
 class Waiter:
@@ -38,13 +36,10 @@ class Waiting:
     current: int
     matching: "Matching"
     open: list[Open]
-    spans: list[Any]
+    spans: list
     waiters: list[Waiter]
     mine: Callable[[int], None]
     push: Callable[[float, int], None]
-    _ready: list[tuple[float, int, int, Any]]
-    _order: Iterator[int]
-    _tickets: list[int]
     _suspend: Callable[[int, FrameType], None]
 
     def wait(self, rank: int, requests: Sequence[Request]) -> None:
@@ -72,7 +67,6 @@ class Waiting:
             if (end := opened.next_end(self.clock[rank])) is not None:
                 self.push(end, rank)
             self._suspend(rank, sys._getframe(1))
-        self._tickets[rank] += 1
         waiter.requests, waiter.first = (), False
         if self.record and self.clock[rank] > since:
             first = requests[min(wanted[each] for each in done)].begun
@@ -85,14 +79,7 @@ class Waiting:
         waiter.requests, waiter.left = pending, len(pending)
         for q in pending:
             q.awaited = True
-        while True:
-            for q in pending:
-                if q.from_any and q.end is None:
-                    self.matching.choose(q)
-            if not waiter.left:
-                break
-            self._suspend(rank, frame)
-        self._tickets[rank] += 1  # it does not wait any more, whoever would have woken it
+        self._suspend(rank, frame)
         waiter.requests = ()
 
     def settle(self, q: Request, end: float) -> None:
@@ -114,18 +101,6 @@ class Waiting:
                 if other.end > end:
                     end = other.end
             self.push(end, q.owner)
-
-    def wake_for(self, r: Request, m: "Message") -> None:
-        """A receive from any source, or the next one that `m` fits, chooses when `m` is there.
-
-        Also where its rank is busy with something else, for the sender waits. A rank that waits takes it on its own
-        clock.
-        """
-        time = m.posted
-        if r.awaited:
-            time = max(time, self.clock[r.owner])
-            self.push(time, r.owner)
-        heapq.heappush(self._ready, (time, next(self._order), HUB, (r, m)))
 
     def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from mpcourse.errors import RankFailed
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.match_queues import MatchQueues
 from mpcourse.virtual.cluster.matching import Matching, Message
 from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.polling import MOST_VAIN, POLL_SECONDS, Polling
@@ -50,7 +51,7 @@ class World(Waiting, Polling):
         self.clock, self.current = [0.0] * size, HUB
         self.comms: list[Any] = []  # every rank's COMM_WORLD
         self.selves: list[Any] = []  # and its COMM_SELF
-        self.communicators: list[Any] = []  # one rank's view of each that was made
+        self.members: dict[int, tuple[int, ...]] = {}  # the ranks of each communicator that was made, by its context
         self.results: list[Any] = [None] * size
         self.errors: dict[int, BaseException] = {}  # by rank, the first first
         self.failure: BaseException | None = None
@@ -62,11 +63,12 @@ class World(Waiting, Polling):
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
         self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
+        self.order = itertools.count()  # of all that is sent, received and done next
         self.matching = Matching(self)
         self.spans: list[Any] = []  # rank, name, kind, start, end; the next rank, ...
-        # When, order, rank, its ticket; or HUB, and a receive from any source that chooses its message then.
+        # What is done next: when, order, a rank that goes on, its ticket; or HUB, and a message that gets its receive.
+        # A rank's ticket changes when it goes on, so of several entries that would wake it only the first one does.
         self._ready: list[tuple[float, int, int, Any]] = []
-        self._order = itertools.count()
         self._tickets = [0] * size
         self.polls = 0  # how often ranks have asked in vain
         self.vain = 0  # how often since anybody said something
@@ -109,16 +111,28 @@ class World(Waiting, Polling):
         self.failure = RankFailed("the run was interrupted")
 
     def push(self, time: float, rank: int) -> None:
-        heapq.heappush(self._ready, (time, next(self._order), rank, self._tickets[rank]))
+        heapq.heappush(self._ready, (time, next(self.order), rank, self._tickets[rank]))
+
+    def decide_later(self, queues: MatchQueues, m: Message) -> None:
+        """Let `m` find its receive when the time has come at which it was sent."""
+        m.awaited = True
+        heapq.heappush(self._ready, (m.posted, m.order, HUB, (queues, m)))
+
+    def _decide(self) -> None:
+        """What is done next is a message: see who gets it."""
+        _, order, _, (queues, m) = heapq.heappop(self._ready)
+        if m.order == order and not m.taken:  # a Sendrecv may have made another message of it
+            self.matching.decide(queues, m)
 
     def _pop(self) -> int | None:
         """The rank that can go on at the earliest time, which is now its time."""
         ready, tickets = self._ready, self._tickets
         while ready:
+            if ready[0][2] == HUB:
+                self._decide()
+                continue
             time, _, rank, ticket = heapq.heappop(ready)
-            if rank == HUB:
-                self.matching.choose(ticket[0], time, ticket[1])
-            elif ticket == tickets[rank]:
+            if ticket == tickets[rank]:
                 tickets[rank] += 1
                 if time > self.clock[rank]:
                     self.clock[rank] = time
@@ -126,11 +140,15 @@ class World(Waiting, Polling):
         return None
 
     def _next(self) -> int | None:
-        """The rank that goes on next. Where there is none, the earliest one that sleeps asks again. None: in vain.
+        """The rank that goes on next. Where there is none, the earliest one that sleeps asks again. None: in vain, or
+        the run has failed.
 
         One at a time: it asks until it sleeps again, where all together would take turns after each call.
         """
-        to = self._pop()
+        try:
+            to = self._pop()
+        except ClusterError:  # a message and its receive do not belong together: all ranks raise that
+            return None
         if to is None and self.vain < MOST_VAIN * self.size:
             asleep = [rank for rank, waiter in enumerate(self.waiters) if waiter.asleep]
             if asleep:
@@ -151,8 +169,7 @@ class World(Waiting, Polling):
         self.done.add(rank)
         to = None if self.failure else self._next()
         if to is None and len(self.done) < self.size:
-            if self.failure is None:
-                self._stuck()
+            self._stuck()
             to = next(r for r in range(self.size) if r not in self.done)
         self.numbers.leave(rank)
         return HUB if to is None else to
@@ -175,8 +192,7 @@ class World(Waiting, Polling):
         while ready:
             time, _, who, ticket = ready[0]
             if who == HUB and time < self.clock[rank]:
-                r, m = heapq.heappop(ready)[3]
-                self.matching.choose(r, time, m)
+                self._decide()
             elif who == HUB or ticket == self._tickets[who]:
                 break
             else:  # no longer true
@@ -219,14 +235,16 @@ class World(Waiting, Polling):
         self._raise()
 
     def _stuck(self) -> None:
+        """No rank goes on: where none has failed, that is a deadlock."""
         from mpcourse.virtual.cluster.deadlock import explain
 
-        self.failure = explain(self)
+        if self.failure is None:
+            self.failure = explain(self)
 
     def missing(self, q: Request) -> list[int]:
         """The ranks of the world that have not reached the collective call `q`."""
         call = self.open_collectives.get(q.tag)  # type: ignore[call-overload]
-        return [] if call is None else [r for i, r in enumerate(q.comm.ranks) if i not in call.arrived]
+        return [] if call is None else [r for i, r in enumerate(q.ranks) if i not in call.arrived]
 
     # -- words --
 
