@@ -9,7 +9,6 @@ from tests.conftest import ROOT
 
 LIBRARY = ROOT / "mpcourse"
 FILES = sorted(LIBRARY.rglob("*.py"))
-LONGEST = 300  # lines
 
 
 def floors():
@@ -121,9 +120,3 @@ def test_no_module_imports_itself_through_others():
         for name in leaves:
             del graph[name]
     assert not graph
-
-
-@pytest.mark.parametrize("room", sorted(floors()))
-def test_files_are_short(room):
-    long = {name_of(f): n for f in FILES if room_of(name_of(f)) == room and (n := len(f.open().readlines())) > LONGEST}
-    assert not long
