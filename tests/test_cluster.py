@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -653,7 +654,9 @@ def test_a_rank_that_raises_ends_all_and_says_which_it_was():
 
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         run(program, 3)
-    assert caught.value.__notes__ == ["on virtual rank 1 of 3"] and sorted(ended) == [0, 1, 2]
+    notes = caught.value.__notes__
+    assert re.fullmatch(r"on virtual rank 1 of 3, test_cluster\.py:\d+", notes[0]) and len(notes) == 3
+    assert sorted(ended) == [0, 1, 2]
 
 
 def test_ctrl_c_ends_all_ranks():

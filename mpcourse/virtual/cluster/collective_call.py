@@ -11,6 +11,7 @@ import numpy as np
 
 from mpcourse.virtual.cluster.constants import ERR_ROOT
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.place import place
 from mpcourse.virtual.cluster.request import Line, Request, put
 
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)
@@ -64,8 +65,8 @@ class OpenCollective:
         if q.name != self.name:
             world.fail(
                 "collectives",
-                f"rank {b.owner} calls {b.name} ({world.location(b.line)}) where rank {a.owner} calls {a.name} "
-                f"({world.location(a.line)}), as collective call {number + 1} of their communicator: all its ranks "
+                f"rank {b.owner} calls {b.name} ({world.line(b)}) where rank {a.owner} calls {a.name} "
+                f"({world.line(a)}), as collective call {number + 1} of their communicator: all its ranks "
                 "must make the same ones in the same order",
             )
         for key, mine in agreed.items():
@@ -79,8 +80,8 @@ class OpenCollective:
                 }[key]
                 world.fail(
                     KINDS.get(key, "collectives"),
-                    f"{self.name} on rank {a.owner} ({world.location(a.line)}) and on rank {b.owner} "
-                    f"({world.location(b.line)}) has {what}",
+                    f"{self.name} on rank {a.owner} ({world.line(a)}) and on rank {b.owner} "
+                    f"({world.line(b)}) has {what}",
                 )
 
 
@@ -195,7 +196,7 @@ def begin(
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
             "misuse",
-            f"rank {rank}, {world.location(line)}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}",
+            f"rank {rank}, {place(sys._getframe())}: {name}: root={root}, but there are ranks 0 to {comm.size - 1}",
             ERR_ROOT,
         )
     key = (comm.context, next(comm._calls))

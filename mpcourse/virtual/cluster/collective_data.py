@@ -1,16 +1,18 @@
 """What each collective call does with buffers: what all gave, and what is put where."""
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from mpcourse.virtual.cluster.buffers import alike, blocks, counted, flat, is_named
-from mpcourse.virtual.cluster.collective_call import Pairs, line_of, memory
+from mpcourse.virtual.cluster.collective_call import Pairs, memory
 from mpcourse.virtual.cluster.constants import ERR_OP
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.operations import OPERATIONS
+from mpcourse.virtual.cluster.place import place
 
 
 def nothing(given: list[Any]) -> list[Pairs]:
@@ -151,7 +153,7 @@ def checked(comm: Any, read: Callable, *args: Any) -> Any:
 
 
 def wrong(comm: Any, kind: str, text: str, number: int | None = None) -> Any:
-    comm.world.fail(kind, f"rank {comm.me}, {comm.world.location(line_of())}: {text}", number)
+    comm.world.fail(kind, f"rank {comm.me}, {place(sys._getframe())}: {text}", number)
 
 
 def same_dtype(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:

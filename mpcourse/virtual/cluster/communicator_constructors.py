@@ -1,12 +1,14 @@
 """Communicator constructors (MPI 4.1, section 7.4): the methods that make others: copies, parts, groups and grids."""
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpcourse.virtual.cluster.collective_call import line_of, meet
 from mpcourse.virtual.cluster.constants import CONGRUENT, ERR_ARG, ERR_COMM, IDENT, SIMILAR, UNDEFINED, UNEQUAL
 from mpcourse.virtual.cluster.group import Group
+from mpcourse.virtual.cluster.place import place
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -111,8 +113,8 @@ class Constructors:
             for of in members.values():  # whose ranks share one tuple: of a thousand, each would take as long to make
                 own = [r for _, r in sorted(of)]
                 context, ranks = next(self.world.contexts), self._named(own)
-                for place, r in enumerate(own):
-                    parts[r] = context, ranks, place
+                for new, r in enumerate(own):
+                    parts[r] = context, ranks, new
             return 16, parts
 
         return self._part(*meet(self, name, color_and_key, finish, {}, line_of()))
@@ -137,7 +139,7 @@ class Constructors:
         return tuple(place[r] for r in group.ranks)
 
     def _misused(self, text: str, number: int | None = None) -> None:
-        self.world.fail("misuse", f"rank {self.me}, {self.world.location(line_of())}: {text}", number)
+        self.world.fail("misuse", f"rank {self.me}, {place(sys._getframe())}: {text}", number)
 
 
 def _list(value: Any, length: int) -> list[Any]:

@@ -1,30 +1,25 @@
 """Nobody can go on: who waits for whom, and in which circle."""
 
-import os
-import sys
-from types import FrameType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mpcourse.deadlock import Call, Kind, Sent, Wait, circle, listed, meaning
-from mpcourse.virtual.cluster.errors import Deadlock
+from mpcourse.virtual.cluster.errors import ClusterError, Deadlock
 from mpcourse.virtual.cluster.matching import ANY
+from mpcourse.virtual.cluster.place import asked, place
 from mpcourse.virtual.cluster.request import Request
-from mpcourse.virtual.line import location
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.waiting import Waiter
     from mpcourse.virtual.cluster.world import World
 
-_CLUSTER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(_CLUSTER))) + os.sep
-
 
 def explain(world: "World") -> Deadlock:
     """The deadlock that `world` is in."""
-    waits = [_wait(world, r, w) for r, w in enumerate(world.waiters) if w.frame is not None]
+    waits = waiting(world)
     cycle = circle(waits)
     lines = ["deadlock: no rank can go on"]
-    lines += [f"  {wait}{f', for {listed(wait.peers)}' if wait.peers else ''}" for wait in waits]
+    lines += [f"  {told(wait)}" for wait in waits]
     returned = sorted(world.done)
     if returned:
         lines.append(f"  {listed(returned)} {'have' if len(returned) > 1 else 'has'} returned")
@@ -39,9 +34,38 @@ def explain(world: "World") -> Deadlock:
     return Deadlock("deadlock", "\n".join(lines), waits, cycle)
 
 
+def waiting(world: "World") -> list[Wait]:
+    """The ranks that wait for others, and where."""
+    return [_wait(world, r, w) for r, w in enumerate(world.waiters) if w.frame is not None]
+
+
+def told(wait: Wait) -> str:
+    """Where a rank waits, and for whom."""
+    return f"{wait}{f', for {listed(wait.peers)}' if wait.peers else ''}"
+
+
+def stalled(world: "World", alive: Sequence[int]) -> ClusterError:
+    """No thread has gone on, which is a fault of the cluster; where each of those stands that are `alive`."""
+    waits = {wait.rank: wait for wait in waiting(world)}
+    lines = ["no virtual rank has gone on for 5 seconds, and none of them computes or sleeps:"]
+    for rank in range(world.size):
+        if rank in world.done:
+            lines.append(f"  rank {rank} has returned")
+        elif rank not in alive:
+            lines.append(f"  rank {rank} has ended in the middle of its program")
+        elif rank in waits:
+            lines.append(f"  {told(waits[rank])}")
+        else:
+            call, caller = asked(world.frame_of(rank))
+            lines.append(f"  rank {rank} " + (f"is in {call}, {place(caller)}" if call else "has not begun"))
+    lines.append("This is a fault of mpcourse, not of the program: please report it together with the program.")
+    return ClusterError("stalled", "\n".join(lines), list(waits.values()))
+
+
 def _wait(world: "World", rank: int, waiter: "Waiter") -> Wait:
     pending = [q for q in (each.begun for each in waiter.requests) if q.end is None and not q.over]
-    text, calls = waiter.call, [_call(world, q) for q in pending]
+    text = asked(waiter.frame)[0] if waiter.requests else waiter.call
+    calls = [_call(world, q) for q in pending]
     if pending:
         text = " and ".join(dict.fromkeys(q.call for q in pending[:3])) + (", ..." if len(pending) > 3 else "")
         if any(not q.blocking for q in pending):
@@ -70,21 +94,3 @@ def _not_received(world: "World") -> list[Sent]:
         for (context, dest), queues in by_receiver
         for m in queues.messages()
     ]
-
-
-def place(frame: FrameType | None) -> str:
-    """The line of the program in which a rank is: `ring.py:12`, and whose call led there, not counting torch's."""
-    lines: list[tuple[str, int]] = []
-    torch = sys.modules.get("torch")  # virtual ranks need none
-    libraries = (_LIBRARY, os.path.dirname(torch.__file__ or "") + os.sep) if torch else (_LIBRARY,)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_CLUSTER):
-            if not lines:
-                lines.append((file, frame.f_lineno))
-            if not file.startswith(libraries):
-                if (file, frame.f_lineno) != lines[0]:
-                    lines.append((file, frame.f_lineno))
-                break
-        frame = frame.f_back
-    return ", called from ".join(map(location, lines)) or "an unknown line"

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.comm import VirtualComm
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.place import raised_at
 from mpcourse.virtual.cluster.topology import Topology, topology_of
 from mpcourse.virtual.cluster.world import World
 from mpcourse.virtual.specs import Link
@@ -93,9 +94,10 @@ def run(
 
     Each rank has its own random numbers (torch's and numpy's), and its own clock, which messages, collective calls and
     `compute` move on.
-    Raises what the first rank that failed raised, with a note of which one it was; ClusterError, or its Deadlock, for
-    mistakes in what ranks say to each other; after that no rank runs on. RuntimeError within a virtual rank; ValueError
-    for numbers that make no sense, or a topology of another number of ranks.
+    Raises what the first rank that failed raised, with notes that say which one it was and on which line, and where the
+    others wait: they go on until they wait for each other, as under mpirun, but for two seconds at most. ClusterError,
+    or its Deadlock, for mistakes in what ranks say to each other; after that no rank runs on. RuntimeError within a
+    virtual rank; ValueError for numbers that make no sense, or a topology of another number of ranks.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"a run needs 1 rank or more, not {size!r}")
@@ -108,7 +110,7 @@ def run(
     world.comms = [VirtualComm._of(world, 0, everyone, rank, "MPI_COMM_WORLD") for rank in everyone]
     world.selves = [VirtualComm._of(world, 1 + rank, (rank,), 0, "MPI_COMM_SELF") for rank in everyone]
     world.run(program)
-    if world.errors:
+    if world.errors or world.raised:
         _report(world)
     if world.failure is not None:  # told to a thread of a rank that itself said nothing afterwards
         raise world.failure
@@ -139,14 +141,15 @@ def mpi_of(comm: Comm) -> Any:
     return MPI
 
 
-def _report(world: World) -> None:
-    rank, error = next(iter(world.errors.items()))
-    if isinstance(world.failure, ClusterError):
-        # Of the mistake that all ranks were told, not of what one of them made of it.
-        own = [e for e in world.errors.values() if isinstance(e, ClusterError)]
-        error = own[0] if own else error
-    elif rank >= 0 and not isinstance(error, RankFailed):
-        error.add_note(f"on virtual rank {rank} of {world.size}")
+def _report(world: World) -> NoReturn:
+    if world.raised is None:  # what all ranks were told, and not what one of them made of it
+        errors = list(world.errors.values())
+        raise next((error for error in errors if isinstance(error, ClusterError)), errors[0])
+    rank, error = world.raised
+    if rank >= 0 and not isinstance(error, RankFailed):
+        error.add_note(f"on virtual rank {rank} of {world.size}, {raised_at(error)}")
+        for _, where in sorted(world.others.items()):
+            error.add_note(where)
     raise error
 
 

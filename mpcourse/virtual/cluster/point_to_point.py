@@ -11,6 +11,7 @@ from mpcourse.virtual.cluster.buffers import flat
 from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, ERR_RANK, ERR_TAG, PROC_NULL
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import ANY, Message
+from mpcourse.virtual.cluster.place import place
 from mpcourse.virtual.cluster.request import Line, Request, Status, call_text, put
 
 if TYPE_CHECKING:
@@ -213,11 +214,7 @@ def memory_of(comm: "VirtualComm", buf: Any, writable: bool) -> np.ndarray:
 
 
 def misuse(comm: "VirtualComm", error: ClusterError) -> NoReturn:
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
-        frame = frame.f_back
-    at = comm.world.location((frame.f_code, frame.f_lasti))
-    comm.world.fail(error.kind, f"rank {comm.me}, {at}: {error.text}", error.number)
+    comm.world.fail(error.kind, f"rank {comm.me}, {place(sys._getframe())}: {error.text}", error.number)
 
 
 def peer_of(comm: "VirtualComm", name: str, what: str, rank: int) -> int:

@@ -9,6 +9,7 @@ import functools
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,21 +20,46 @@ DEFAULT_SEED = 67280421310721  # of torch's generator in a process in which nobo
 HUB = -1  # who starts the ranks, and goes on when all have ended
 
 
+LOOK = 1.0  # seconds between two looks at the ranks
+
+Looked = Callable[[list[int], int], int | None]
+
+
+class Turn:
+    """What one thread waits for until another one releases it. since: from when on it has waited; None: it runs."""
+
+    def __init__(self) -> None:
+        self.lock = _thread.allocate_lock()
+        self.lock.acquire()
+        self.since: float | None = None
+        self.release = self.lock.release
+
+    def acquire(self, timeout: float = -1) -> bool:
+        self.since = time.monotonic()
+        got = self.lock.acquire(timeout=timeout)
+        self.since = None
+        return got
+
+
 class Turns:
     """A thread for each rank. Who has the turn gives it to another one, and sleeps until somebody gives it back."""
 
     def run(
-        self, size: int, first: int, body: Callable[[int], int], interrupted: Callable[[BaseException], None]
+        self,
+        size: int,
+        first: int,
+        body: Callable[[int], int],
+        interrupted: Callable[[BaseException], None],
+        looked: Looked,
     ) -> None:
         """Run `body(rank)` for each rank, beginning with `first`; when it ends, the turn goes to whom it returns.
 
         Returns when somebody gives the turn to HUB. interrupted: told of a Ctrl-C, after which ranks are to end by
-        themselves; the second Ctrl-C does not wait for that.
+        themselves; the second Ctrl-C does not wait for that. looked: told now and then of the ranks that are alive, and
+        how often in a row all of them waited for a turn that none of them has; returns who is to have it, or None.
         """
         self.idents = [0] * size
-        self.locks = [_thread.allocate_lock() for _ in range(size + 1)]  # the last is the hub's
-        for lock in self.locks:
-            lock.acquire()
+        self.locks = [Turn() for _ in range(size + 1)]  # the last is the hub's
         torch = loaded_torch()
         grad = torch is not None and torch.is_grad_enabled()
 
@@ -49,12 +75,24 @@ class Turns:
             thread.start()
         self.locks[first].release()
         try:
-            self.locks[HUB].acquire()
+            self._until_all_have_ended(threads, looked)
         except KeyboardInterrupt as error:
             interrupted(error)
-            self.locks[HUB].acquire()
+            self._until_all_have_ended(threads, looked)
         for thread in threads:
             thread.join()
+
+    def _until_all_have_ended(self, threads: list[threading.Thread], looked: Looked) -> None:
+        """Wait until somebody gives the turn to HUB, and look now and then whether anybody still can."""
+        before: list[float | None] = []
+        idle = 0
+        while not self.locks[HUB].acquire(LOOK):
+            alive = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
+            now = [turn.since if turn.lock.locked() else None for turn in map(self.locks.__getitem__, alive)]
+            idle = idle + 1 if now == before and None not in now else 0
+            before = now
+            if (to := looked(alive, idle)) is not None:
+                self.locks[to].release()
 
     def foreign(self, rank: int) -> bool:
         """Whether another thread than that of rank `rank` asks this."""

@@ -9,6 +9,7 @@ import functools
 import heapq
 import itertools
 import random
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -17,16 +18,21 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mpcourse.errors import RankFailed
+from mpcourse.virtual.cluster.deadlock import explain, stalled, told, waiting
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.match_queues import MatchQueues
 from mpcourse.virtual.cluster.matching import Matching, Message
 from mpcourse.virtual.cluster.open_requests import Open
+from mpcourse.virtual.cluster.place import asked, place
 from mpcourse.virtual.cluster.polling import MOST_VAIN, POLL_SECONDS, Polling
 from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns, set_torch_state, torch_state
 from mpcourse.virtual.cluster.topology import Topology, Wires
 from mpcourse.virtual.cluster.waiting import Waiter, Waiting
 from mpcourse.virtual.line import location as source_location
+
+IDLE = 5  # seconds for which every rank waits for a turn that none of them has: then the run ends with an error
+MOST_LOOKS = 2  # seconds for which ranks may go on after one of them has raised
 
 _running: "World | None" = None
 
@@ -54,7 +60,10 @@ class World(Waiting, Polling):
         self.members: dict[int, tuple[int, ...]] = {}  # the ranks of each communicator that was made, by its context
         self.results: list[Any] = [None] * size
         self.errors: dict[int, BaseException] = {}  # by rank, the first first
+        self.raised: tuple[int, BaseException] | None = None  # the first that was no answer to a failure of the run
         self.failure: BaseException | None = None
+        self.looks_after_error = 0
+        self.others: dict[int, str] = {}  # where the others were when a rank raised
         self.done: set[int] = set()
         self.waiters = [Waiter() for _ in range(size)]
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
@@ -89,15 +98,15 @@ class World(Waiting, Polling):
                 self.results[rank] = program(self.comms[rank])
             except BaseException as error:
                 self.errors[rank] = error
-                if self.failure is None:
-                    self.failure = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
+                if self.failure is None and self.raised is None:  # the others go on until they wait, as processes do
+                    self.raised = rank, error
             return self._end(rank)
 
         for rank in range(1, self.size):
             self.push(0.0, rank)
         before = np.random.mtrand._rand._bit_generator
         try:
-            self.turns.run(self.size, 0, body, self._interrupted)
+            self.turns.run(self.size, 0, body, self._interrupted, self._looked)
         finally:
             _running = None
             np.random.mtrand.set_bit_generator(before)
@@ -107,8 +116,24 @@ class World(Waiting, Polling):
 
     def _interrupted(self, error: BaseException) -> None:
         """Ranks end in their next call, and the caller is told what it was."""
-        self.errors = {HUB: error}
+        self.raised = HUB, error
         self.failure = RankFailed("the run was interrupted")
+
+    def _looked(self, alive: list[int], idle: int) -> int | None:
+        """Told once a second which ranks' threads are alive, and how often in a row none of them had the turn.
+
+        Who is to have the turn, to raise; None: the run goes on.
+        """
+        if idle == IDLE:  # the last resort, where this cluster has a fault
+            if self.failure is None:
+                self.failure = stalled(self, alive)
+            self.done |= set(range(self.size)) - set(alive)
+            return alive[0] if alive else HUB
+        if self.raised and self.failure is None:
+            self.looks_after_error += 1
+            if self.looks_after_error > MOST_LOOKS:  # the others need not end at all
+                self._rank_failed()
+        return None
 
     def push(self, time: float, rank: int) -> None:
         heapq.heappush(self._ready, (time, next(self.order), rank, self._tickets[rank]))
@@ -226,6 +251,10 @@ class World(Waiting, Polling):
         assert failure is not None
         if isinstance(failure, ClusterError):
             raise type(failure)(failure.kind, failure.text, failure.waits, failure.cycle, failure.number)
+        rank = self.current
+        if rank not in self.others and rank not in self.errors:
+            call, caller = asked(sys._getframe(1))
+            self.others[rank] = f"rank {rank} comes to {call}, {place(caller)}"
         raise RankFailed(str(failure))
 
     def fail(self, kind: str, text: str, number: int | None = None) -> NoReturn:
@@ -235,11 +264,20 @@ class World(Waiting, Polling):
         self._raise()
 
     def _stuck(self) -> None:
-        """No rank goes on: where none has failed, that is a deadlock."""
-        from mpcourse.virtual.cluster.deadlock import explain
-
-        if self.failure is None:
+        """No rank goes on: where none has raised, that is a deadlock."""
+        if self.failure is not None:
+            return
+        if self.raised:
+            self.others = {wait.rank: told(wait) for wait in waiting(self)}
+            self._rank_failed()
+        else:
             self.failure = explain(self)
+
+    def _rank_failed(self) -> None:
+        """From now on all other ranks raise, because one has."""
+        assert self.raised is not None
+        rank, error = self.raised
+        self.failure = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
 
     def missing(self, q: Request) -> list[int]:
         """The ranks of the world that have not reached the collective call `q`."""
@@ -251,7 +289,20 @@ class World(Waiting, Polling):
     def who(self, q: Request | Message) -> str:
         """A request or message for messages of errors: "rank 0's Send(dest=1, tag=0), file.py:12"."""
         call = q.call if isinstance(q, Request) else call_text(q.name, "dest", q.dest, q.tag)
-        return f"rank {q.owner}'s {call}, {self.location(q.line)}"
+        return f"rank {q.owner}'s {call}, {self.line(q)}"
+
+    def line(self, q: Request | Message) -> str:
+        """Where the program began a request or sent a message. Where this library did it for the program, and has
+        returned since, only the library's line is known.
+        """
+        frame = self.frame_of(q.owner)
+        while frame is not None and (frame.f_code, frame.f_lasti) != q.line:
+            frame = frame.f_back
+        return self.location(q.line) if frame is None else place(frame)
+
+    def frame_of(self, rank: int) -> FrameType | None:
+        """The innermost frame of a rank's thread."""
+        return sys._current_frames().get(self.turns.idents[rank])
 
     @staticmethod
     def location(line: Line | None) -> str:

@@ -1,0 +1,67 @@
+"""Which line of a program a rank has come to: the innermost one outside of this library."""
+
+import os
+import sys
+from types import FrameType, TracebackType
+
+from mpcourse.virtual.line import location
+
+_CLUSTER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(_CLUSTER))) + os.sep
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+
+
+def place(frame: FrameType | None) -> str:
+    """A rank's line: "train.py:12"; where it has called this library there, "train.py:12, in ShardedOptimizer.step()".
+
+    frame: the innermost one of the rank.
+    """
+    own, within, called = None, "", ""
+    while frame is not None and own is None:
+        code = frame.f_code
+        if _is_programs(code.co_filename):
+            own = location((code.co_filename, frame.f_lineno))
+        elif code.co_filename.startswith(_LIBRARY) and not code.co_filename.startswith(_CLUSTER):
+            within = within or location((code.co_filename, frame.f_lineno))
+            if code.co_name != "<lambda>":
+                called = code.co_qualname.rpartition("<locals>.")[2]
+        frame = frame.f_back
+    if own is None:  # the program itself is of this library
+        return within or "an unknown line"
+    return f"{own}, in {called}()" if called else own
+
+
+def asked(frame: FrameType | None) -> tuple[str, FrameType | None]:
+    """Which method of MPI a rank has called, "Send()", and the frame that called it; empty where it is in none.
+
+    frame: the innermost one of the rank.
+    """
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    while frames and frames[-1].f_code.co_filename.startswith((_CLUSTER, _STANDARD)):
+        frames.pop()  # what runs the program
+    caller = None
+    for each in reversed(frames):
+        if each.f_code.co_filename.startswith(_CLUSTER):
+            return f"{each.f_code.co_name}()", caller
+        caller = each
+    return "", None
+
+
+def raised_at(error: BaseException) -> str:
+    """The line of the program that raised an error, or that called what raised it."""
+    at: TracebackType | None = error.__traceback__
+    line = None
+    while at is not None:
+        if _is_programs(file := at.tb_frame.f_code.co_filename):
+            line = file, at.tb_lineno
+        at = at.tb_next
+    return location(line) or "an unknown line"
+
+
+def _is_programs(file: str) -> bool:
+    torch = sys.modules.get("torch")  # virtual ranks need none
+    libraries = (_LIBRARY, _STANDARD, "<frozen", *([os.path.dirname(torch.__file__ or "") + os.sep] if torch else []))
+    return not file.startswith(libraries)
