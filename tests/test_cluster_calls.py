@@ -1,5 +1,7 @@
 """Calls of virtual ranks that programs of others used and that gave wrong values, moved the clock or took for ever."""
 
+import itertools
+import pickle
 import random
 import threading
 import time
@@ -7,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from mpcourse.virtual import MPI, compute, run
+from mpcourse.virtual import MPI, Deadlock, compute, run
+from mpcourse.virtual.cluster import polling
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.threads import Turns
 
@@ -147,16 +150,17 @@ def test_who_polls_for_a_message_under_way_sleeps_until_it_is_there():
 
 
 def test_ranks_that_only_ask_take_turns_in_spells_until_they_are_told_so(monkeypatch):
-    switch, switches = Turns.switch, []
+    switch, switches, asked = Turns.switch, [], []
     monkeypatch.setattr(Turns, "switch", lambda self, me, to: switches.append(to) or switch(self, me, to))
 
     def program(c):
         while not c.Iprobe(source=1 - c.rank):
-            pass
+            asked.append(c.rank)
 
+    monkeypatch.setattr(polling, "MOST_VAIN", 5000)
     with pytest.raises(ClusterError, match="They ask again and again"):
         run(program, 2)
-    assert len(switches) < 1000  # of 10,000 calls
+    assert len(switches) < len(asked) / 10 > 900
 
 
 def test_who_polls_for_long_notices_within_a_thousandth():
@@ -209,15 +213,68 @@ def test_a_rank_sleeps_on_its_own_clock():
     assert time.perf_counter() - before < 60 and time.sleep is sleep
 
 
-@pytest.mark.parametrize("nap", [0.0, 0.01])
-def test_polls_that_nobody_answers_are_a_deadlock(nap):
+@pytest.mark.parametrize("between", [lambda c: None, lambda c: time.sleep(0.01), lambda c: c.compute(1e-3)])
+def test_polls_that_nobody_answers_are_a_deadlock(monkeypatch, between):
     def program(c):
         q = c.irecv(source=1 - c.rank)
         while not q.Test():
-            time.sleep(nap)
+            between(c)
 
-    with pytest.raises(ClusterError, match="asking alone sends nothing"):
+    monkeypatch.setattr(polling, "MOST_VAIN", 5000)
+    with pytest.raises(Deadlock, match="asking alone sends nothing"):
         both(program)
+
+
+@pytest.mark.parametrize("ask", ["Iprobe", "Test", "Testany"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_rank_may_ask_twelve_thousand_times_in_vain_and_go_on(ask, size):
+    def program(c):
+        if c.rank:
+            return c.recv(source=0, tag=1)
+        q = c.irecv(tag=2)
+        polls = {"Iprobe": c.Iprobe, "Test": q.Test, "Testany": lambda: MPI.Request.Testany([q])[1]}
+        assert not any(polls[ask]() for _ in range(12_000))
+        q.Cancel()
+        q.wait()
+        asked = MPI.Wtime()
+        for rank in range(1, c.size):
+            c.send(asked, rank, 1)
+        return asked
+
+    assert both(program, size) == pytest.approx([12_000 * MPI.Wtick()] * size)
+
+
+@pytest.mark.parametrize("readings", [1, 2])
+@pytest.mark.parametrize("seconds", [1e-3, 1.0, 60.0])
+def test_a_rank_that_asks_for_some_time_gives_up(readings, seconds):
+    """A minute of asking on its clock is no minute of asking here."""
+
+    def program(c):
+        start = MPI.Wtime()
+        while not c.Iprobe():
+            waited = max(MPI.Wtime() - start for _ in range(readings))
+            if waited > seconds:
+                break
+        return waited
+
+    assert all(seconds < waited < 1.1 * seconds for waited in both(program))
+
+
+def test_the_clock_is_later_at_each_reading():
+    def program(c):
+        times = [MPI.Wtime() for _ in range(20)]
+        c.Barrier()
+        times += [MPI.Wtime(), MPI.Wtime()]
+        q = c.irecv(source=c.rank)
+        for _ in range(100):
+            q.Test()
+            times += [MPI.Wtime(), MPI.Wtime()]
+        q.Cancel()
+        q.wait()
+        return times
+
+    for times in both(program):
+        assert all(a < b for a, b in itertools.pairwise(times))
 
 
 def test_waiting_for_the_clock_ends():
@@ -422,3 +479,222 @@ def test_non_blocking_collectives_take_the_link_one_after_the_other_while_ranks_
     assert seconds(0.0, "Iallreduce") == pytest.approx(whole)
     assert seconds(0.1, "Allreduce") == pytest.approx(0.1 + whole)
     assert seconds(0.1, "Iallreduce") == pytest.approx(0.1 + whole / 4)
+
+
+def test_a_rank_is_finalized_when_it_has_said_so_and_may_not_speak_afterwards():
+    def program(c):
+        before = MPI.Is_finalized()
+        c.Barrier()
+        MPI.Finalize()
+        return before, MPI.Is_finalized(), MPI.Is_initialized()
+
+    def speaks(c):
+        MPI.Finalize()
+        c.Barrier()
+
+    assert both(program) == [(False, True, True)] * 2
+    with pytest.raises(ClusterError, match=r"test_cluster_calls.py:\d+: this comes after MPI.Finalize\(\)"):
+        both(speaks)
+
+
+# -- buffers --
+
+
+def test_irecv_has_room_for_32_kb_or_for_its_buffer():
+    """As mpi4py's: a pickled object of 32768 bytes comes, and one of 32769 is truncated."""
+
+    def program(c, excess, *buffer):
+        of_pickle = len(pickle.dumps(bytes(30_000), pickle.HIGHEST_PROTOCOL)) - 30_000
+        room = len(buffer[0]) if buffer and not isinstance(buffer[0], int) else buffer[0] if buffer else 32768
+        x = bytes(room - of_pickle + excess)
+        if c.rank == 0:
+            return c.send(x, 1)
+        return c.irecv(*buffer, source=0).wait() == x
+
+    for buffer in ((), (bytearray(50_000),), (50_000,), (np.zeros(50_000, np.uint8),)):
+        assert both(lambda c, buffer=buffer: program(c, 0, *buffer))[1]
+        with pytest.raises(ClusterError, match=r"has room for \d+ bytes.* irecv\(bytearray\(\d+\)\)") as caught:
+            both(lambda c, buffer=buffer: program(c, 1, *buffer))
+        assert caught.value.kind == "truncated"
+
+
+def test_other_receives_of_objects_have_room_for_any_but_where_a_buffer_is_given():
+    def program(c, receive, *buffer):
+        c.isend(bytes(100_000), c.rank).wait() if receive == "waits" else None
+        q = c.isend(bytes(100_000), 1 - c.rank)
+        got = c.recv(*buffer) if receive == "recv" else c.sendrecv(None, MPI.PROC_NULL, 0, *buffer)
+        q.wait()
+        return len(got)
+
+    for receive in ("recv", "sendrecv"):
+        assert both(lambda c, r=receive: program(c, r)) == [100_000] * 2
+        with pytest.warns(UserWarning, match="deprecated"), pytest.raises(ClusterError, match="truncated"):
+            both(lambda c, r=receive: program(c, r, bytearray(1000)))
+
+
+def test_a_message_that_was_found_by_a_probe_is_received_though_it_is_given_up():
+    def program(c):
+        if c.rank == 0:
+            return MPI.Request.waitall([c.isend(n, 1) for n in (1, 2)])
+        while not c.Iprobe(source=0):
+            pass
+        first = c.irecv(source=0)
+        first.Cancel()  # too late
+        status = MPI.Status()
+        return first.wait(status), status.Is_cancelled(), c.recv(source=0)
+
+    assert both(program)[1] == (1, False, 2)
+
+
+NONBLOCKING = {
+    "Irecv": lambda c, x, y: c.Irecv(y[:2], 1 - c.rank),
+    "Recv_init": lambda c, x, y: c.Recv_init(y[:2], 1 - c.rank),
+    "Ibcast": lambda c, x, y: c.Ibcast(y[:2] if c.rank else x, 0),
+    "Igather": lambda c, x, y: c.Igather(x, y, 1),
+    "Iscatter": lambda c, x, y: c.Iscatter(np.ones(4), y[:2], 0),
+    "Iallgather": lambda c, x, y: c.Iallgather(x, y),
+    "Ialltoall": lambda c, x, y: c.Ialltoall(np.ones(4), y),
+    "Ireduce": lambda c, x, y: c.Ireduce(x, y[:2], root=1),
+    "Iallreduce": lambda c, x, y: c.Iallreduce(x, y[:2]),
+    "Iscan": lambda c, x, y: c.Iscan(x, y[:2]),
+    "Ireduce_scatter_block": lambda c, x, y: c.Ireduce_scatter_block(np.ones(4), y[:2]),
+}
+
+
+@pytest.mark.parametrize("call", NONBLOCKING)
+def test_a_buffer_that_is_received_into_holds_nothing_new_before_wait_and_may_not_be_written(call):
+    """A real MPI writes it at any time until then, so whoever reads or writes it earlier has a fault."""
+
+    def program(c, writes):
+        x, y = np.ones(2), np.full(4, 7.0)
+        q = NONBLOCKING[call](c, x, y)
+        if call == "Recv_init":
+            q.Start()
+        if call in ("Irecv", "Recv_init"):
+            c.Send(x, 1 - c.rank)
+        c.compute(1.0)
+        c.Barrier()
+        before = y.tolist()
+        if writes and c.rank == 1:
+            y[0] = 8.0
+        q.Wait()
+        return before, float(y[0])
+
+    before, after = both(lambda c: program(c, False))[1]
+    assert before == [7.0] * 4 and after in (1.0, 2.0)
+    with pytest.raises(ClusterError, match=rf"{call}.*its buffer was changed before its Wait") as caught:
+        both(lambda c: program(c, True))
+    assert caught.value.kind == "changed"
+
+
+@pytest.mark.parametrize("call", ["Gatherv", "Allgatherv", "Alltoallv", "Igatherv"])
+def test_places_to_receive_into_may_not_overlap(call):
+    def program(c, begins):
+        counts = [2, 2]
+        into = [np.zeros(4), (counts, begins)]
+        if call == "Alltoallv":
+            c.Alltoallv([np.ones(4), counts], into)
+        elif call == "Allgatherv":
+            c.Allgatherv(np.ones(2), into)
+        else:
+            q = getattr(c, call)(np.ones(2), into if c.rank == 0 else None)
+            q and q.Wait()
+
+    both(lambda c: program(c, [2, 0]))
+    with pytest.raises(ClusterError, match="places of ranks 0 and 1 overlap: both have element 1") as caught:
+        both(lambda c: program(c, [0, 1]))
+    assert caught.value.kind == "counts"
+
+
+ALIASED = {
+    "Allgather": lambda c, x: c.Allgather(x[c.rank : c.rank + 1], x),
+    "Allgather, another place": lambda c, x: c.Allgather(x[:1], x),
+    "Gather": lambda c, x: c.Gather(x[:1] if c.rank == 0 else np.ones(1), x),
+    "Scatter": lambda c, x: c.Scatter(x, x[:1]),
+    "Alltoall": lambda c, x: c.Alltoall(x, x),
+    "Reduce_scatter_block": lambda c, x: c.Reduce_scatter_block(x, x[:1]),
+    "Allreduce": lambda c, x: c.Allreduce(x, x),
+    "Scan": lambda c, x: c.Scan(x, x),
+}
+
+
+@pytest.mark.parametrize("case", ALIASED)
+def test_memory_is_not_sent_and_received_into_in_one_call(case):
+    with pytest.raises(ClusterError, match="sendbuf and recvbuf are the same memory: say MPI.IN_PLACE") as caught:
+        both(lambda c: ALIASED[case](c, np.arange(2.0)))
+    assert caught.value.kind == "buffer"
+
+
+def test_parts_of_one_array_may_be_sent_and_received_into():
+    def program(c):
+        x = np.arange(8.0)
+        c.Alltoallv([x, ([1, 1], [0, 4])], [x, ([1, 1], [2, 6])])
+        c.Allgather(x[:2], x[4:])
+        return x.tolist()
+
+    assert both(program) == [[0, 1, 0, 3, 0, 1, 0, 1], [0, 1, 4, 3, 0, 1, 0, 1]]
+
+
+def test_elements_travel_as_they_lie_in_memory():
+    """As in mpi4py, so what is in Fortran's order comes transposed."""
+
+    def program(c):
+        f = np.asfortranarray(np.arange(4.0).reshape(2, 2))
+        into, rows = np.zeros((2, 2)), np.zeros((2, 2, 2))
+        c.Sendrecv(f, 1 - c.rank, 0, into, 1 - c.rank)
+        c.Allgather(f, rows)
+        return [each.tolist() for each in (into, *rows)]
+
+    assert both(program) == [[[[0, 2], [1, 3]]] * 3] * 2
+
+
+# -- reductions --
+
+
+def test_the_largest_of_numbers_and_nan_is_a_number():
+    def program(c, op, dtype):
+        x, y = np.full(3, np.nan if c.rank == nan else c.rank, dtype), np.zeros(3, dtype)
+        c.Allreduce(x, y, op)
+        return y.tolist()
+
+    for nan in range(3):
+        largest, smallest = max({0, 1, 2} - {nan}), min({0, 1, 2} - {nan})
+        for dtype in ("f4", "f8"):
+            assert both(lambda c, d=dtype: program(c, MPI.MAX, d), 3) == [[largest] * 3] * 3
+            assert both(lambda c, d=dtype: program(c, MPI.MIN, d), 3) == [[smallest] * 3] * 3
+
+    def all_nan(c):
+        y = np.zeros(1)
+        c.Allreduce(np.full(1, np.nan), y, MPI.MAX)
+        return np.isnan(y[0])
+
+    assert both(all_nan) == [True, True]
+
+
+def joined(x, y):
+    return f"({x} {y})"
+
+
+def test_objects_are_reduced_in_mpi4pys_order():
+    def program(c):
+        me = str(c.rank)
+        return [c.allreduce(me, joined), c.reduce(me, joined, root=2), c.scan(me, joined), c.exscan(me, joined)]
+
+    every, at_root, scan, exscan = zip(*both(program, 5), strict=True)
+    assert set(every) == {"(((0 1) (2 3)) 4)"} and at_root == (None, None, every[0], None, None)
+    assert scan == ("0", "(0 1)", "((0 1) 2)", "((0 1) (2 3))", "(((0 1) (2 3)) 4)")
+    assert exscan == (None, "0", "(0 1)", "((0 1) 2)", "((0 1) (2 3))")
+
+
+def test_nan_among_objects_counts_as_in_mpi4py():
+    def program(c, op, at):
+        x = np.nan if c.rank == at else float(c.rank)
+        return repr(c.allreduce((x, c.rank) if op in (MPI.MAXLOC, MPI.MINLOC) else x, op))
+
+    found = {op: [both(lambda c, o=op, at=at: program(c, o, at), 4)[0] for at in range(4)]
+             for op in (MPI.MAX, MPI.MIN, MPI.MAXLOC, MPI.MINLOC)}  # fmt: skip
+    assert found == {
+        MPI.MAX: ["nan", "3.0", "1.0", "2.0"], MPI.MIN: ["nan", "0.0", "0.0", "0.0"],
+        MPI.MAXLOC: ["(nan, 0)", "(3.0, 3)", "(1.0, 1)", "(2.0, 2)"],
+        MPI.MINLOC: ["(nan, 0)", "(0.0, 0)", "(0.0, 0)", "(0.0, 0)"],
+    }  # fmt: skip

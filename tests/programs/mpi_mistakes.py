@@ -17,6 +17,15 @@ def truncated(comm):
         request.Wait()
 
 
+def object_truncated(comm, *buffer):
+    """A pickled object that is longer than the buffer of `irecv`, which without one has room for 32768 bytes."""
+    request = comm.isend(bytes(40_000), 0)
+    try:
+        comm.irecv(*buffer, source=0).wait()
+    finally:
+        request.wait()
+
+
 MISTAKES = {
     "rank": lambda c: c.Send(X, 5),
     "source": lambda c: c.recv(source=3),
@@ -25,6 +34,14 @@ MISTAKES = {
     "root of an object": lambda c: c.gather(1, root=-5),
     "truncated": truncated,
     "truncated at once": lambda c: c.Sendrecv(X, 0, 0, Y[:1], 0, 0),
+    "object truncated": object_truncated,
+    "object truncated by its buffer": lambda c: object_truncated(c, bytearray(39_000)),
+    "object truncated by a number": lambda c: object_truncated(c, 39_000),
+    "same memory gathered": lambda c: c.Allgather(X, X),
+    "same memory gathered at the root": lambda c: c.Gather(X, X),
+    "same memory scattered": lambda c: c.Scatter(X, X),
+    "same memory exchanged": lambda c: c.Alltoall(X, X),
+    "same memory reduced and scattered": lambda c: c.Reduce_scatter_block(X, X),
     "operation": lambda c: c.Allreduce(X, Y, MPI.BAND),
     "no operation": lambda c: c.Allreduce(X, Y, MPI.OP_NULL),
     "rank of a group": lambda c: c.Get_group().Incl([4]),

@@ -1,5 +1,10 @@
-"""What a program gives as a buffer, in all the forms that mpi4py takes, as a flat numpy array on the same memory."""
+"""What a program gives as a buffer, in all the forms that mpi4py takes, as a flat numpy array on the same memory.
 
+As in mpi4py, elements travel in the order in which they lie in memory: an array in Fortran's order that is received
+into one in C's order comes transposed.
+"""
+
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -127,9 +132,10 @@ def _of_tensor(x: Any, uint8: Any, bfloat16: Any) -> np.ndarray:
     return x.reshape(-1).view(uint8).numpy() if x.dtype == bfloat16 else x.numpy()
 
 
-def blocks(buffer: Counted, size: int, what: str, uneven: bool = False) -> list[np.ndarray]:
+def blocks(buffer: Counted, size: int, what: str, uneven: bool = False, apart: bool = False) -> list[np.ndarray]:
     """A buffer as one piece for each of `size` ranks: equal ones, or by its counts and displacements.
 
+    apart: no element may be in two pieces, as MPI demands of what is received (MPI 4.1, section 6.5).
     uneven: where no counts are given, the first pieces may be one longer. One displacement is the distance of pieces.
     """
     array, counts, displacements = buffer
@@ -152,6 +158,15 @@ def blocks(buffer: Counted, size: int, what: str, uneven: bool = False) -> list[
                 "counts",
                 f"{what}: the piece of rank {rank} is elements {begin} to {begin + count - 1}, but it has {len(array)}",
             )
+    if apart and displacements is not None:
+        pieces = sorted((b, b + c, rank) for rank, (b, c) in enumerate(zip(begins, counts, strict=True)) if c)
+        for (_, end, rank), (begin, _, other) in itertools.pairwise(pieces):
+            if begin < end:
+                raise ClusterError(
+                    "counts",
+                    f"{what}: the places of ranks {rank} and {other} overlap: both have element {begin}, and MPI "
+                    "writes each element only once. Take other displacements",
+                )
     return [array[b : b + c] for b, c in zip(begins, counts, strict=True)]
 
 

@@ -4,13 +4,13 @@ No rank leaves before all have arrived. MPI lets some leave earlier (the root of
 wrong, and shows here.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpcourse.virtual.cluster import collective_data
 from mpcourse.virtual.cluster.collective_call import memory, objects
 from mpcourse.virtual.cluster.collective_data import op_name, operation
+from mpcourse.virtual.cluster.operations import combined, scanned
 from mpcourse.virtual.cluster.request import Request
 
 if TYPE_CHECKING:
@@ -160,21 +160,19 @@ class Collectives:
         op = operation(op)
 
         def finish(given: list[Any]) -> list[Any]:
-            return [functools.reduce(op, given) if r == root else None for r in range(self.size)]
+            return [combined(op, given) if r == root else None for r in range(self.size)]
 
         return objects(self, "reduce", sendobj, finish, root=root, op=op_name(op))
 
     def allreduce(self, sendobj: Any, op: Any = None) -> Any:
         op = operation(op)
-        return objects(
-            self, "allreduce", sendobj, lambda given: [functools.reduce(op, given)] * self.size, op=op_name(op)
-        )
+        return objects(self, "allreduce", sendobj, lambda given: [combined(op, given)] * self.size, op=op_name(op))
 
     def scan(self, sendobj: Any, op: Any = None) -> Any:
         op = operation(op)
 
         def finish(given: list[Any]) -> list[Any]:
-            return [functools.reduce(op, given[: r + 1]) for r in range(self.size)]
+            return [scanned(op, given[: r + 1], True) for r in range(self.size)]
 
         return objects(self, "scan", sendobj, finish, op=op_name(op))
 
@@ -182,6 +180,6 @@ class Collectives:
         op = operation(op)
 
         def finish(given: list[Any]) -> list[Any]:
-            return [functools.reduce(op, given[:r]) if r else None for r in range(self.size)]
+            return [scanned(op, given[: r + 1], False) for r in range(self.size)]
 
         return objects(self, "exscan", sendobj, finish, op=op_name(op))

@@ -4,7 +4,7 @@ import functools
 import math
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,18 +115,20 @@ def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agree
 
     finish: of what all ranks gave, (sent, into) each, to what is put where.
     """
-    blocking, original = not name.startswith("I"), sent
-    if not blocking and isinstance(sent, np.ndarray):
-        sent = sent if name == "Ibcast" and agreed["root"] != comm.rank else sent.copy()
-    elif not blocking:
-        sent = [piece.copy() for piece in sent]
+    blocking, original, kept = not name.startswith("I"), sent, []
+    if not blocking:
+        receives = name == "Ibcast" and agreed["root"] != comm.rank
+        targets = sent if receives else into
+        kept = [(each, each.copy()) for each in _arrays(targets) if receives or targets is not sent]
+        if not receives:
+            sent = sent.copy() if isinstance(sent, np.ndarray) else [piece.copy() for piece in sent]
 
     def done(given: list[Any]) -> tuple[int, list[Any]]:
         return max((_size(s) for s, _ in given), default=0), finish(given)
 
     nbytes = max(_size(sent), 0 if into is None else _size(into))
     q = begin(comm, name, (sent, into), done, agreed, line_of(), blocking, nbytes)
-    q.deliver = functools.partial(_hand_over, q, original, sent)
+    q.deliver = functools.partial(_hand_over, q, original, sent, kept)
     if not blocking:
         return q
     comm.world.wait(q.owner, (q,))
@@ -189,7 +191,7 @@ def begin(
 ) -> Request:
     world, rank = comm.world, comm.me
     world.begin(rank)
-    world.vain = 0
+    world.said += 1
     root = agreed.get("root", 0)
     if world.record:
         world.collectives[rank].append(CollectiveCall(name, world.clock[rank], nbytes, comm.size, root == comm.rank))
@@ -232,14 +234,22 @@ def line_of() -> Line:
     return frame.f_code, frame.f_lasti
 
 
-def _hand_over(q: Request, original: Any, sent: Any) -> None:
-    """original: the buffer, or the buffers, that were given to be sent. sent: what was in them then."""
+def _hand_over(q: Request, original: Any, sent: Any, kept: Pairs) -> None:
+    """original: the buffer, or the buffers, that were given to be sent. sent: what was in them then. kept: what is
+    received into, and what was in it.
+    """
     if original is not sent:
-        before, now = ([sent], [original]) if isinstance(sent, np.ndarray) else (sent, original)
-        for pair in zip(before, now, strict=True):
+        for pair in zip(_arrays(sent), _arrays(original), strict=True):
             q.unchanged(*pair)
+    for target, before in kept:
+        q.unchanged(before, target, received=True)
     for target, source in q.data:
         put(source, target)
+
+
+def _arrays(buffers: Any) -> Sequence[np.ndarray]:
+    """One buffer, several, or None, as a list."""
+    return [buffers] if isinstance(buffers, np.ndarray) else buffers or []
 
 
 def _size(sent: Any) -> int:

@@ -11,6 +11,7 @@ from mpcourse.virtual.cluster.buffers import alike, blocks, counted, flat, is_na
 from mpcourse.virtual.cluster.collective_call import Pairs, memory
 from mpcourse.virtual.cluster.constants import ERR_OP
 from mpcourse.virtual.cluster.errors import ClusterError
+from mpcourse.virtual.cluster.open_requests import bounds
 from mpcourse.virtual.cluster.operations import OPERATIONS
 from mpcourse.virtual.cluster.place import place
 
@@ -31,7 +32,10 @@ def bcast(comm: Any, name: str, buf: Any, root: int) -> Any:
 
 def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
     pieces = pieces_of(comm, name, recvbuf, "recvbuf") if comm.rank == root else []
-    array = pieces[root] if in_place(sendbuf) and comm.rank == root else checked(comm, flat, sendbuf)
+    own = in_place(sendbuf) and comm.rank == root
+    array = pieces[root] if own else checked(comm, flat, sendbuf)
+    if not own:
+        separate(comm, name, [array], pieces)
 
     def finish(given: list[Any]) -> list[Pairs]:
         into = given[root][1]
@@ -43,7 +47,10 @@ def gather(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
 
 def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
     pieces = pieces_of(comm, name, sendbuf, "sendbuf", False) if comm.rank == root else []
-    array = pieces[root] if in_place(recvbuf) and comm.rank == root else checked(comm, flat, recvbuf, True)
+    own = in_place(recvbuf) and comm.rank == root
+    array = pieces[root] if own else checked(comm, flat, recvbuf, True)
+    if not own:
+        separate(comm, name, pieces, [array], "recvbuf")
 
     def finish(given: list[Any]) -> list[Pairs]:
         sent = given[root][0]
@@ -55,7 +62,10 @@ def scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, root: int) -> Any:
 
 def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
     pieces = pieces_of(comm, name, recvbuf, "recvbuf")
-    array = pieces[comm.rank] if in_place(sendbuf) else checked(comm, flat, sendbuf)
+    own = in_place(sendbuf)
+    array = pieces[comm.rank] if own else checked(comm, flat, sendbuf)
+    if not own:
+        separate(comm, name, [array], pieces)
 
     def finish(given: list[Any]) -> list[Pairs]:
         sent = [a.copy() for a, _ in given]
@@ -68,7 +78,10 @@ def allgather(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
 
 def alltoall(comm: Any, name: str, sendbuf: Any, recvbuf: Any) -> Any:
     pieces = pieces_of(comm, name, recvbuf, "recvbuf")
-    sent = [p.copy() for p in (pieces if in_place(sendbuf) else pieces_of(comm, name, sendbuf, "sendbuf", False))]
+    given = pieces if in_place(sendbuf) else pieces_of(comm, name, sendbuf, "sendbuf", False)
+    if given is not pieces:
+        separate(comm, name, given, pieces)
+    sent = [piece.copy() for piece in given]
 
     def finish(given: list[Any]) -> list[Pairs]:
         pairs = []
@@ -106,6 +119,8 @@ def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts:
     array = into if in_place(sendbuf) else checked(comm, flat, sendbuf)
     combine = arrays(comm, name, op, array.dtype)
     same_dtype(comm, name, array, into)
+    if not in_place(sendbuf):
+        separate(comm, name, [array], [into])
     counts = recvcounts
     if counts is None and name.lower().endswith("reduce_scatter"):
         counts = comm.allgather(len(into))  # as mpi4py does
@@ -142,7 +157,7 @@ def scan(comm: Any, name: str, sendbuf: Any, recvbuf: Any, op: Any) -> Any:
 
 
 def pieces_of(comm: Any, name: str, buf: Any, what: str, writable: bool = True) -> list[np.ndarray]:
-    return checked(comm, lambda b: blocks(counted(b, writable), comm.size, what, name.endswith("v")), buf)
+    return checked(comm, lambda b: blocks(counted(b, writable), comm.size, what, name.endswith("v"), writable), buf)
 
 
 def checked(comm: Any, read: Callable, *args: Any) -> Any:
@@ -171,8 +186,24 @@ def apart(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
     same_dtype(comm, name, array, into)
     if len(into) != len(array):
         wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
-    if np.shares_memory(into, array):
-        wrong(comm, "buffer", f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE instead of sendbuf")
+    separate(comm, name, [array], [into])
+
+
+def separate(
+    comm: Any, name: str, sent: Sequence[np.ndarray], into: Sequence[np.ndarray], instead: str = "sendbuf"
+) -> None:
+    """Whether nothing is received into memory that is sent. instead: which buffer MPI.IN_PLACE may stand for."""
+    ends = [(*bounds(a), which) for which, arrays in enumerate((sent, into)) for a in arrays if a.nbytes]
+    reach = [0, 0]  # where the last of those sent, and of those received into, ends
+    for begin, end, which in sorted(ends):
+        if begin < reach[1 - which]:
+            wrong(
+                comm,
+                "buffer",
+                f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE instead of {instead}, or take "
+                "another array",
+            )
+        reach[which] = max(reach[which], end)
 
 
 def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> None:

@@ -6,6 +6,8 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from mpcourse.virtual.cluster import point_to_point
 from mpcourse.virtual.cluster.collective import Collectives
 from mpcourse.virtual.cluster.communicator_constructors import Constructors
@@ -25,10 +27,20 @@ def _line(depth: int = 2) -> Line:
     return frame.f_code, frame.f_lasti
 
 
-def _not_needed(buf: Any) -> None:
-    """mpi4py's warning."""
-    if buf is not None:
-        warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=3)
+def _room(buf: Any) -> int:
+    """How many bytes of a pickled object there is room for in what mpi4py takes as `buf`: a number, or memory."""
+    return int(buf) if isinstance(buf, int | np.integer) else memoryview(buf).nbytes
+
+
+def _room_of_recv(buf: Any) -> int | None:
+    """The same for calls that ask first how long a message is, unless they are given a buffer."""
+    if buf is None:
+        return None
+    warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=3)
+    return _room(buf)
+
+
+IRECV_BYTES = 32768  # of a pickled object, which `irecv` has room for without a buffer: mpi4py.rc.irecv_bufsz
 
 
 class VirtualComm(Collectives, Constructors, Offered):
@@ -221,12 +233,11 @@ class VirtualComm(Collectives, Constructors, Offered):
         )
 
     def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Any:
-        _not_needed(buf)
-        return point_to_point.recv(self, "recv", None, source, tag, _line(), status)
+        return point_to_point.recv(self, "recv", None, source, tag, _line(), status, room=_room_of_recv(buf))
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
-        _not_needed(buf)
-        return point_to_point.irecv(self, "irecv", None, source, tag, _line(), False)
+        room = IRECV_BYTES if buf is None else _room(buf)
+        return point_to_point.irecv(self, "irecv", None, source, tag, _line(), False, room=room)
 
     def sendrecv(
         self, sendobj: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, source: int = ANY_SOURCE,
@@ -234,8 +245,9 @@ class VirtualComm(Collectives, Constructors, Offered):
     ) -> Any:  # fmt: skip
         line = _line()
         return point_to_point.exchange(
-            self, "sendrecv", pickled(sendobj), dest, sendtag, None, source, recvtag, status, line
-        )
+            self, "sendrecv", pickled(sendobj), dest, sendtag, None, source, recvtag, status, line,
+            _room_of_recv(recvbuf),
+        )  # fmt: skip
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         point_to_point.probe(self, "probe", source, tag, status)

@@ -59,7 +59,7 @@ def sendrecv(
         return False
 
     clock, out, free = world.clock, wires.out, wires.into
-    world.vain = 0
+    world.said += 1
     now = clock[me]
     began, busy = m.start, free[me]
     start = began if began > busy else busy

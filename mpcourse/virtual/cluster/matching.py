@@ -70,7 +70,7 @@ class Matching:
     def send(self, m: Message, context: int, target: int, keeps: bool, ready: bool = False) -> None:
         """Send `m` to rank `target` of the world. keeps: its data may change before it is received."""
         world, queues = self.world, self.queues[context, target]
-        world.vain = 0
+        world.said += 1
         if m.eager:
             m.start, m.end = world.wires.leave(m.owner, target, m.nbytes, m.posted)
         r = queues.receiver(m.source, m.tag)
@@ -101,7 +101,7 @@ class Matching:
 
     def receive(self, r: Request) -> None:
         """Begin to receive."""
-        self.world.vain = 0
+        self.world.said += 1
         queues = self.queues[r.context, r.owner]
         r.order = next(self.order)
         m = queues.first(r.peer, r.tag)
@@ -133,8 +133,10 @@ class Matching:
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""
-        now = self.world.clock[rank]
-        there = [m for m in self.queues[context, rank].firsts(tag, source) if self._there(m, rank) <= now]
+        queues, now = self.queues[context, rank], self.world.clock[rank]
+        if not queues.sources:
+            return False
+        there = [m for m in queues.firsts(tag, source) if self._there(m, rank) <= now]
         if not there:
             return False
         if status is not None:
@@ -174,6 +176,13 @@ class Matching:
                 "datatypes",
                 f"{say(r)} gets the message of {say(m)}: one of them is upper-case, which moves memory, the other "
                 "lower-case, which moves objects. Use the same case on both sides",
+            )
+        if r.room is not None and m.nbytes > r.room:
+            advice = f", give it a buffer, irecv(bytearray({m.nbytes})), or use recv" if r.name == "irecv" else ""
+            self.world.fail(
+                "truncated",
+                f"message truncated: {say(r)} has room for {r.room} bytes, {say(m)} sent an object that takes "
+                f"{m.nbytes} when pickled{advice}",
             )
         if into is None or not m.nbytes:
             return

@@ -52,9 +52,7 @@ globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_consta
 
 
 def Wtime() -> float:
-    """Seconds on the clock of the rank that asks. Who asks twice, and did nothing in between, waits for time to pass:
-    that takes a moment, as a real clock's tick.
-    """
+    """Seconds on the clock of the rank that asks. It moves by a tick between two readings, as a real clock does."""
     at = _world.here()
     return at.time(at.current)
 
@@ -83,7 +81,10 @@ def Init() -> None:
 
 
 def Finalize() -> None:
-    """They end when their program returns."""
+    """From now on the rank that asks may not speak. It ends when its program returns."""
+    at = _world.here()
+    at.finalized.add(at.current)
+    at.turns.speakers[at.current] = 0
 
 
 def Get_processor_name() -> str:
@@ -97,7 +98,8 @@ def Is_initialized() -> bool:
 
 
 def Is_finalized() -> bool:
-    return False
+    at = _world.here()
+    return at.current in at.finalized
 
 
 def Query_thread() -> int:

@@ -40,7 +40,7 @@ class Several:
         cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
     ) -> tuple[bool, list[Any] | None]:
         q = _alive(requests)
-        if q is not None and not q.world.poll(q.owner, functools.partial(_all_done, q, requests), "Testall()"):
+        if q is not None and not q.world.poll(q.owner, functools.partial(_all_done, q, requests), lambda: "Testall()"):
             return False, None
         return True, _complete(requests, range(len(requests)), statuses)
 
@@ -65,7 +65,7 @@ class Several:
     def testany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, bool, Any]:
         if not (q := _alive(requests)):
             return UNDEFINED, True, None
-        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), "Testany()"):
+        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), lambda: "Testany()"):
             return UNDEFINED, False, None
         first = min((requests[i].begun.end, i) for i in _done(q, requests))[1]
         return first, True, requests[first].begun._complete(status)
@@ -94,7 +94,7 @@ class Several:
     ) -> tuple[list[int] | None, list[Any] | None]:
         if not (q := _alive(requests)):
             return None, None
-        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), "Testsome()"):
+        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), lambda: "Testsome()"):
             return [], []
         done = _done(q, requests)
         return done, _complete(requests, done, statuses)

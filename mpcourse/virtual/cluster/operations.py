@@ -1,6 +1,6 @@
 """Reductions: what combines two objects, or two numpy arrays of one dtype."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,12 +147,35 @@ def _instead(op: str, dtype: np.dtype) -> str:
     return ": complex numbers have no order"
 
 
+def combined(op: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    """A reduction of one object of each rank in mpi4py's order: neighbours in pairs, then pairs of pairs."""
+    while len(values) > 1:
+        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+        values = [op(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]
+
+
+def scanned(op: Callable[[Any, Any], Any], values: Sequence[Any], own: bool) -> Any:
+    """The reduction of the objects of all ranks up to the last one, in mpi4py's order. own: the last one's counts, too;
+    else None stands for no objects at all.
+    """
+    rank, block = len(values) - 1, 1
+    found = [values[rank]] if own else []
+    while block <= rank:
+        if rank & block:
+            first = (rank ^ block) // block * block
+            part = combined(op, values[first : first + block])
+            found = [op(part, each) for each in found] or [part]
+        block *= 2
+    return found[0] if found else None
+
+
 def _located(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     def choose(x: Any, y: Any) -> Any:
         (u, i), (v, j) = x, y
         if u == v:
             return (v, j) if j < i else (u, i)
-        return (u, i) if better(u, v) else (v, j)
+        return (v, j) if better(v, u) else (u, i)
 
     return choose
 
@@ -167,8 +190,10 @@ OPERATIONS = {
     for op in (
         Op.of("SUM", lambda x, y: x + y, np.add, kinds="iufc"),
         Op.of("PROD", lambda x, y: x * y, np.multiply, kinds="iufc"),
-        Op.of("MAX", lambda x, y: y if y > x else x, np.maximum, kinds="iuf"),
-        Op.of("MIN", lambda x, y: y if y < x else x, np.minimum, kinds="iuf"),
+        # With a NaN among the numbers of a buffer, MPICH's result depends on the algorithm that it takes, and ranks may
+        # even disagree; most often the NaN is lost, as it always is here. Of objects the results are mpi4py's.
+        Op.of("MAX", lambda x, y: y if y > x else x, np.fmax, kinds="iuf"),
+        Op.of("MIN", lambda x, y: y if y < x else x, np.fmin, kinds="iuf"),
         Op.of("LAND", lambda x, y: bool(x) & bool(y), _logical(np.logical_and), kinds="biu"),
         Op.of("LOR", lambda x, y: bool(x) | bool(y), _logical(np.logical_or), kinds="biu"),
         Op.of("LXOR", lambda x, y: bool(x) ^ bool(y), _logical(np.logical_xor), kinds="biu"),

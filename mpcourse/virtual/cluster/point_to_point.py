@@ -1,8 +1,10 @@
 """How a rank sends, receives and looks for messages: what the methods of a communicator have in common."""
 
+import functools
 import operator
 import pickle
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -69,6 +71,7 @@ def exchange(
     recvtag: int,
     status: Status | None,
     line: Line,
+    room: int | None = None,
 ) -> Any:
     """Send and receive at once. The send ends whatever its receiver does, so a rank need not wait for its turn."""
     world, me = comm.world, comm.me
@@ -87,7 +90,7 @@ def exchange(
         m.eager = True
         world.matching.send(m, comm.context, comm.ranks[peer], True)
         end = m.end
-    received = recv(comm, name, into, source, recvtag, line, status, False)
+    received = recv(comm, name, into, source, recvtag, line, status, False, room)
     if end > (since := world.clock[me]):  # what it sends takes longer than what it receives
         world.clock[me] = end
         if world.record:
@@ -104,8 +107,9 @@ def recv(
     line: Line,
     status: Status | None,
     in_turn: bool = True,
+    room: int | None = None,
 ) -> Any:
-    """Receive; an object where there is no array to receive into."""
+    """Receive; an object where there is no array to receive into. room: bytes of a pickled object; None: any number."""
     world, me = comm.world, comm.me
     if source == ANY_SOURCE or source == PROC_NULL:
         in_turn = True
@@ -121,7 +125,9 @@ def recv(
         m = world.matching.take(comm.context, me, peer, wanted)
         if m is not None:
             if into is None or m.objects or m.data.dtype is not into.dtype or m.nbytes > into.nbytes:
-                world.matching.check(m, Request(world, comm, name, peer, wanted, into, into is None, True, True, line))
+                r = Request(world, comm, name, peer, wanted, into, into is None, True, True, line)
+                r.room = room
+                world.matching.check(m, r)
             since = world.clock[me]
             world.clock[me] = end = world.matching.move(m, me, since)
             if world.record and end > since:
@@ -132,7 +138,7 @@ def recv(
                 return pickle.loads(m.data.data)
             put(m.data, into)
             return None
-    r = irecv(comm, name, into, source, tag, line, True, in_turn)
+    r = irecv(comm, name, into, source, tag, line, True, in_turn, room)
     world.wait(me, (r,))
     return r._complete(status)
 
@@ -146,6 +152,7 @@ def irecv(
     line: Line,
     blocking: bool,
     in_turn: bool = True,
+    room: int | None = None,
 ) -> Request:
     world = comm.world
     if in_turn:
@@ -153,8 +160,12 @@ def irecv(
     peer = ANY if source == ANY_SOURCE else peer_of(comm, name, "source", source)
     wanted = ANY if tag == ANY_TAG else tag_of(comm, name, tag)
     r = Request(world, comm, name, peer, wanted, into, into is None, True, blocking, line)
-    if world.open[r.owner] and into is not None:
-        _alone(world, r, r.owner, into, True)
+    r.room = room
+    if into is not None:
+        if world.open[r.owner]:
+            _alone(world, r, r.owner, into, True)
+        if not blocking:
+            r.before = into.copy()  # to tell, in its Wait, whether the program has written into it
     if source == PROC_NULL:
         r.end, r.source, r.nbytes = r.posted, PROC_NULL, 0
     else:
@@ -199,10 +210,12 @@ def _alone(world: "World", call: Request | Message, me: int, array: np.ndarray, 
         )
 
 
-def wanted_by(comm: "VirtualComm", name: str, source: int, tag: int) -> tuple[int, tuple[int, int, int], str]:
+def wanted_by(
+    comm: "VirtualComm", name: str, source: int, tag: int
+) -> tuple[int, tuple[int, int, int], Callable[[], str]]:
     peer = ANY if source == ANY_SOURCE else peer_of(comm, name, "source", source)
     wanted = ANY if tag == ANY_TAG else tag_of(comm, name, tag)
-    call = call_text(name, "source", peer, wanted)
+    call = functools.partial(call_text, name, "source", peer, wanted)
     return comm.me, (comm.context, peer, wanted), call
 
 

@@ -16,8 +16,10 @@ POLL_SECONDS = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
 # sleeps until something is said to it: a second of asking would take ten million calls.
 EXACT, BARE = 100, 20
-MOST_VAIN = 5000  # how often a rank may ask while nobody says anything, before that counts as waiting
-READINGS = 10  # of the clock, with nothing in between, before it moves: who measures nothing measures 0
+# How often a rank may ask while nobody says anything, before that counts as waiting. A program may give up before, when
+# it has asked some number of times, or for some time. So that the time is over soon, the clock of a rank that has asked
+# PATIENT times, while nobody else can go on, moves by GROWTH times as much each time.
+MOST_VAIN, PATIENT, GROWTH = 100_000, 50_000, 1.001
 
 
 class Polling:
@@ -33,7 +35,7 @@ class Polling:
     spans: list[Any]
     waiters: list[Waiter]
     polls: int
-    vain: int
+    said: int
     begin: Callable[[int], None]
     mine: Callable[[int], None]
     push: Callable[[float, int], None]
@@ -45,7 +47,6 @@ class Polling:
             raise ValueError(f"a rank computes for 0 seconds or more, not {seconds}")
         start = self.clock[rank]
         self.clock[rank] = start + seconds
-        self.vain = 0
         if self.record:
             self.spans += (rank, name, "compute", start, start + seconds)
 
@@ -64,25 +65,36 @@ class Polling:
 
     def time(self, rank: int) -> float:
         """What rank `rank` reads off its clock, which has moved since it read it last."""
-        waiter = self.waiters[rank]
-        waiter.readings = waiter.readings + 1 if self.clock[rank] == waiter.read else 0
-        if waiter.readings >= READINGS:
-            self.clock[rank] += POLL_SECONDS
+        waiter, now = self.waiters[rank], self.clock[rank]
+        if now == waiter.read:
+            self.clock[rank] = now + POLL_SECONDS
+            if now == waiter.asked:  # who only reads the clock between two questions does nothing else
+                waiter.asked = self.clock[rank]
         waiter.read = self.clock[rank]
         return waiter.read
 
-    def poll(self, rank: int, is_done: Callable[[], bool], call: str) -> bool:
+    def may_ask(self, waiter: Waiter) -> bool:
+        """Whether a rank has not yet asked too often since anybody said something."""
+        if waiter.said != self.said:
+            waiter.vain, waiter.said = 0, self.said
+        return waiter.vain < MOST_VAIN
+
+    def next_poll(self, waiter: Waiter) -> float:
+        """Seconds until a rank asks again."""
+        return POLL_SECONDS * GROWTH ** max(0, waiter.vain - PATIENT)
+
+    def poll(self, rank: int, is_done: Callable[[], bool], call: Callable[[], str]) -> bool:
         """Whether something is done by now. Asking in vain takes a moment."""
         self.begin(rank)
         waiter, now = self.waiters[rank], self.clock[rank]
         if is_done():
             return True
-        self.vain += 1
+        may_ask = self.may_ask(waiter)
+        waiter.vain += 1
         self.polls += 1
         waiter.bare = waiter.bare + 1 if now == waiter.asked else 1
         waiter.call = call
-        in_vain = self.vain >= MOST_VAIN * self.size
-        waiter.asleep = in_vain or (self.polls > EXACT and waiter.bare > BARE + 2 * self.size)
+        waiter.asleep = not may_ask or (self.polls > EXACT and waiter.bare > BARE + 2 * self.size)
         end = self.open[rank].next_end(now)
         if waiter.asleep and (there := self.matching.next(rank, now)) is not None:
             end = there if end is None else min(there, end)

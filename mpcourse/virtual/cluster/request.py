@@ -90,6 +90,8 @@ class Request(Several, Offered):
     over = collective = awaited = cancelled = False
     source, tag_found, order = -2, -1, 0
     data: Any = None  # what is sent, or what came and is not handed over yet
+    before: np.ndarray | None = None  # what was in the memory that is received into
+    room: int | None = None  # bytes of the longest pickled object that it takes; None: any number
     deliver: Callable[[], None] | None = None
 
     def __init__(
@@ -150,14 +152,14 @@ class Request(Several, Offered):
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
         q = self.begun
-        if q.over or q.world.poll(q.owner, q.is_done, q.call):
+        if q.over or q.world.poll(q.owner, q.is_done, lambda: q.call):
             return True, q._complete(status)
         return False, None
 
     def Get_status(self, status: Status | None = None) -> bool:
         """Whether it is done; unlike Test it leaves the request as it is."""
         q = self.begun
-        done = q.over or q.world.poll(q.owner, q.is_done, q.call)
+        done = q.over or q.world.poll(q.owner, q.is_done, lambda: q.call)
         if done and status is not None:
             q._fill(status)
         return done
@@ -218,19 +220,23 @@ class Request(Several, Offered):
         elif self.receives:
             if self.objects:
                 return None if self.data is None else pickle.loads(self.data)
-            if self.data is not None and self.array is not None:
-                put(self.data, self.array)
+            if self.array is not None:
+                if self.before is not None:
+                    self.unchanged(self.before, self.array, received=True)
+                if self.data is not None:
+                    put(self.data, self.array)
         elif not self.blocking and self.array is not None and self.data is not None:
             self.unchanged(self.data, self.array)
         return None
 
-    def unchanged(self, before: np.ndarray, now: np.ndarray) -> None:
-        """Fail where what was given to be sent has other bits now."""
+    def unchanged(self, before: np.ndarray, now: np.ndarray, received: bool = False) -> None:
+        """Fail where memory that belongs to the request until its Wait has other bits now."""
         if not np.array_equal(before.view(np.uint8), now.view(np.uint8)):
             self.world.fail(
                 "changed",
-                f"{self.world.who(self)}: its buffer was changed before its Wait. What is sent must stay as it is "
-                "until the request is done",
+                f"{self.world.who(self)}: its buffer was changed before its Wait. "
+                + ("What is received into is not the program's" if received else "What is sent must stay as it is")
+                + " until the request is done",
             )
 
 

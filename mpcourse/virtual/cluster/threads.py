@@ -58,13 +58,13 @@ class Turns:
         themselves; the second Ctrl-C does not wait for that. looked: told now and then of the ranks that are alive, and
         how often in a row all of them waited for a turn that none of them has; returns who is to have it, or None.
         """
-        self.idents = [0] * size
+        self.idents, self.speakers = [0] * size, [0] * size  # the threads of ranks; those that may speak
         self.locks = [Turn() for _ in range(size + 1)]  # the last is the hub's
         torch = loaded_torch()
         grad = torch is not None and torch.is_grad_enabled()
 
         def main(rank: int) -> None:
-            self.idents[rank] = _thread.get_ident()
+            self.idents[rank] = self.speakers[rank] = _thread.get_ident()
             self.locks[rank].acquire()
             if torch is not None:
                 torch.set_grad_enabled(grad)
@@ -95,8 +95,8 @@ class Turns:
                 self.locks[to].release()
 
     def foreign(self, rank: int) -> bool:
-        """Whether another thread than that of rank `rank` asks this."""
-        return self.idents[rank] != _thread.get_ident()
+        """Whether another thread than that of rank `rank` asks this, or a rank that may not speak any more."""
+        return self.speakers[rank] != _thread.get_ident()
 
     def switch(self, me: int, to: int) -> None:
         """Let rank `to` go on; returns when somebody lets `me` go on."""

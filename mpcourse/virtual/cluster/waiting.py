@@ -20,11 +20,11 @@ class Waiter:
         self.left, self.first = 0, False
         # How often this rank has asked in vain in a row, with nothing in between, and when last.
         self.bare, self.asked = 0, -1.0
+        self.vain, self.said = 0, 0  # how often it has asked in vain since ranks have said that much
         self.asleep = False  # until something is said to it
-        self.readings = 0  # of its clock, in a row with nothing in between
         self.read = -1.0  # when this rank read its clock
         self.frame: FrameType | None = None  # None: it is not suspended
-        self.call = ""
+        self.call: Callable[[], str] = str  # what it asks, for messages of errors
         self.message: tuple[int, int, int] | None = None
 
 
@@ -102,7 +102,7 @@ class Waiting:
                     end = other.end
             self.push(end, q.owner)
 
-    def watch(self, rank: int, message: tuple[int, int, int], call: str) -> None:
+    def watch(self, rank: int, message: tuple[int, int, int], call: Callable[[], str]) -> None:
         """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
         soonest = self.matching.soonest(message[0], rank, *message[1:])
         waiter = self.waiters[rank]

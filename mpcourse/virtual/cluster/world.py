@@ -24,7 +24,7 @@ from mpcourse.virtual.cluster.match_queues import MatchQueues
 from mpcourse.virtual.cluster.matching import Matching, Message
 from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.place import asked, place
-from mpcourse.virtual.cluster.polling import MOST_VAIN, POLL_SECONDS, Polling
+from mpcourse.virtual.cluster.polling import Polling
 from mpcourse.virtual.cluster.request import Line, Request, call_text
 from mpcourse.virtual.cluster.threads import HUB, Numbers, Turns, set_torch_state, torch_state
 from mpcourse.virtual.cluster.topology import Topology, Wires
@@ -65,6 +65,7 @@ class World(Waiting, Polling):
         self.looks_after_error = 0
         self.others: dict[int, str] = {}  # where the others were when a rank raised
         self.done: set[int] = set()
+        self.finalized: set[int] = set()  # ranks that have called MPI.Finalize
         self.waiters = [Waiter() for _ in range(size)]
         self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
         self.collectives: list[list[Any]] = [[] for _ in range(size)]  # by rank, the collective calls that it has made
@@ -80,7 +81,7 @@ class World(Waiting, Polling):
         self._ready: list[tuple[float, int, int, Any]] = []
         self._tickets = [0] * size
         self.polls = 0  # how often ranks have asked in vain
-        self.vain = 0  # how often since anybody said something
+        self.said = 0  # how often anybody said something
 
     # -- turns --
 
@@ -174,11 +175,11 @@ class World(Waiting, Polling):
             to = self._pop()
         except ClusterError:  # a message and its receive do not belong together: all ranks raise that
             return None
-        if to is None and self.vain < MOST_VAIN * self.size:
-            asleep = [rank for rank, waiter in enumerate(self.waiters) if waiter.asleep]
+        if to is None:
+            asleep = [r for r, waiter in enumerate(self.waiters) if waiter.asleep and self.may_ask(waiter)]
             if asleep:
                 rank = min(asleep, key=self.clock.__getitem__)
-                self.push(self.clock[rank] + POLL_SECONDS, rank)
+                self.push(self.clock[rank] + self.next_poll(self.waiters[rank]), rank)
                 to = self._pop()
         return to
 
@@ -204,6 +205,8 @@ class World(Waiting, Polling):
         if self.failure is not None:
             self._raise()
         if self.turns.foreign(rank):
+            if rank in self.finalized:
+                self.fail("misuse", f"rank {rank}, {place(sys._getframe())}: this comes after MPI.Finalize()")
             self.fail(
                 "misuse",
                 f"rank {rank} speaks from a thread that it has started: on virtual ranks only the thread may that runs "
