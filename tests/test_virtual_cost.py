@@ -1,6 +1,7 @@
 """What operations cost, held against what was published: peaks, products, ResNet-50; and against each other."""
 
 import contextlib
+import math
 
 import pytest
 import torch
@@ -191,6 +192,158 @@ def test_causal_attention_costs_half_of_a_full_one(box):
     assert len(flops[True]) == 2
     for masked, full in zip(flops[True], flops[False], strict=True):
         assert masked / full == pytest.approx((2048 + 1) / (2 * 2048))
+
+
+# TFLOP/s of long sequences and of short ones; batches such that there are 16384 tokens, and 2048 numbers a token.
+# FlashAttention-2 on an A100 forward and backward (its README), cuDNN on an H100 (FlashAttention-3, figures 5 and 6).
+ATTENTION = [
+    (A100, 64, False, "both", {512: 132, 2048: 162, 16384: 176}),
+    (A100, 128, False, "both", {2048: 187, 8192: 201, 16384: 203}),
+    (A100, 64, True, "both", {512: 88, 2048: 140, 16384: 171}),
+    (A100, 128, True, "both", {512: 99, 2048: 155, 16384: 189}),
+    ("H100-SXM", 64, False, "forward", {512: 335, 2048: 395, 16384: 413}),
+    ("H100-SXM", 128, False, "forward", {512: 497, 2048: 617, 16384: 595}),
+    ("H100-SXM", 64, True, "forward", {512: 225, 2048: 334, 16384: 388}),
+    ("H100-SXM", 128, True, "forward", {512: 315, 2048: 484, 16384: 539}),
+    ("H100-SXM", 64, False, "backward", {512: 266, 2048: 395, 16384: 433}),
+    ("H100-SXM", 128, False, "backward", {512: 305, 2048: 465, 16384: 516}),
+]
+
+
+@pytest.mark.parametrize(("gpu", "width", "causal", "passes", "published"), ATTENTION)
+def test_attention_is_as_fast_as_its_published_kernels_within_a_quarter(gpu, width, causal, passes, published):
+    for tokens, rate in published.items():
+        with virtual_gpus(1, gpu, dry=True) as box:
+            shape = (16384 // tokens, 2048 // width, tokens, width)
+            q, k, v = (torch.empty(shape, dtype=torch.bfloat16, device="vgpu:0", requires_grad=True) for _ in range(3))
+            box.reset()
+            F.scaled_dot_product_attention(q, k, v, is_causal=causal).backward(torch.empty_like(q))
+            phases = ("forward", "backward") if passes == "both" else (passes,)
+            work = [e for e in box.events if "attention" in e.name and e.lane == "vgpu:0" and e.phase in phases]
+        flops = {"forward": 4, "backward": 10, "both": 14}[passes] * math.prod(shape) * tokens / (2 if causal else 1)
+        assert flops / sum(e.seconds for e in work) / 1e12 == pytest.approx(rate, rel=0.25), tokens
+
+
+def test_attention_with_a_mask_or_in_float32_has_the_slower_kernel_of_those_that_torch_has_for_it():
+    found = {}
+    with virtual_gpus(1, A100, dry=True) as box:
+        for dtype in (torch.float16, torch.float32):
+            q = torch.empty(8, 16, 2048, 64, dtype=dtype, device="vgpu:0")
+            mask = torch.empty(2048, 2048, dtype=dtype, device="vgpu:0")
+            for bias in (None, mask):
+                found[dtype, bias is None] = seconds(
+                    box, lambda q=q, b=bias: F.scaled_dot_product_attention(q, q, q, attn_mask=b)
+                )
+    assert found[torch.float16, False] > 2 * found[torch.float16, True]
+    assert found[torch.float32, False] == pytest.approx(found[torch.float32, True], rel=0.1)
+
+
+def test_attention_with_dropout_takes_as_long_as_without():
+    found = []
+    for dropout in (0.0, 0.1):
+        with virtual_gpus(1, A100) as box:
+            q = torch.zeros(2, 4, 256, 64, dtype=torch.bfloat16, device="vgpu:0", requires_grad=True)
+            box.reset()
+            F.scaled_dot_product_attention(q, q, q, dropout_p=dropout).sum().backward()
+            found.append([e.seconds for e in box.events if "attention" in e.name and e.lane == "vgpu:0"])
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_a_depthwise_convolution_takes_the_time_of_its_bytes():
+    for dtype in (torch.float32, torch.float16):
+        with virtual_gpus(1, A100, dry=True) as box:
+            layer = torch.nn.Conv2d(512, 512, 3, padding=1, groups=512, bias=False).to("vgpu:0", dtype)
+            x = torch.empty(64, 512, 56, 56, dtype=dtype, device="vgpu:0", requires_grad=True)
+            box.reset()
+            layer(x).backward(torch.empty_like(x))
+            forward, backward = (e for e in box.events if "convolution" in e.name and e.lane == "vgpu:0")
+            kernel, width = box.gpus[0].kernel, box.gpus[0].bandwidth * box.gpus[0].memory_efficiency
+            assert forward.flops == 2 * 9 * x.numel() and backward.flops == 2 * forward.flops
+            assert forward.seconds == pytest.approx(kernel + 2 * x.nbytes / width, rel=0.01)
+            assert backward.seconds == pytest.approx(2 * kernel + 4 * x.nbytes / width, rel=0.01)
+
+
+def test_a_group_of_few_channels_leaves_most_of_a_tile_on_tensor_cores_unused():
+    """So many groups save less time than FLOPs."""
+    found = {}
+    with virtual_gpus(1, A100, dry=True) as box:
+        for groups in (1, 4, 32):
+            layer = torch.nn.Conv2d(512, 512, 3, groups=groups, bias=False, device="vgpu:0", dtype=torch.half)
+            layer = layer.to(memory_format=torch.channels_last)
+            x = torch.empty(64, 512, 30, 30, dtype=torch.half, device="vgpu:0").to(memory_format=torch.channels_last)
+            found[groups] = seconds(box, lambda x=x, layer=layer: layer(x))
+    assert found[4] == pytest.approx(found[1] / 4, rel=0.05)  # 128 channels a group
+    assert found[1] / 32 * 3 < found[32] < found[4]  # 16
+
+
+# Microseconds that a step of an LSTM takes forward. On a V100 by DeepBench (results/train), without the products of the
+# inputs, which it leaves out; the last by torch itself (pytorch, pull request 62143).
+LSTM_STEPS = [
+    (512, 32, 25, 1, torch.float32, 45.8),
+    (512, 32, 25, 1, torch.float16, 32.2),
+    (1024, 32, 25, 1, torch.float16, 51.2),
+    (2048, 32, 25, 1, torch.float16, 87.9),
+    (1536, 16, 50, 1, torch.float32, 107.4),
+    (128, 8, 5005, 4, torch.float32, 26.0),
+]
+
+
+@pytest.mark.parametrize(("units", "batch", "steps", "layers", "dtype", "published"), LSTM_STEPS)
+def test_a_recurrent_step_waits_for_the_one_before_about_as_long_as_measured(
+    units, batch, steps, layers, dtype, published
+):
+    with virtual_gpus(1, "Tesla V100-SXM2", dry=True) as box:
+        network = torch.nn.LSTM(units, units, layers).to("vgpu:0", dtype)
+        x = torch.empty(steps, batch, units, dtype=dtype, device="vgpu:0")
+        took = seconds(box, lambda: network(x))
+        inputs = layers * 8 * units**2 * batch * steps / box.gpus[0].rate(dtype)
+    assert 0.5 < (took - inputs) / steps * 1e6 / published < 1.5
+
+
+def test_recurrent_steps_are_paid_for_one_by_one():
+    def took(steps=1000, layers=1, bidirectional=False, backward=False, cell=torch.nn.LSTM):
+        with virtual_gpus(1, "Tesla V100-SXM2", dry=True) as box:
+            network = cell(512, 512, layers, bidirectional=bidirectional).to("vgpu:0")
+            x = torch.empty(steps, 1, 512, device="vgpu:0")
+            box.reset()
+            network(x)[0].sum().backward()
+            phase = "backward" if backward else "forward"
+            return sum(e.seconds for e in box.events if "rnn" in e.name and e.lane == "vgpu:0" and e.phase == phase)
+
+    kernel = GPUS["Tesla V100-SXM2"].kernel
+    for cell in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        assert took(cell=cell) > 1000 * 2 * kernel and took(cell=cell, backward=True) > 1000 * 2 * kernel
+        assert took(2000, cell=cell) == pytest.approx(2 * took(cell=cell), rel=0.01)
+    four = took(layers=4)  # at one time they work on different steps
+    assert took() + 3 * 1000 * 2 * kernel <= four < 3 * took()
+    assert took(layers=2, bidirectional=True) > 1.9 * took(bidirectional=True)  # and here they cannot
+
+
+def test_packed_sequences_take_as_many_steps_as_the_longest():
+    found = []
+    for lengths in ([40, 40], [40, 1]):
+        with virtual_gpus(1, "Tesla V100-SXM2") as box:
+            network = torch.nn.GRU(8, 64, batch_first=True).to("vgpu:0")
+            x = torch.nn.utils.rnn.pack_padded_sequence(torch.zeros(2, 40, 8).to("vgpu:0"), lengths, batch_first=True)
+            found.append(seconds(box, lambda x=x, network=network: network(x)))
+    assert found[0] == pytest.approx(found[1], rel=0.02)
+
+
+def test_ctc_loss_takes_longer_the_more_steps_there_are():
+    found = {}
+    for steps in (500, 1000):
+        with virtual_gpus(1, A100) as box:
+            x = torch.zeros(steps, 1, 5).log_softmax(-1).to("vgpu:0").requires_grad_()
+            targets, lengths = (
+                torch.ones(1, 3, dtype=torch.long).to("vgpu:0"),
+                (torch.tensor([steps]), torch.tensor([3])),
+            )
+            box.reset()
+            F.ctc_loss(x, targets, *lengths).backward()
+            found[steps] = [e.seconds for e in box.events if "ctc" in e.name and e.lane == "vgpu:0"]
+    kernel = GPUS[A100].kernel
+    for few, many in zip(found[500], found[1000], strict=True):
+        assert many - kernel == pytest.approx(2 * (few - kernel), rel=0.01) and many > 100e-6
 
 
 def test_an_expanded_tensor_is_read_where_it_lies(box):

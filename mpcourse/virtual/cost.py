@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mpcourse.virtual.attention import attention_seconds
 from mpcourse.virtual.flops import below_diagonal, counted, formula
 from mpcourse.virtual.layout import channels_last
 from mpcourse.virtual.products import product_seconds, shape_of
@@ -42,6 +43,14 @@ _SORTS = {"sort", "_unique2", "unique_dim", "mode"}
 _SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
 # Element by element like those that torch tags as pointwise, and refused in the same words.
 _ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward", "binary_cross_entropy"}
+# Channels of the result in the smallest tile of a product on tensor cores (NVIDIA, Matrix Multiplication Background
+# User's Guide, lists 64 x 64). A group with fewer channels wastes the rest.
+CONVOLUTION_TILE = 64
+# One kernel goes through the steps of all sequences, which are the first size of this argument. A step reads what the
+# step before wrote: it goes twice to the cache that multiprocessors share, some 200 cycles each time (Jia et al. 2018,
+# Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking).
+_STEP_BY_STEP = {"_ctc_loss": 0, "_ctc_loss_backward": 1}
+STEP = 0.3e-6  # seconds
 _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
 
@@ -51,6 +60,7 @@ class Operation:
 
     composite: it is made of other operations, and has no kernel of its own.
     causal: where is_causal stands among the arguments, and query and key, if it is an attention.
+    takes: seconds of its arithmetic on a GPU, where these do not follow from its FLOPs alone.
     """
 
     name: str
@@ -68,6 +78,7 @@ class Operation:
     empty: bool
     causal: tuple[int, int, int] | None
     flops: Callable[..., int] | None
+    takes: Callable[[GPU], float] | None = None
 
 
 def describe(func: Any) -> Operation:
@@ -125,8 +136,14 @@ def cost(
         return _convolution(op, gpu, args, kwargs, inputs, fresh, flops)
     nbytes = traffic(op, _reached(inputs), _reached(fresh), _reached(changed)) + _once_more(op, args)
     seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
-    if flops:
-        dtype, tf32 = inputs[0].dtype, rounds_to_tf32(op)
+    if op.takes is not None:
+        seconds = max(seconds, op.takes(gpu))
+    elif op.name in _STEP_BY_STEP:
+        seconds = max(seconds, STEP * args[_STEP_BY_STEP[op.name]].shape[0])
+    elif flops and op.causal is not None:
+        seconds = max(seconds, _attention(op, gpu, args, kwargs, flops))
+    elif flops:
+        dtype, tf32 = inputs[0].dtype, rounds_to_tf32("matmul")
         peak, tensor_cores = gpu.peak(dtype, tf32)
         if gpu.by_shape and tensor_cores and (shape := shape_of(op.name, args)):
             seconds = max(seconds, product_seconds(gpu, peak, *shape, dtype.itemsize))
@@ -149,24 +166,44 @@ def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
 
 
 def flops_of(op: Operation, args: tuple, kwargs: dict, out: Any) -> int:
-    """By torch's formula or ours; of causal attention, the part that is not masked."""
+    """By torch's formula or ours; of causal attention, the part that is not masked. A product of two complex numbers
+    and a sum of two are four products and four sums of real ones."""
     assert op.flops is not None
     flops = counted(op.flops, op.name, args, kwargs, out)
-    if op.causal is None:
-        return flops
-    is_causal, query, key = op.causal
-    if kwargs.get("is_causal") is True or (len(args) > is_causal and args[is_causal] is True):
+    if isinstance(args[0], Tensor) and args[0].is_complex():
+        flops *= 4
+    if op.causal is not None and _is_causal(op.causal, args, kwargs):
+        _, query, key = op.causal
         flops = round(flops * below_diagonal(args[query].shape[-2], args[key].shape[-2]))
     return flops
+
+
+def _is_causal(causal: tuple[int, int, int], args: tuple, kwargs: dict) -> bool:
+    position = causal[0]
+    return kwargs.get("is_causal") is True or (len(args) > position and args[position] is True)
+
+
+def _attention(op: Operation, gpu: GPU, args: tuple, kwargs: dict, flops: int) -> float:
+    assert op.causal is not None
+    query = args[op.causal[1]]
+    return attention_seconds(
+        gpu,
+        query.dtype,
+        query.shape,
+        flops,
+        backward="backward" in op.name,
+        causal=_is_causal(op.causal, args, kwargs),
+        masked="efficient" in op.name or kwargs.get("attn_mask") is not None,
+        tf32=rounds_to_tf32("matmul"),
+    )
 
 
 _precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # torch 2.9 and later
 
 
-def rounds_to_tf32(op: Operation) -> bool:
-    """Whether torch's switches let CUDA round float32 for this operation: by default for convolutions and recurrent
-    layers, not for products (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision)."""
-    kind = "conv" if op.convolution else "rnn" if "rnn" in op.name else "matmul"
+def rounds_to_tf32(kind: str) -> bool:
+    """Whether torch's switches let CUDA round float32 for "conv", "rnn" or "matmul": by default for convolutions and
+    recurrent layers, not for products (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision)."""
     if _precision is not None:
         return _precision("cuda", kind) == "tf32"
     return torch.backends.cuda.matmul.allow_tf32 if kind == "matmul" else torch.backends.cudnn.allow_tf32
@@ -207,31 +244,32 @@ def _convolution(
     """One kernel, or in backward two: the gradient of the input, and that of the weight, each with half of the FLOPs.
 
     Tensor cores want channels last: cuDNN rearranges what is not, before and after (NVIDIA, Convolutional Layers User's
-    Guide). One filter for each channel is no work for them: torch has kernels of its own for that.
+    Guide). Each group is a product of its own, and pays for a whole tile of it.
     """
     backward = "backward" in op.name
     x, weight = (args[1], args[2]) if backward else (args[0], args[1])
     groups = kwargs["groups"] if "groups" in kwargs else args[9 if backward else 8]
-    dtype, tf32 = x.dtype, rounds_to_tf32(op)
-    if 1 < groups == x.shape[1]:
-        rate, rearranged = gpu.rate(torch.float32), False
-    else:
-        rate, rearranged = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1] and channels_last(x, weight) is None
+    dtype, tf32 = x.dtype, rounds_to_tf32("conv")
+    rate, rearranged = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1] and channels_last(x, weight) is None
+    if groups > 1:
+        filled = min(1.0, max(x.shape[1], weight.shape[0]) / groups / CONVOLUTION_TILE)
+        rate = max(rate * filled, gpu.rate(torch.float32))  # or by kernels without tensor cores
+        rearranged &= groups < x.shape[1]  # for one filter a channel torch has kernels of its own
     kernels: list[tuple[int, int]]  # bytes of images, and of the rest
     if backward:
         gradient = _reached(args[:1])
         wanted = kwargs["output_mask"] if "output_mask" in kwargs else args[10]
         kernels = [(gradient + x.nbytes, weight.nbytes)] * (wanted[0] + wanted[1])
-        rest = gradient if wanted[2] else 0  # the sum that is the bias's gradient
+        rest = [gradient] if wanted[2] else []  # the sum that is the bias's gradient
     else:
         images = x.nbytes + fresh[0].nbytes
-        kernels, rest = [(images, _reached(inputs) - x.nbytes)], 0
+        kernels, rest = [(images, _reached(inputs) - x.nbytes)], []
     width = gpu.bandwidth * gpu.memory_efficiency
-    nbytes, seconds = rest, rest / width
+    nbytes, seconds = sum(rest), sum(rest) / width
     for images, others in kernels:
         seconds += max((images + others) / width, flops / len(kernels) / rate)
         nbytes += images + others
         if rearranged:
             seconds += 2 * images / width
             nbytes += 2 * images
-    return Cost(nbytes, flops, gpu.kernel + seconds)
+    return Cost(nbytes, flops, gpu.kernel * (len(kernels) + len(rest)) + seconds)

@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import sdpa_flop_count
+from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
 from mpcourse.virtual import autocast
-from mpcourse.virtual.cost import in_parts
+from mpcourse.virtual.attention import attention_seconds
+from mpcourse.virtual.cost import in_parts, rounds_to_tf32
 from mpcourse.virtual.device_checks import judged
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.flops import below_diagonal
 from mpcourse.virtual.kernels import Whole, whole
+from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
 
@@ -47,6 +49,17 @@ def _attention(
         return of.new_empty(of.shape[0], of.shape[2], of.shape[1], of.shape[3]).transpose(1, 2)
 
     seen = below_diagonal(query.shape[-2], key.shape[-2]) if is_causal else 1.0
+    dtype, (q, k, v) = tensors[0].dtype, (t.shape for t in tensors[:3])
+    flops = round(sdpa_flop_count(q, k, v) * seen), round(sdpa_backward_flop_count((*q[:3], v[3]), q, k, v) * seen)
+
+    masked = mask is not None  # what follows outlives the call, and keeps no tensor
+
+    def takes(gpu: GPU, backward: bool) -> float:
+        return attention_seconds(
+            gpu, dtype, q, flops[backward], backward=backward, causal=is_causal, masked=masked,
+            tf32=rounds_to_tf32("matmul"),
+        )  # fmt: skip
+
     call = Whole(
         mode,
         func,
@@ -54,7 +67,8 @@ def _attention(
         compute,
         shapes,
         gradient,
-        flops=round(sdpa_flop_count(query.shape, key.shape, value.shape) * seen),
+        flops=flops,
+        takes=takes,
         reserve=4 * query.shape[:3].numel(),  # the logarithm of the sum of each row, in float32
         trains=True,
     )

@@ -4,7 +4,7 @@ A multiplication and an addition are two. Factorizations are counted as in Golub
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,27 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options:
 
 def _attention_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
     return sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape)
+
+
+def _convolution(
+    x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, *rest: Any,
+    **options: Any,
+) -> int:  # fmt: skip
+    """The weight, once for each point of the result, or of the input where it is transposed."""
+    return _filtered(x if transposed else options["out_val"], weight)
+
+
+def _convolution_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, output_mask: Sequence[bool], **options: Any,
+) -> int:  # fmt: skip
+    """As many for the gradient of the input as in forward, and for that of the weight. torch's own formula for the
+    latter does not know groups."""
+    return (output_mask[0] + output_mask[1]) * _filtered(x if transposed else gradient, weight)
+
+
+def _filtered(images: Tensor, weight: Tensor) -> int:
+    return 2 * images.shape[0] * math.prod(images.shape[2:]) * weight.numel()
 
 
 def _recurrent(x: Tensor, of_input: Tensor, of_state: Tensor, *rest: Any, **options: Any) -> int:
@@ -71,6 +92,9 @@ def _tall(m_m_n: float, m_n_n: float, n_n_n: float) -> Callable[..., int]:
 
 
 _FORMULAS: dict[str, Callable[..., int]] = {
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "convolution_backward": _convolution_backward,
     # of operations that only the CPU has
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
@@ -83,6 +107,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "addmv_": _product(1, 2),
     "addmm_": _product(1, 2),
     "baddbmm_": _product(1, 2),
+    "_addmm_activation": _product(1, 2),
     "addbmm": _product(1, 2),
     "addbmm_": _product(1, 2),
     "dot": _product(0, 1),
@@ -103,6 +128,10 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "_linalg_det": _square(2 / 3),
     "_linalg_slogdet": _square(2 / 3),
     "_linalg_solve_ex": _solve,
+    "linalg_lu_solve": lambda lu, pivots, right, **options: 2 * lu.shape[-1] * right.numel(),
+    "cholesky_solve": lambda right, factor, *rest, **options: 2 * factor.shape[-1] * right.numel(),
+    "_cholesky_solve_helper": lambda right, factor, *rest, **options: 2 * factor.shape[-1] * right.numel(),
+    "cholesky_inverse": _square(2 / 3),
     "linalg_solve_triangular": lambda x, right, **options: x.shape[-1] * right.numel(),
     "linalg_qr": _tall(0, 4, -4 / 3),  # R, and the columns of Q that go with it
     "geqrf": _tall(0, 2, -2 / 3),
@@ -114,7 +143,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
 
 def formula(packet: Any) -> Callable[..., int] | None:
     """How the FLOPs of an aten operation are counted; None: it does no arithmetic worth counting."""
-    return flop_registry.get(packet) or _FORMULAS.get(packet.__name__)
+    return _FORMULAS.get(packet.__name__) or flop_registry.get(packet)
 
 
 def below_diagonal(queries: int, keys: int) -> float:

@@ -17,6 +17,7 @@ import torch
 from mpcourse.virtual import autocast
 from mpcourse.virtual.cost import describe
 from mpcourse.virtual.dispatch import DispatchMode
+from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
 KEY = torch._C._dispatch_key_parse("DeferredInit")
@@ -80,8 +81,8 @@ class Whole:
 
     name: CUDA's; that of its backward has `_backward` after it. compute: the results, of plain tensors, as torch makes
     them on a CPU. shapes: the same without data; gradient: that of an input, by its number, without data. flops: of
-    forward; backward has twice as many. reserve: bytes that backward needs besides inputs and results; trains: whether
-    there may be one.
+    forward, and of backward. takes: seconds of the arithmetic on a GPU, in backward or not. reserve: bytes that
+    backward needs besides inputs and results; trains: whether there may be one.
     """
 
     mode: DispatchMode
@@ -90,15 +91,20 @@ class Whole:
     compute: Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
     shapes: Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
     gradient: Callable[[int, Tensor], Tensor]
-    flops: int
+    flops: tuple[int, int]
+    takes: Callable[[GPU, bool], float]
     reserve: int
     trains: bool
 
-    def bill(self, inputs: Sequence[Tensor], results: Sequence[Tensor], times: int = 1) -> None:
+    def bill(self, inputs: Sequence[Tensor], results: Sequence[Tensor], backward: bool = False) -> None:
         """One operation on the device of the inputs; the results are placed there."""
-        flops, name = times * self.flops, self.name + "_backward" * (times > 1)
         op = dataclasses.replace(
-            describe(self.func), name=name, view=False, flops=lambda *args, **options: flops, product=False
+            describe(self.func),
+            name=self.name + "_backward" * backward,
+            view=False,
+            product=False,
+            flops=lambda *args, **options: self.flops[backward],
+            takes=lambda gpu: self.takes(gpu, backward),
         )
         self.mode.settle(op, list(inputs), list(results))
 
@@ -158,7 +164,7 @@ class _Whole(torch.autograd.Function):
                 input_gradients = [
                     whole.gradient(i, saved[i]).copy_(value) for i, value in zip(wanted, values, strict=True)
                 ]
-        whole.bill([*(g for _, g in given), *saved], input_gradients, 2)
+        whole.bill([*(g for _, g in given), *saved], input_gradients, backward=True)
         results: list[Tensor | None] = [None] * (2 + ctx.count)
         for i, gradient in zip(wanted, input_gradients, strict=True):
             results[2 + i] = _Last.apply(gradient, *saved) if torch.is_grad_enabled() else gradient
