@@ -57,5 +57,5 @@ def test_llama_3_on_long_sequences_is_predicted_within_a_tenth_if_masked_attenti
     layers = llama_layers(row)
     assert abs(predicted_llama(row, layers, masked=True).miss) < 10
     found = predicted_llama(row, layers)
-    assert 45 < found.miss < 60
+    assert 30 < found.miss < 45
     assert found.plan.microbatches == row.batch and found.plan.seconds.context > 0

@@ -51,8 +51,8 @@ def attention_seconds(
 ) -> float:  # fmt: skip
     """Seconds on the device, without a kernel's least.
 
-    dtype: of query, key and value. query: its shape, (batch, heads, queries, head dimension). flops: of all products, of
-    those scores that a causal mask leaves.
+    dtype: of query, key and value. query: its shape, (batch, heads, queries, head dimension). flops: of all products,
+    those of scores under a causal mask left out.
     """
     width = query[-1]
     scores = flops / ((10 if backward else 4) * width)
