@@ -323,3 +323,9 @@ def test_the_command_tells_what_one_rank_of_zero_holds(cli, model_file):
     assert_one_line_error(cli(*command, "--zero", 4), "--zero 4", "1, 2 and 3")
     assert_one_line_error(cli(*command, "--ranks", 2), "--ranks 2")
     assert_one_line_error(cli(*command, "--zero", 1, "--ranks", 4, "--gpus", 2), "leave --gpus 2 out")
+
+
+def test_two_cards_without_peers_are_joined_by_the_host_and_the_prediction_says_so():
+    link = {gpu: predict(small, [7, 20], gpu, 2).link for gpu in ("RTX 3090", "GTX 1080 Ti", "A100-SXM4")}
+    assert link == {"RTX 3090": "through the host", "GTX 1080 Ti": "NVLink 1", "A100-SXM4": "NVLink 1"}
+    assert predict(small, [7, 20], "RTX 3090", 2, link="NVLink 3").link == "NVLink 3"

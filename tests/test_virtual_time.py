@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ def test_copies_take_the_links_time_and_know_who_asked():
         across, down = box.copies
         assert (across.lane, down.lane) == ("vgpu:0 -> vgpu:1", "vgpu:0 -> cpu")
         assert across.seconds == pytest.approx(LINKS["NVLink 1"].seconds(4e6))
-        assert down.seconds == pytest.approx(LINKS["PCIe 3.0 x16"].seconds(4e6))
+        assert down.seconds == pytest.approx(LINKS["PCIe 3.0 x16"].seconds(4e6, pageable=True))
         assert across.nbytes == down.nbytes == 4_000_000
         first, second = (int(e.asked.removeprefix("test_virtual_time.py:")) for e in (across, down))
         assert second == first + 1
@@ -170,6 +171,66 @@ def test_the_host_waits_for_a_copy_unless_it_is_non_blocking_and_its_memory_is_p
             assert host_waits(lambda: there.to("cpu")) and not host_waits(lambda: there.to("cpu", non_blocking=True))
             assert host_waits(lambda: pageable.copy_(there, non_blocking=True))
             assert not host_waits(lambda: pinned.copy_(there, non_blocking=True))
+
+
+@pytest.mark.parametrize("gpu", ["Tesla V100-SXM2", "A100-SXM4", "H100-SXM", "RTX 4090"])
+def test_copies_of_memory_that_is_not_pinned_are_half_as_fast_in_both_directions(gpu):
+    with virtual_gpus(1, gpu) as box:
+        pageable, there = torch.ones(10**7), torch.empty(10**7, device="vgpu:0")
+        pinned, link = pageable.pin_memory(), LINKS[box.gpus[0].host_link]
+        copies = {
+            False: [
+                lambda: pinned.to("vgpu:0"),
+                lambda: pinned.to("vgpu:0", non_blocking=True),
+                lambda: there.copy_(pinned),
+                lambda: pinned.copy_(there),
+                lambda: there.to("cpu", non_blocking=True),  # torch gives it pinned memory
+            ],
+            True: [
+                lambda: pageable.to("vgpu:0"),
+                lambda: pageable.to("vgpu:0", non_blocking=True),
+                lambda: torch.nn.Linear(2500, 4000, bias=False).to("vgpu:0"),
+                lambda: there.copy_(pageable),
+                lambda: pageable.copy_(there),
+                lambda: there.cpu(),
+            ],
+        }
+        for is_pageable, runs in copies.items():
+            for run in runs:
+                run()
+                assert box.copies[-1].seconds == pytest.approx(link.seconds(4e7, is_pageable))
+        assert 2 < link.seconds(4e7, True) / link.seconds(4e7) < 2.5
+
+
+def test_a_link_that_is_no_pcie_is_as_fast_from_any_memory():
+    with virtual_gpus(1, host_link="1 GbE") as box:
+        torch.ones(10**6).to("vgpu:0")
+        assert box.copies[-1].seconds == pytest.approx(LINKS["1 GbE"].seconds(4e6))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "link", "joined"),
+    [
+        ("RTX 3090", None, "through the host"),
+        ("RTX 4090", None, "through the host"),
+        ("RTX 3090", "PCIe 4.0 x16", "through the host"),
+        (["GTX 1080", "RTX 4090"], None, "through the host"),
+        ("RTX 3090", "NVLink 3", "NVLink 3"),  # a bridge
+        ("GTX 1080 Ti", "PCIe 3.0 x16", "PCIe 3.0 x16"),
+        ("A10", "PCIe 4.0 x16", "PCIe 4.0 x16"),
+        ("A100-SXM4", None, "NVLink 1"),
+        ("RTX 4090", replace(LINKS["PCIe 4.0 x16"], bandwidth=1e10), None),  # somebody's own
+    ],
+)
+def test_two_geforce_cards_of_today_copy_through_the_host_unless_a_bridge_joins_them(gpus, link, joined):
+    expected = LINKS[joined] if joined else link
+    with virtual_gpus(2, gpus, link) as box:
+        assert torch.vgpu.can_device_access_peer(0, 1) == (joined != "through the host")
+        assert not torch.vgpu.can_device_access_peer(1, 1)
+        torch.ones(10**7, device="vgpu:0").to("vgpu:1")
+        assert box.copies[-1].seconds == pytest.approx(expected.seconds(4e7))
+    with virtual_gpus(2, gpus, link, as_cuda=True):
+        assert torch.cuda.can_device_access_peer(0, 1) == (joined != "through the host")
 
 
 def test_what_stays_on_the_cpu_takes_the_hosts_time_and_no_device():

@@ -63,7 +63,7 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, nargs="+", required=True, metavar="N", help="shape of the input")
     parser.add_argument("--gpu", default="Tesla P100-SXM2", metavar="NAME", help="an unknown name lists what there is")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many of them")
-    parser.add_argument("--link", default="NVLink 1", metavar="NAME", help="between two GPUs; likewise")
+    parser.add_argument("--link", metavar="NAME", help="between two GPUs; likewise (NVLink 1; GeForce: the host)")
     parser.add_argument("--cut", default="", metavar="NAME,...", help="children after which the model is cut")
     parser.add_argument("--optimizer", choices=["sgd", "momentum", "adam", "adamw"], default="sgd")
     parser.add_argument("--tokens", type=int, metavar="VOCABULARY", help="the input is integers below this")

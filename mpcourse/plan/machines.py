@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mpcourse.collectives import cost
 from mpcourse.errors import UserError
-from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
+from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link, link_between
 
 # Inside a node NCCL's all-reduce reaches so much of a link's bandwidth, and so many seconds a message, by the
 # measurements in `mpcourse.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken to be
@@ -43,14 +43,15 @@ class Machines:
         gpus: how many.
         gpu: a name of `mpcourse.virtual.GPUS`.
         per_node: GPUs of a node.
-        inside: a name of `mpcourse.virtual.LINKS`; None: what joins such GPUs in a node, else PCIe.
+        inside: a name of `mpcourse.virtual.LINKS`; None: what joins such GPUs in a node, else PCIe. GPUs without peers
+        copy through the host instead of over PCIe.
         between: a name of `mpcourse.virtual.LINKS`.
         Raises UserError for unknown names, and for nodes that the GPUs do not fill.
         """
         spec = find_gpu(gpu)
         if inside is None:
             inside = next((link for part, link in _INSIDE.items() if part in spec.name), spec.host_link)
-        return Machines(gpus, spec, per_node, find_link(inside), find_link(between))
+        return Machines(gpus, spec, per_node, link_between([spec], inside), find_link(between))
 
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= MOST_GPUS:

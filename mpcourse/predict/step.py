@@ -15,7 +15,7 @@ from mpcourse.predict.place import balanced, children, place, stages
 from mpcourse.predict.sharded import check_sharding, sharded
 from mpcourse.virtual import GPU, Box, busy, virtual_gpus
 from mpcourse.virtual.ledger import size
-from mpcourse.virtual.specs import find_gpu, find_link
+from mpcourse.virtual.specs import Link, find_gpu, link_between
 
 OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # and how many tensors of state a parameter
     "sgd": (lambda p: torch.optim.SGD(p, lr=0.01), 0),
@@ -110,7 +110,7 @@ def predict(
     gpu: str | GPU = "Tesla P100-SXM2",
     gpus: int = 1,
     *,
-    link: str = "NVLink 1",
+    link: str | None = None,
     cut: Sequence[str] = (),
     optimizer: str = "sgd",
     tokens: int | None = None,
@@ -123,7 +123,8 @@ def predict(
     batch: shape of the input, float32, or with `tokens` int64.
     gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
     gpus: how many, 1 or more.
-    link: a name of `mpcourse.virtual.LINKS`, of any two of them.
+    link: a name of `mpcourse.virtual.LINKS`, of any two of them; None: "NVLink 1", or through the host where the GPUs
+    have no peers.
     cut: the children after which the model is cut, one less than devices; none: such that the device which holds most
     (weights, their gradients and optimizer state, activations) holds as little as can be.
     optimizer: one of OPTIMIZERS.
@@ -135,7 +136,7 @@ def predict(
     Raises UserError for arguments that are impossible and a model that fails.
     """
     spec = find_gpu(gpu)
-    find_link(link)
+    joined = link_between([spec], link)
     if gpus < 1:
         raise UserError(f"--gpus {gpus}: at least one is needed")
     check_sharding(zero, ranks, gpus)
@@ -156,15 +157,15 @@ def predict(
     parts = stages(names, cuts, gpus)
     refusal = None
     if zero:  # until it is sharded, the model may be larger than the GPU
-        run = _train(model, x, parts, replace(spec, memory=_ROOMY), link, optimizer, zero, ranks)
+        run = _train(model, x, parts, replace(spec, memory=_ROOMY), joined, optimizer, zero, ranks)
         if run.devices[0].total > spec.memory:
             refusal = f"{run.devices[0].device} is out of memory: a {spec.name} has {size(spec.memory)}"
     else:
         try:
-            run = _train(model, x, parts, spec, link, optimizer)
+            run = _train(model, x, parts, spec, joined, optimizer)
         except torch.OutOfMemoryError as error:
             refusal = str(error)
-            run = _train(built(make), x, parts, replace(spec, memory=_ROOMY), link, optimizer)
+            run = _train(built(make), x, parts, replace(spec, memory=_ROOMY), joined, optimizer)
     full = refusal and int(re.findall(r"\d+", refusal)[0])  # "vgpu:1 is out of memory: ..."
     devices = []
     for i, device in enumerate(run.devices):
@@ -172,7 +173,7 @@ def predict(
         devices.append(replace(device, capacity=spec.memory, fits=fits, busy=None if refusal else device.busy))
     seconds = None if refusal else run.seconds
     return Prediction(
-        list(batch), spec.name, link, optimizer, refusal is None, cuts, chosen, devices, seconds, run.copies,
+        list(batch), spec.name, joined.name, optimizer, refusal is None, cuts, chosen, devices, seconds, run.copies,
         sum(run.copies.values()), refusal, zero, ranks, run.sent,
     )  # fmt: skip
 
@@ -186,7 +187,7 @@ class _Run:
 
 
 def _train(
-    model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: str, optimizer: str, zero: int = 0,
+    model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: Link, optimizer: str, zero: int = 0,
     ranks: int = 1,
 ) -> _Run:  # fmt: skip
     """The second of two steps. Raises torch.OutOfMemoryError where it does not fit."""

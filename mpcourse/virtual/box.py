@@ -21,7 +21,7 @@ from mpcourse.virtual.generators import generators_of
 from mpcourse.virtual.ledger import Allocation, Ledger
 from mpcourse.virtual.line import Line
 from mpcourse.virtual.outside import NO_BOX, change_class, left_message, threads_refuse
-from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link
+from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link, link_between
 
 CPU = torch.device("cpu")
 TAG = "mpcourse_block"  # the attribute of a storage
@@ -53,7 +53,8 @@ class Box(Clock):
     entered: what makes a thread see the devices, within; modes, which know this class.
     n: devices, 1 or more.
     spec: their hardware, by name or as a GPU, one for all or one for each.
-    link, host_link: between each two of them, and between the CPU and each; by name or as a Link.
+    link, host_link: between each two of them, and between the CPU and each; by name or as a Link; None: what such GPUs
+    have.
     dry: tensors on them hold no data.
     backing: the real device that holds the data otherwise; None: the CPU.
     record: events and allocations are kept.
@@ -69,7 +70,7 @@ class Box(Clock):
         entered: "Callable[[Box], contextlib.AbstractContextManager[None]]",
         n: int,
         spec: str | GPU | Sequence[str | GPU],
-        link: str | Link,
+        link: str | Link | None,
         host_link: str | Link | None,
         dry: bool,
         backing: str | torch.device | None,
@@ -87,7 +88,7 @@ class Box(Clock):
         gpus = [find_gpu(s) for s in specs]
         self.devices = [torch.device("cuda" if as_cuda else "vgpu", i) for i in range(n)]
         host_links = [find_link(host_link or gpu.host_link) for gpu in gpus]
-        super().__init__(gpus, [str(d) for d in self.devices], find_link(link), host_links, record, overlap)
+        super().__init__(gpus, [str(d) for d in self.devices], link_between(gpus, link), host_links, record, overlap)
         self.dry, self.as_cuda = dry, as_cuda
         self.backing = torch.device("meta" if dry else backing or "cpu")
         if self.backing.type == "cuda" and self.backing.index is None:

@@ -54,13 +54,13 @@ class Clock:
         self.now = end
 
     def bill_copy(
-        self, source: int, target: int, nbytes: int, ready: float, waits: bool, line: str, phase: str
+        self, source: int, target: int, nbytes: int, ready: float, waits: bool, pageable: bool, line: str, phase: str
     ) -> float:
         """Copy between two devices, or a device and the host; the time at which it ends.
 
         As torch does on CUDA: a copy between two GPUs is in the queues of both, so neither computes meanwhile;
         `overlap` gives it a stream of its own, which waits for what the source has been given so far; both go on
-        meanwhile. waits: so does the host, for a copy from or to its pageable memory.
+        meanwhile. waits: the host waits, too. pageable: the host's memory is not pinned.
         """
         gpu = max(source, target)
         link = self.host_links[gpu] if HOST in (source, target) else self.link
@@ -69,7 +69,7 @@ class Clock:
         own_stream = self.overlap and HOST not in (source, target)
         queues = [source] if own_stream else [i for i in (source, target) if i != HOST]
         start = max(issued, ready, self.link_free_at.get((source, target), 0.0), *(self.free_at[i] for i in queues))
-        end = start + link.seconds(nbytes)
+        end = start + link.seconds(nbytes, pageable)
         self.link_free_at[source, target] = end
         for i in queues if not own_stream else []:
             self.free_at[i] = end

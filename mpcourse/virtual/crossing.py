@@ -68,9 +68,10 @@ def transfer(
     if target != HOST:
         kind = _kind(x, block, doing, phase)
         made = box.place(y, target, kind, "copy", line, phase)
-    pageable = source == HOST and not holds_pinned(x)  # the new tensor on the CPU is pinned, see aten's _to_copy
+    # A new tensor on the CPU is pinned if the copy is non-blocking, see aten's _to_copy.
+    pageable = (source == HOST and not holds_pinned(x)) or (target == HOST and not non_blocking)
     waits = HOST in (source, target) and (pageable or not non_blocking)
-    end = box.bill_copy(source, target, y.nbytes, ready, waits, location(line), phase)
+    end = box.bill_copy(source, target, y.nbytes, ready, waits, pageable, location(line), phase)
     if made is not None:
         made.ready = end
     return y.as_subclass(type(x)) if is_lazy(x) else y
@@ -111,7 +112,7 @@ def crossing(
     pageable = HOST in (here, there) and not holds_pinned(destination if here == HOST else source_tensor)
     waits = HOST in (here, there) and (pageable or not non_blocking)
     ready = 0.0 if blocks[1] is None else blocks[1].ready
-    end = box.bill_copy(there, here, source_tensor.nbytes, ready, waits, location(line), mode.phase())
+    end = box.bill_copy(there, here, source_tensor.nbytes, ready, waits, pageable, location(line), mode.phase())
     if blocks[0] is not None:
         blocks[0].ready = end
     return destination

@@ -12,7 +12,7 @@ from mpcourse.virtual.specs import GPU, Link
 def virtual_gpus(
     n: int = 2,
     spec: str | GPU | Sequence[str | GPU] = "Tesla P100-SXM2",
-    link: str | Link = "NVLink 1",
+    link: str | Link | None = None,
     *,
     host_link: str | Link | None = None,
     dry: bool = False,
@@ -25,7 +25,8 @@ def virtual_gpus(
 
     n: devices, 1 or more.
     spec: a name of GPUS or a GPU, one for all or one for each.
-    link: between each two of them, a name of LINKS or a Link.
+    link: between each two of them, a name of LINKS or a Link; None: "NVLink 1". GeForce cards of today (`GPU.peers` is
+    False) copy through the host unless NVLink is named: PCIe alone does not join them.
     host_link: between the CPU and each; None: the PCIe that the GPU has.
     dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
     backing: a real device, such as "cuda:0", to hold and compute what is on the virtual ones; None: the CPU.

@@ -40,6 +40,7 @@ class GPU:
     context: bytes that the driver and the CUDA libraries take before the first tensor.
     workspace: bytes of cuBLAS's workspace, which the caching allocator holds from a thread's first matrix product on.
     multiprocessors: how many it has; 0: not in the table.
+    peers: two of its kind copy to each other over PCIe; without, only over an NVLink bridge, else through the host.
     by_shape: small and thin products reach less than large ones (products.py); without, all reach `product_efficiency`,
     which is what tables and lessons before the planner assume.
     """
@@ -62,6 +63,7 @@ class GPU:
     context: int = 450 * MiB
     workspace: int = 8 * MiB + 128 * 1024
     multiprocessors: int = 0
+    peers: bool = True
     by_shape: bool = False
 
     def peak(self, dtype: "torch.dtype", tf32: bool = False) -> tuple[float, bool]:
@@ -126,18 +128,22 @@ class Link:
     name: as the table has it.
     bandwidth: bytes/s in one direction.
     latency: seconds a copy.
+    pageable: part of the bandwidth that copies reach between a GPU and memory of the host that is not pinned, which the
+    driver copies to a pinned buffer of its own first.
     """
 
     name: str
     bandwidth: float
     latency: float = 10e-6
+    pageable: float = 1.0
 
-    def seconds(self, nbytes: float) -> float:
+    def seconds(self, nbytes: float, pageable: bool = False) -> float:
         """Time of one copy (Hockney's model: latency + bytes / bandwidth).
 
         nbytes: of the copy.
+        pageable: from or to memory of the host that is not pinned.
         """
-        return self.latency + nbytes / self.bandwidth
+        return self.latency + nbytes / (self.bandwidth * (self.pageable if pageable else 1.0))
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,9 @@ def _gpu(name: str, *row: Any) -> GPU:
         # torch gives cuBLAS more on Hopper and later (c10/cuda, ATen/cuda/CublasHandlePool.cpp).
         workspace=32 * MiB if capability >= (9, 0) else GPU.workspace,
         multiprocessors=_MULTIPROCESSORS.get(name, 0),
+        # GeForce from Turing on: an RTX 2080 Ti and a 3090 need a bridge (tensorflow issue 24677, nccl issue 1127), and
+        # for a 4090 there is none (nccl-tests issue 117). Pascal's and older ones, and data-centre cards, have peers.
+        peers=not name.startswith("RTX "),
     )  # fmt: skip
 
 
@@ -218,12 +227,21 @@ GPUS = {row[0]: _gpu(*row) for row in _GPUS}
 
 # GB/s in one direction. PCIe: what a copy between pinned memory and a GPU reaches of 15.75, 31.5 and 63. NVLink: the
 # links' own rate. InfiniBand: of the data, after the line code. Ethernet: what TCP leaves of the line's rate.
+# Through the host: two GPUs without peer access. p2pBandwidthLatencyTest shows 6.3 GB/s between two RTX 4090 (reported
+# to tinygrad/open-gpu-kernel-modules), users of RTX 3090 measured 5 to 6; some servers reach 20 (nccl issue 814).
+THROUGH_HOST = "through the host"
+# Copies to and from memory that is not pinned: 5 to 6 of 11 to 12 GB/s on PCIe 3.0 (rapidsai/dask-cuda, pull request
+# 98), 10.0 and 10.8 of 25.8 on an A100's PCIe 4.0, 12.9 of 23.9 on an RTX 4090's (NVlabs/cuda-oxide, pull request 976),
+# by bandwidthTest or alike; 2.3 of 5.8 to 5.4 of 6.2 on PCIe 2.0 (Harris 2012, How to Optimize Data Transfers in CUDA
+# C/C++).
+PAGEABLE = 0.45
 LINKS = {
-    name: Link(name, gb * 1e9, latency)
+    name: Link(name, gb * 1e9, latency, PAGEABLE if name.startswith("PCIe") else 1.0)
     for name, gb, latency in [
         ("PCIe 3.0 x16", 12, 10e-6),
         ("PCIe 4.0 x16", 24, 10e-6),
         ("PCIe 5.0 x16", 48, 10e-6),
+        (THROUGH_HOST, 6, 20e-6),
         ("NVLink 1", 20, 8e-6),  # one of a P100's four: what joins two GPUs of a DGX-1
         ("NVLink 2", 150, 8e-6),  # from here on all of a GPU's, over switches: 6 x 25 of a V100's in a DGX-2
         ("NVLink 3", 300, 5e-6),  # 12 x 25: A100
@@ -258,6 +276,21 @@ def find_link(link: str | Link) -> Link:
     Raises UserError with the list of names for an unknown one.
     """
     return link if isinstance(link, Link) else _find(link, LINKS, "link")
+
+
+def link_between(gpus: Iterable[GPU], link: str | Link | None) -> Link:
+    """The link over which GPUs of one machine copy to each other.
+
+    gpus: all of them.
+    link: a name of LINKS, or a Link; None: "NVLink 1", or through the host if one of the GPUs has no peers. So is PCIe
+    then.
+    Raises UserError with the list of names for an unknown one.
+    """
+    peers = all(gpu.peers for gpu in gpus)
+    if link is None:
+        return LINKS["NVLink 1" if peers else THROUGH_HOST]
+    found = find_link(link)
+    return LINKS[THROUGH_HOST] if isinstance(link, str) and found.name.startswith("PCIe") and not peers else found
 
 
 def _find(name: str, table: dict[str, Any], noun: str) -> Any:

@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from mpcourse.virtual import accelerator, amp  # noqa: F401, the former asks what there is before there is a vgpu
 from mpcourse.virtual.box import TAG, active_box, box_here
 from mpcourse.virtual.ledger import KINDS, size
+from mpcourse.virtual.specs import LINKS, THROUGH_HOST
 from mpcourse.virtual.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
 
 
@@ -186,8 +187,8 @@ def ipc_collect() -> None:
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Whether two devices copy without the host between them, which all of a box do."""
-    return _index(device) != _index(peer_device)
+    """Whether two devices copy to each other without the host between them."""
+    return _index(device) != _index(peer_device) and active_box().link != LINKS[THROUGH_HOST]
 
 
 def get_device_name(device: Any = None) -> str:
