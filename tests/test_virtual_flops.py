@@ -124,7 +124,7 @@ def test_attention_has_two_products_forward_and_five_backward_of_the_scores_that
 
 def test_keys_that_heads_share_are_multiplied_by_each_head():
     def run(device, kv):
-        q, k = (torch.empty(2, h, 5, 8, device=device).requires_grad_() for h in (4, kv))
+        q, k = (torch.empty(2, h, 5, 8, dtype=torch.bfloat16, device=device).requires_grad_() for h in (4, kv))
         F.scaled_dot_product_attention(q, k, k, enable_gqa=True).sum().backward()
 
     assert billed(lambda d: run(d, 2)) == billed(lambda d: run(d, 4))

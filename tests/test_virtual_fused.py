@@ -113,7 +113,7 @@ def test_a_transformer_layer_holds_the_activations_of_korthikanti(s, b, h, a, dr
         before = held(box) - x.nbytes
         y = layer(x)
         # The paper leaves out the means and deviations of layer norm, four bytes each for a row; y is the next one's.
-        statistics = 2 * 2 * 4 * s * b if dry else 2 * 2 * 2 * s * b
+        statistics = 2 * 2 * 4 * s * b
         assert held(box) - before - y.nbytes == pytest.approx(s * b * h * (34 + 5 * a * s / h), abs=statistics)
 
 
@@ -263,9 +263,8 @@ def test_attention_with_dropout_is_one_operation_that_keeps_neither_weights_nor_
     with virtual_gpus(1, dry=True) as dry:
         learn("vgpu:0")
     assert operations(dry) == operations(box) and dry.ledger.most == box.ledger.most and dry.now == box.now
-    assert operations(box).count("_scaled_dot_product_flash_attention_for_cpu") == 1 and "_softmax" not in operations(
-        box
-    )
+    kernels = {"_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention"} & {*operations(box)}
+    assert len(kernels) == 1 and operations(box).count(*kernels) == 1 and "_softmax" not in operations(box)
     if dtype is None:  # the CPU's autocast does not compute layer norm in float32
         assert all(map(torch.equal, got, learn("cpu")))
 
@@ -276,7 +275,8 @@ def test_attention_with_dropout_holds_its_inputs_its_result_and_a_number_for_eac
             q, k, v = (torch.randn(2, 4, 30, 8, device="vgpu:0", requires_grad=True) for _ in range(3))
             before = held(box)
             y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
-            assert held(box) - before == y.nbytes + 4 * 2 * 4 * 30
+            # The kernel writes sums for rows in multiples of 32, and keeps where the random numbers begin.
+            assert held(box) - before == y.nbytes + 4 * 2 * 4 * 32 + 16
             y.sum().backward()
             del y
             assert held(box) - before == 3 * q.nbytes  # the gradients

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.virtual import dispatch, virtual_gpus
+from mpcourse.virtual import dry, virtual_gpus
 
 DEVICE = "vgpu:0"
 
@@ -25,7 +25,7 @@ def asked(monkeypatch):
 
         return remembered.shapes_of(asking, func, args, kwargs)
 
-    monkeypatch.setattr(dispatch, "shapes_of", shapes_of)
+    monkeypatch.setattr(dry, "shapes_of", shapes_of)
     return found
 
 

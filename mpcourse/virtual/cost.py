@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mpcourse.virtual.attention import attention_seconds
+from mpcourse.virtual.attention_time import SOFTMAX, attention_seconds
 from mpcourse.virtual.flops import below_diagonal, counted, formula
 from mpcourse.virtual.layout import channels_last
 from mpcourse.virtual.products import product_seconds, shape_of
@@ -88,7 +88,11 @@ def describe(func: Any) -> Operation:
     return Operation(
         name,
         view=func.is_view or func.namespace == "profiler",
-        composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        composite=_has_kernel(func, "CompositeImplicitAutograd")
+        and not any(
+            _has_kernel(func, key)
+            for key in ("CPU", "Meta")  # Meta: see fused.py
+        ),
         mutates=func._schema.is_mutable,
         overwrites=name in _OVERWRITES,
         picks=name in _PICKS,
@@ -102,6 +106,10 @@ def describe(func: Any) -> Operation:
         causal=_causal([argument.name for argument in func._schema.arguments]),
         flops=formula(packet),
     )
+
+
+def _has_kernel(func: Any, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
 def in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -188,12 +196,12 @@ def _attention(op: Operation, gpu: GPU, args: tuple, kwargs: dict, flops: int) -
     query = args[op.causal[1]]
     return attention_seconds(
         gpu,
+        next(kernel for kernel in SOFTMAX if kernel in op.name),
         query.dtype,
         query.shape,
         flops,
         backward="backward" in op.name,
         causal=_is_causal(op.causal, args, kwargs),
-        masked="efficient" in op.name or kwargs.get("attn_mask") is not None,
         tf32=rounds_to_tf32("matmul"),
     )
 

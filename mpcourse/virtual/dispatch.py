@@ -12,15 +12,14 @@ from mpcourse.virtual.box import HOST, TAG, Block, Box, block_index
 from mpcourse.virtual.cost import Operation, cost, describe, flops_of, in_parts
 from mpcourse.virtual.crossing import crossing, mixed
 from mpcourse.virtual.device_checks import check_lengths, judged
-from mpcourse.virtual.dropout import VALUES
-from mpcourse.virtual.dry import SHAPES, number, without_data, without_numbers
+from mpcourse.virtual.dry import SHAPES, number, shapes_or_refusal, without_data, without_numbers
 from mpcourse.virtual.foreach import apart
 from mpcourse.virtual.generators import check_generator
+from mpcourse.virtual.kept import VALUES
 from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.nested import tensors_in
 from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import without_pinning
-from mpcourse.virtual.remembered import shapes_of
 from mpcourse.virtual.source_line import asking_line, inside_function
 from mpcourse.virtual.storages import check_device, recount
 from mpcourse.virtual.unplaced import UNPLACED, after_host, made_by_torch, mark, mark_number, place_beside
@@ -110,12 +109,22 @@ class DispatchMode(TorchDispatchMode):
             check_lengths(args[1], box.device_at(block_index(blocks[-1])))
         if index >= 0 and not inputs:
             self._check_room(func, op, args, kwargs, index)
-        run = func if index == HOST else (SHAPES if box.dry else VALUES).get(func, func)
-        out = shapes_of(run, func, args, kwargs) if box.dry and index >= 0 else run(*args, **kwargs)
+        if box.dry and index >= 0:
+            out = shapes_or_refusal(SHAPES.get(func, func), func, args, kwargs)
+        else:
+            out = self._kernel(func, index, inputs)(*args, **kwargs)
         if made_by_torch(op.name, kwargs):
             mark_number(out)
         self._settle(op, args, kwargs, inputs, blocks, index, out)
         return out
+
+    @staticmethod
+    def _kernel(func: Any, index: int, inputs: list[Tensor]) -> Any:
+        """What makes the results: torch's kernel of the CPU, or what does the same and returns what CUDA's does."""
+        run = None if index == HOST else VALUES.get(func)
+        if run is None:
+            return func
+        return SHAPES.get(func, func) if inputs and inputs[0].is_meta else run
 
     def _settle(
         self,

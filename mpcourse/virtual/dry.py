@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from mpcourse.virtual import autocast, dropout
+from mpcourse.virtual import dropout, kept
 from mpcourse.virtual.box import Box
 from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.layout import channels_last
 from mpcourse.virtual.line import Line, location
+from mpcourse.virtual.remembered import shapes_of
 from mpcourse.virtual.source_line import asking_line
 
 Tensor = torch.Tensor
@@ -85,7 +85,19 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.arange.start_step: _arange,
     torch.ops.aten._pack_padded_sequence.default: _pack,
     **dropout.SHAPES,
+    **kept.SHAPES,
 }
+kept.VALUES.update(dropout.VALUES)
+
+
+def shapes_or_refusal(run: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The results' shapes. Raises RuntimeError, in a line of ours, where they depend on values."""
+    try:
+        return shapes_of(run, func, args, kwargs)
+    except RuntimeError as error:  # NotImplementedError among them
+        if isinstance(error, NotImplementedError) or "meta tensor" in str(error):
+            raise no_data(f"{func._overloadpacket.__name__}()") from None
+        raise
 
 
 def stand_in(box: Box, what: str, line: Line | None) -> None:
@@ -128,31 +140,3 @@ def _emptied(value: Any, which: Callable[[Tensor], bool]) -> Any:
     if isinstance(value, Tensor):
         return value.detach().to("meta") if which(value) and not value.is_meta else value
     return type(value)(_emptied(v, which) for v in value) if type(value) in (list, tuple) else value
-
-
-_plain_attention = F.scaled_dot_product_attention
-
-
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
-    """F.scaled_dot_product_attention as one operation that keeps no matrix of weights, which it is on GPUs.
-
-    Of meta tensors torch would make many operations, and that matrix.
-    """
-    if torch.is_autocast_enabled("vgpu"):
-        query, key, value, attn_mask = (
-            autocast.cast(x, autocast.region_dtype()) for x in (query, key, value, attn_mask)
-        )
-    if query.dim() != 4:
-        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    if enable_gqa:  # as torch does where its kernel takes one head of keys for each of queries
-        groups = query.shape[1] // key.shape[1]
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    if attn_mask is not None and attn_mask.requires_grad:  # the kernel that has a gradient for a bias
-        bias = attn_mask.expand(*query.shape[:3], key.shape[2])
-        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-        return efficient(query, key, value, bias, query.requires_grad, 0.0, is_causal, scale=scale)[0]
-    op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return op(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.virtual.box import TAG, box_here
+from mpcourse.virtual.counted import without_data
 from mpcourse.virtual.dispatch import DispatchMode
-from mpcourse.virtual.dry import attention
 from mpcourse.virtual.kernels import unseen
 from mpcourse.virtual.nested import tensors_in
 
@@ -31,7 +31,7 @@ def _attend(
     if width // heads % 8 == 0 and not masked and not wants_weights:
         qkv = F.linear(x, qkv_weight, qkv_bias)
         q, k, v = (part.view(batch, n, heads, -1).transpose(1, 2) for part in qkv.chunk(3, -1))
-        y = attention(q, k, v).transpose(1, 2).reshape(batch, n, width)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, n, width)
         return F.linear(y, out_weight, out_bias), None
     qkv = F.linear(x, qkv_weight)
     qkv = qkv.view(batch, n, 3, heads, -1).permute(2, 0, 3, 1, 4).contiguous()  # with the bias and the scale
@@ -91,7 +91,7 @@ def _counted(plan: Callable[..., Any]) -> Callable[..., Any]:
     def run(mode: DispatchMode, func: Any, *args: Any) -> Any:
         if mode.box.dry:
             return plan(*args)
-        counted = tensors_in((plan(*[_without_data(mode, a) for a in args]),))
+        counted = tensors_in((plan(*[without_data(mode, a) if isinstance(a, Tensor) else a for a in args]),))
         with unseen(mode):
             values = func(*args)
         for value, place in zip(tensors_in((values,)), counted, strict=True):
@@ -99,16 +99,6 @@ def _counted(plan: Callable[..., Any]) -> Callable[..., Any]:
         return values
 
     return run
-
-
-def _without_data(mode: DispatchMode, x: Any) -> Any:
-    """A tensor of the same shape at the same place, which holds no data."""
-    if not isinstance(x, Tensor):
-        return x
-    with mode.paused():
-        twin = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-    setattr(twin.untyped_storage(), TAG, mode.box.block_of(x))
-    return twin
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import _get_current_function_mode_stack
 
-from mpcourse.virtual import dropped_attention, encoder, kernels, recurrent
+from mpcourse.virtual import attention, encoder, fused, kernels, recurrent
 from mpcourse.virtual.box import Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dropout import dropout
@@ -20,7 +20,7 @@ from mpcourse.virtual.source_line import in_backward
 from mpcourse.virtual.unplaced import note_devices, place, place_gradients, unplaced
 
 Tensor = torch.Tensor
-kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | dropped_attention.KERNELS)
+kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | attention.KERNELS | fused.KERNELS)
 encoder.install()
 _here = threading.local()
 

@@ -1,6 +1,5 @@
 """torch's Python functions in which a device shows, each with what it does for tensors on virtual GPUs."""
 
-import unittest.mock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ import torch.nn.functional as F
 from mpcourse.virtual.as_cuda import CUDA_HANDLERS
 from mpcourse.virtual.box import HOST, TAG, block_index
 from mpcourse.virtual.device_checks import no_data
-from mpcourse.virtual.dry import attention
 from mpcourse.virtual.line import location
 from mpcourse.virtual.offered import OFFERED_HANDLERS
 from mpcourse.virtual.pinned import PIN_HANDLERS
@@ -211,12 +209,6 @@ def _from_data(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Te
     return mode.move(func(*args, **kwargs), target, False).requires_grad_(needs_grad)
 
 
-def _attention(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
-    q = args[0] if args else kwargs["query"]
-    on_device = mode.box.dry and index_of(mode, q) != HOST
-    return attention(*args, **kwargs) if on_device else func(*args, **kwargs)
-
-
 def _ctc_loss(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
     """The lengths are read by the host, wherever they are (aten/src/ATen/native/LossCTC.cpp)."""
 
@@ -229,14 +221,6 @@ def _ctc_loss(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Ten
         return func(*args, **kwargs)
     args = (*args[:2], *map(read, args[2:4]), *args[4:])
     return func(*args, **{k: read(v) if k.endswith("lengths") else v for k, v in kwargs.items()})
-
-
-def _multi_head_attention(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
-    """Python code that calls attention while this mode is off: it finds the fused one by its name."""
-    if not mode.box.dry or index_of(mode, args[0]) == HOST:
-        return func(*args, **kwargs)
-    with unittest.mock.patch.object(F, "scaled_dot_product_attention", attention):
-        return func(*args, **kwargs)
 
 
 def _getter(name: str) -> Any:
@@ -276,8 +260,6 @@ HANDLERS: dict[Any, Handler] = {
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,
-    F.scaled_dot_product_attention: _attention,
-    F.multi_head_attention_forward: _multi_head_attention,
     F.ctc_loss: _ctc_loss,
     **CUDA_HANDLERS,
     **OFFERED_HANDLERS,

@@ -21,7 +21,7 @@ from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
 KEY = torch._C._dispatch_key_parse("DeferredInit")
-_KEYS = torch._C.DispatchKeySet(KEY)
+KEYS = torch._C.DispatchKeySet(KEY)
 _AUTOCAST = torch._C.DispatchKeySet(autocast.KEY).add(torch._C.DispatchKey.AutocastCPU)
 _libraries = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 _libraries[0].fallback(torch.library.fallthrough_kernel, "DeferredInit")
@@ -60,7 +60,7 @@ def _chosen(run: Callable[..., Any], func: Any) -> Callable[..., Any]:
     def choose(*args: Any, **kwargs: Any) -> Any:
         mode = _here.mode
         if mode is None or mode.depth or mode.box.block_of(args[0]) is None:
-            with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+            with torch._C._ExcludeDispatchKeyGuard(KEYS):
                 return func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             return run(mode, func, *args, **kwargs)
@@ -72,6 +72,13 @@ def _chosen(run: Callable[..., Any], func: Any) -> Callable[..., Any]:
 def unseen(mode: DispatchMode) -> Iterator[None]:
     """What runs in here is torch's own for a CPU: nothing is counted, and no region of autocast applies."""
     with mode.paused(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        yield
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """What runs in here is outside of the virtual world, if this thread is in one."""
+    with _here.mode.paused() if _here.mode else contextlib.nullcontext():
         yield
 
 
@@ -109,7 +116,7 @@ class Whole:
         self.mode.settle(op, list(inputs), list(results))
 
 
-def _copy(x: Tensor) -> Tensor:
+def copy_of(x: Tensor) -> Tensor:
     """A copy with the strides of x, so that torch runs the same loops. Where elements overlap: a plain one."""
     x = x.detach()
     return (
@@ -135,7 +142,7 @@ class _Whole(torch.autograd.Function):
             if mode.box.dry:
                 results = whole.shapes(tensors)
             else:
-                ctx.inputs = [_copy(t).requires_grad_(t.requires_grad and learns) for t in tensors]
+                ctx.inputs = [copy_of(t).requires_grad_(t.requires_grad and learns) for t in tensors]
                 with torch.set_grad_enabled(learns):
                     ctx.results = whole.compute(ctx.inputs)
                 results = tuple(

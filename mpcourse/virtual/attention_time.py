@@ -1,0 +1,47 @@
+"""What fused attention takes: its two products, and the softmax between them, which tensor cores cannot compute.
+
+There are three kernels: cuDNN's, FlashAttention-2, and CUTLASS's ("efficient"). Products run at the rate of other
+products. Each score, of a query and a key, costs some float32 operations besides. How many was fitted to published
+kernels with long sequences, in TFLOP/s with head dimensions of 64 and 128:
+
+| kernel | GPU | published | ours |
+|---|---|---|---|
+| FlashAttention-2, forward | A100 | -, 228 | 197, 228 |
+| FlashAttention-2, forward and backward | A100 | 176, 203 | 169, 208 |
+| CUTLASS, forward and backward | A100 | 75, 98 | 70, 111 |
+| cuDNN, forward | H100 | 413, 595 | 422, 550 |
+| cuDNN, backward | H100 | 433, 516 | 428, 555 |
+
+Sources: Dao 2023, FlashAttention-2 (73 % of the peak forward; the figure of both passes is in the repository's README,
+where CUTLASS's kernel is called xformers); Shah et al. 2024, FlashAttention-3, figures 5 and 6 (cuDNN). On other GPUs
+a score needs as many operations, and they have their own peak of float32.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from mpcourse.virtual.specs import GPU
+
+# Float32 operations for each score besides the products, forward and backward.
+SOFTMAX = {"flash": (7, 32), "cudnn": (19, 46), "efficient": (55, 130)}
+# A short sequence is slower: as if each query saw so many keys more, forward and backward, without and with a causal
+# mask. The kernel begins and ends once for each block of queries, and computes a block on the diagonal whole.
+MORE_KEYS = ((100, 180), (250, 310))
+
+
+def attention_seconds(
+    gpu: GPU, kernel: str, dtype: torch.dtype, query: Sequence[int], flops: int, *, backward: bool, causal: bool,
+    tf32: bool,
+) -> float:  # fmt: skip
+    """Seconds on the device, without a kernel's least.
+
+    kernel: a key of SOFTMAX. dtype: of query, key and value. query: its shape, (batch, heads, queries, head dimension). flops: of all products,
+    those of scores under a causal mask left out.
+    """
+    width = query[-1]
+    scores = flops / ((10 if backward else 4) * width)
+    seconds = flops / gpu.rate(dtype, tf32=tf32) + scores * SOFTMAX[kernel][backward] / gpu.flops
+    more = MORE_KEYS[backward][causal] * math.prod(query[:-1])
+    return seconds * (1 + more / scores)
