@@ -254,3 +254,23 @@ def test_a_reduction_into_its_own_operand_asks_for_in_place():
     https://github.com/GeoscienceAustralia/PyRate/pull/338
     """
     named(lambda comm: comm.Reduce(numbers := np.ones(2), numbers), "the same memory", "MPI.IN_PLACE")
+
+
+@pytest.mark.parametrize("call", ["Allgather", "Allgatherv", "Gather", "Scatter", "Alltoall", "Reduce_scatter_block"])
+def test_a_collective_call_does_not_send_from_where_it_receives(call):
+    """Groups gathered what lay in the receive buffer itself. Newer MPIs raise "Buffers must not be aliased".
+
+    https://github.com/OpenMDAO/OpenMDAO/pull/904
+    """
+
+    def program(comm):
+        numbers = np.full(comm.size, comm.rank + 1.0)
+        mine = numbers[comm.rank : comm.rank + 1]
+        sent, received = {
+            "Scatter": (numbers, mine),
+            "Alltoall": (numbers, numbers),
+            "Reduce_scatter_block": (numbers, mine),
+        }.get(call, (mine, numbers))
+        getattr(comm, call)(sent, received)
+
+    named(program, f"{call}: sendbuf and recvbuf are the same memory", "MPI.IN_PLACE")
