@@ -317,6 +317,48 @@ def test_parameters_and_buffers_start_as_those_of_rank_0():
     assert start[1] == other[1] == [0.0, 0.0, 0.0]
 
 
+@KINDS
+def test_a_learning_rate_that_rank_0_alone_loaded_is_refused(kind):
+    """Rank 0 loaded a checkpoint with a rate of 2e-11; the other GPUs went on with 0.1.
+
+    https://github.com/horovod/horovod/issues/526
+    """
+
+    def program(comm):
+        weight, optimizer = one_weight(comm, kind, 1e-3 if comm.rank == 0 else 0.1)
+        (weight * 1).sum().backward()
+        optimizer.step()
+
+    with pytest.raises(ValueError, match="the optimizer's lr of group 0 is not the same on rank 1 as on rank 0"):
+        run(program, 2)
+
+
+@KINDS
+@pytest.mark.parametrize("when", ["before the first step", "in training"])
+def test_momentum_that_rank_0_alone_loaded_is_refused(kind, when):
+    """After a checkpoint was loaded on rank 0, that rank's model degraded, and the others' did not.
+
+    https://github.com/horovod/horovod/issues/1774
+    """
+
+    def program(comm):
+        weight, optimizer = one_weight(comm, kind, momentum=0.9)
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        saved = copy.deepcopy(optimizer.state_dict())
+        if when == "before the first step":
+            weight, optimizer = one_weight(comm, kind, momentum=0.9)
+        else:
+            saved["state"][0]["momentum_buffer"] *= 2
+        if comm.rank == 0:
+            optimizer.load_state_dict(saved)
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+
+    with pytest.raises((ValueError, RuntimeError), match="momentum_buffer|rank 0 compares what it loaded"):
+        run(program, 2)
+
+
 def test_what_all_ranks_load_they_go_on_with():
     """Which state do ranks have after a checkpoint was loaded on all of them? The one that was saved, to the bit.
 

@@ -1,6 +1,6 @@
 """What ranks that train one model say to each other: ChainerMN's communicator, plain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -136,10 +136,14 @@ class Communicator:
         """
         return self.comm.allgather(numbers)
 
-    def check_equal(self, model: Model) -> None:
+    def check_equal(
+        self, model: Model, optimizer: Mapping[str, torch.Tensor] | None = None, doing: str = "averages gradients"
+    ) -> None:
         """Raise ValueError, on every rank, where ranks' parameters differ in value: here nothing is compared.
 
         model: a module, or its parameters, by name or in a list.
+        optimizer: options and state of its optimizer, by name.
+        doing: for the errors of a `CheckedCommunicator`.
         """
 
     # What one that averages during backward does at these moments; without buckets there is nothing to do.

@@ -60,7 +60,7 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the optimizer that is wrapped. Any rank may call it.
+        """Restore the state of the optimizer that is wrapped. All ranks load the same before their next step.
 
         Raises RuntimeError where a mean of gradients is in flight, which belongs to another state.
         """

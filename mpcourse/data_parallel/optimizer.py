@@ -9,7 +9,7 @@ from torch import nn
 
 from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
-from mpcourse.data_parallel.parameters import same_tensors, trained_parameters
+from mpcourse.data_parallel.parameters import optimizer_tensors, same_tensors, trained_parameters
 
 Closure = Callable[[], Any]
 
@@ -32,7 +32,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         self, optimizer: torch.optim.Optimizer, communicator: CheckedCommunicator, *, model: nn.Module | None = None
     ) -> None:
         self.optimizer, self.communicator, self.model = optimizer, communicator, model
-        self._averaged = self._compared = False
+        self._averaged = self._compared = self._loaded = False
         self._trained: list[torch.Tensor] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         communicator.broadcast_parameters(self.named_parameters() if model is None else model)
@@ -53,9 +53,10 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         mean of the losses of all ranks, so that all ranks decide alike.
         examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
         Returns what the optimizer's step returns.
-        Raises, on every rank: ValueError for different models or numbers of examples, and in the first step for
-        parameters that differ in value; FloatingPointError, which names rank and parameter, for a gradient that is not
-        finite; RankFailed where ranks do different things, or one has ended.
+        Raises, on every rank: ValueError for different models or numbers of examples, and in the first step, as in the
+        first after `load_state_dict`, for parameters, options or state that differ in value; FloatingPointError, which
+        names rank and parameter, for a gradient that is not finite; RankFailed where ranks do different things, or one
+        has ended.
         """
         if closure is not None:
             return self.optimizer.step(self._averaging(closure, examples))
@@ -97,8 +98,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the optimizer that is wrapped. Any rank may call it."""
+        """Restore the state of the optimizer that is wrapped. All ranks load the same before their next step."""
         self.optimizer.load_state_dict(state_dict)
+        self._compared, self._loaded = False, True
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with the optimizer's options for them; they become those of rank 0. All ranks call it.
@@ -151,12 +153,18 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
                 self._listen()
 
     def _compare_once(self) -> None:
-        """Before the first mean, compare all parameters that are known here: those of `model`, too."""
+        """Before the first mean compare all parameters that are known here, those of `model`, too, and the optimizer.
+
+        A rank that has loaded its optimizer's state alone, as rank 0 from a checkpoint, would train apart from others.
+        """
         if not self._compared:
             held = self.named_parameters()
             known = set(held.values())
             others = {} if self.model is None else dict(self.model.named_parameters())
-            self.communicator.check_equal(held | {name: p for name, p in others.items() if p not in known})
+            parameters = held | {name: p for name, p in others.items() if p not in known}
+            own = optimizer_tensors(self.optimizer, {p: name for name, p in held.items()})
+            doing = "compares what it loaded" if self._loaded else "averages gradients"
+            self.communicator.check_equal(parameters, own, doing)
             self._compared = True
 
     def _prepare(self) -> None:

@@ -35,6 +35,24 @@ def trained_parameters(model: Model) -> dict[str, torch.Tensor]:
     return {name: p for name, p in parameters.items() if p.requires_grad}
 
 
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+    """All numbers that decide an optimizer's next update besides gradients: options of its groups, and its state.
+
+    optimizer: any of torch's.
+    names: of its parameters.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for i, group in enumerate(optimizer.param_groups):
+        for option, value in group.items():
+            if isinstance(value, int | float | torch.Tensor) or option == "betas":
+                found[f"{option} of group {i}"] = torch.as_tensor(value, dtype=torch.float64)
+    for p, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, int | float | torch.Tensor):
+                found[f"{key} of {names.get(p, 'a parameter')}"] = torch.as_tensor(value)
+    return found
+
+
 def same_tensors(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
     """Whether these are the same tensors in the same order, not only equal ones.
 

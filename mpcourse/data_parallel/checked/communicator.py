@@ -123,13 +123,18 @@ class CheckedCommunicator(Communicator):
         self.exchange("averages a number")
         return self.inner.mean(value)
 
-    def check_equal(self, model: Model) -> None:
+    def check_equal(
+        self, model: Model, optimizer: Mapping[str, torch.Tensor] | None = None, doing: str = "averages gradients"
+    ) -> None:
         """Raise ValueError, on every rank, where ranks' tensors differ in value. All ranks call it.
 
         model: a module, or its parameters, by name or in a list.
+        optimizer: options and state of its optimizer, by name; None: they are not compared.
+        doing: what this rank is about to do, for errors of ranks that do different things.
         """
-        self.exchange("averages gradients")
-        check_equal(self.comm, all_tensors(model))
+        self.exchange(doing)
+        named = {f"parameter {name!r}": t for name, t in all_tensors(model).items()}
+        check_equal(self.comm, named | {f"the optimizer's {name}": t for name, t in (optimizer or {}).items()})
 
     def agree_on_gradients(self, parameters: Mapping[str, torch.Tensor], examples: int | None = None) -> set[str]:
         """The names of parameters whose gradient no rank has, after comparing what ranks are about to average.

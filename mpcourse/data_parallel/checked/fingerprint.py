@@ -33,21 +33,20 @@ def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
         )
 
 
-def check_equal(comm: Comm, named: Named, what: str = "parameter") -> None:
-    """Raise ValueError, on every rank, where values differ, and name the first that does.
+def check_equal(comm: Comm, named: Named) -> None:
+    """Raise ValueError, on every rank, where values differ, or only some ranks have one, and name the first.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    named: this rank's tensors, by name; names, shapes and dtypes are the same on all ranks.
-    what: how errors call one of them.
+    named: this rank's tensors, by what errors call them.
     """
-    own = [hashlib.blake2b(bytes_of(t), digest_size=8).digest() for t in named.values()]
+    own = {name: hashlib.blake2b(bytes_of(t), digest_size=8).digest() for name, t in named.items()}
     by_rank = comm.allgather(own)
-    for at, name in enumerate(named):
+    for name in {name: None for held in by_rank for name in held}:
         for rank, theirs in enumerate(by_rank):
-            if theirs[at] != by_rank[0][at]:
+            if theirs.get(name) != by_rank[0].get(name):
                 raise ValueError(
-                    f"{what} {name!r} is not the same on rank {rank} as on rank 0: broadcast_parameters first, and "
-                    "change no rank's values alone"
+                    f"{name} is not the same on rank {rank} as on rank 0: broadcast_parameters first, load a "
+                    "checkpoint on every rank, and change no rank's values alone"
                 )
 
 
