@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from mpcourse.grid import Grid, clip_grad_norm
+from mpcourse.grid import Grid, GridTrainer, clip_grad_norm
 from mpcourse.model_states import held
+from mpcourse.pipeline import gpipe
 from mpcourse.predict import predict
 from mpcourse.virtual import run
 from mpcourse.zero import ShardedCheckpointer, ShardedGradients, ShardedOptimizer, ShardedParameters
@@ -365,3 +366,38 @@ def test_a_run_goes_on_with_another_number_of_ranks(stage, before, after, tmp_pa
     for begin, found in run(lambda comm: program(comm, 4, False), after).results:
         assert begin == 2
         torch.testing.assert_close(found, [p.detach() for p in plain.parameters()], rtol=0, atol=1e-11)
+
+
+# -- the same rates on all ranks --
+
+
+@STAGES
+def test_a_learning_rate_of_one_rank_alone_is_refused(stage):
+    """A rate that rank 0 alone had from a checkpoint would be that of a shard here.
+
+    https://github.com/horovod/horovod/issues/526
+    """
+
+    def program(comm):
+        stage(lambda groups: torch.optim.SGD(groups, 0.1 / (1 + comm.rank)), tower(), comm)
+
+    with pytest.raises(ValueError, match="the optimizer's lr of group 0 is not the same on rank 1 as on rank 0"):
+        run(program, 2)
+
+
+@pytest.mark.parametrize("what", ["the optimizer's lr of group 0", "parameter '0.weight'"])
+def test_replicas_of_a_grid_that_begin_apart_are_refused(what):
+    """FSDP2 does not broadcast parameters as DDP does: ranks that drew models of their own train apart.
+
+    https://github.com/deepmodeling/deepmd-kit/pull/5222
+    """
+
+    def program(comm):
+        torch.manual_seed(comm.rank if what.startswith("parameter") else 0)
+        rate = 0.1 if what.startswith("parameter") else 0.1 / (1 + comm.rank)
+        part = nn.Sequential(nn.Linear(2, 2))
+        schedule = gpipe(1, 1)
+        GridTrainer(Grid(comm, data=2), part, schedule, nn.functional.mse_loss, lambda ps: torch.optim.SGD(ps, rate))
+
+    with pytest.raises(ValueError, match=f"{what} is not the same on rank 1 as on rank 0"):
+        run(program, 2)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mpcourse.data_parallel import create_communicator
+from mpcourse.data_parallel.parameters import optimizer_tensors
 from mpcourse.grid.clip import clip_grad_norm
 from mpcourse.grid.grid import Grid
 from mpcourse.grid.tensor_parallel import sharded_parameters
@@ -42,6 +43,7 @@ class GridTrainer:
     within each layer; the mean of gradients along the data axis; clipping by the norm of all gradients; the optimizer,
     on each rank for itself. Replicas stay equal, for they begin equal (part is made of the same seed) and are given the
     same gradients.
+    Raises ValueError, on the ranks of a data axis, where their parts or their optimizers' options differ.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class GridTrainer:
         self.replicas = create_communicator("flat", grid.data)
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters)
+        self.replicas.check_equal(part, optimizer_tensors(self.optimizer, {}), "compares replicas")
         self.sharded = sharded_parameters(part)
         # A tied parameter's copies are equal, as are their gradients: the first stage counts it.
         self.counted_elsewhere = list((tied or {}).values()) if grid.pipeline.rank > 0 else []

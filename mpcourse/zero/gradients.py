@@ -30,7 +30,8 @@ class ShardedGradients(ShardedOptimizer):
     many in the step: where several passes come before a step each of them sends, for there is no room in which whole
     gradients could add up. A pass reaches some parameter on all ranks, or on none.
     `step` raises RuntimeError where no backward pass came before it. Raises ValueError, on every rank, for an optimizer
-    that is not element-wise, for models that differ in shape, and where nothing is trained.
+    that is not element-wise, for models that differ in shape, for optimizers that differ in their options, and where
+    nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os+g, section 5.2.
     """
 

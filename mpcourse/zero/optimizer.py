@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from mpcourse.comm import Comm
+from mpcourse.data_parallel.checked.fingerprint import check_equal
+from mpcourse.data_parallel.parameters import optimizer_tensors
 from mpcourse.zero.elementwise import MakeOptimizer, check_elementwise
 from mpcourse.zero.messages import (
     all_gather,
@@ -40,8 +42,8 @@ class ShardedOptimizer:
     optimizer: torch's, of this rank's shards; learning rate schedulers take it.
     units: in the order of parameters.
     Of P parameters, each of p ranks sends 2 P (p - 1) / p values a step, as many as in an all-reduce of gradients.
-    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, and
-    where nothing is trained.
+    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, for
+    optimizers that differ in their options, and where nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os, section 5.1.
     """
 
@@ -76,6 +78,7 @@ class ShardedOptimizer:
                 self._add(Unit(each, comm.size), master)
             group["params"] = self.masters[begin:]
         self.optimizer = make_optimizer(groups)
+        check_equal(comm, {f"the optimizer's {name}": t for name, t in optimizer_tensors(self.optimizer, {}).items()})
         self._begin()
 
     @torch.no_grad()

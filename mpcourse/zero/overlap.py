@@ -62,8 +62,8 @@ class OverlappedGradients(_Overlapping):
     bucket_bytes: at which a unit, of parameters that are sent together, is closed.
 
     Values sent are those of `ShardedGradients`, and results are equal to its own up to rounding.
-    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, and
-    where nothing is trained.
+    Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, for
+    optimizers that differ in their options, and where nothing is trained.
     """
 
 
@@ -89,7 +89,8 @@ class PrefetchedParameters(_Overlapping, ShardedParameters):
     way meanwhile, too. There is memory for two layers' parameters. Values sent are those of `ShardedParameters`, and
     results are equal to its own up to rounding.
     Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
-    element-wise, for models that differ in shape, and where nothing is trained.
+    element-wise, for models that differ in shape, for optimizers that differ in their options, and where nothing is
+    trained.
     Source: FSDP (Zhao et al. 2023, section 3.3).
     """
 

@@ -37,7 +37,8 @@ class ShardedParameters(ShardedGradients):
     Each rank sends 3 P (p - 1) / p values in a step of one backward pass; a layer that also uses the parameters of
     another one, which are tied, gathers those, too.
     Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
-    element-wise, for models that differ in shape, and where nothing is trained.
+    element-wise, for models that differ in shape, for optimizers that differ in their options, and where nothing is
+    trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os+g+p, section 5.3.
     """
 
