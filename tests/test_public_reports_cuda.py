@@ -99,6 +99,24 @@ def test_out_of_memory_tells_what_was_asked_and_what_is_free():
         del held
 
 
+def test_memory_that_is_free_in_pieces_is_not_enough_and_the_error_says_so():
+    """7.31 GiB did not fit though 4.36 were free and 6.80 cached: freed blocks lay between others.
+
+    https://github.com/fredzzhang/pocket/issues/9 and https://github.com/pytorch/pytorch/issues/29554
+    """
+    with cuda(dry=True) as box:
+        whole = torch.empty(10 * GiB, dtype=torch.uint8, device="cuda")
+        del whole  # the segment is kept, and cut
+        parts = [torch.empty(2 * GiB, dtype=torch.uint8, device="cuda") for _ in range(5)]
+        del parts[::2]
+        left = (6 * GiB - box.gpus[0].context) / GiB
+        with pytest.raises(torch.OutOfMemoryError) as raised:
+            torch.empty(8 * GiB, dtype=torch.uint8, device="cuda")
+        text = str(raised.value)
+        assert "8.00 GiB asked" in text and f"{left + 6:.2f} GiB free" in text
+        assert f"It is in pieces: {left:.2f} GiB that the caching allocator has not reserved, and 6.00 GiB" in text
+
+
 # -- what holds memory in training and evaluation --
 
 

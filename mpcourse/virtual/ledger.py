@@ -102,16 +102,22 @@ class Ledger:
         return allocator.capacity - allocator.allocated
 
     def out_of_memory(self, device: int, asked: int) -> torch.OutOfMemoryError:
-        """The error, with the five biggest holders."""
-        gpu = self.gpus[device]
+        """The error, with the five biggest holders; where enough is free, but not in one piece, it says so."""
+        gpu, allocator, free = self.gpus[device], self.allocators[device], self.free(device)
+        between = allocator.reserved - allocator.allocated
+        pieces = (
+            f"It is in pieces: {size(free - between)} that the caching allocator has not reserved, and {size(between)} "
+            "between tensors in what it has. "
+        )
         held = sorted((a for a in self.live.values() if a.device == device), key=lambda a: -a.nbytes)
         lines = [f"  {a}" for a in held[:5]]
         if held[5:]:
             lines.append(f"  {size(sum(a.nbytes for a in held[5:]))} in {len(held) - 5} more")
         return torch.OutOfMemoryError(
-            f"{self.names[device]} is out of memory: {size(asked)} asked, {size(max(0, self.free(device)))} free of "
+            f"{self.names[device]} is out of memory: {size(asked)} asked, {size(max(0, free))} free of "
             f"the {size(gpu.memory)} of a {gpu.name} ({size(gpu.context)} are its CUDA context's). "
-            "The biggest holders:\n" + "\n".join(lines or ["  none: the request alone is too large"])
+            f"{pieces if free >= asked else ''}The biggest holders:\n"
+            + "\n".join(lines or ["  none: the request alone is too large"])
         )
 
     def kinds(self, device: int) -> dict[str, int]:
