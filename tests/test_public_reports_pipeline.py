@@ -253,3 +253,123 @@ def test_checkpoints_cost_a_forward_more_and_the_pipeline_is_what_makes_it_faste
     four = replay(gpipe(4, 8), Costs(1, 2, again=1))
     assert one.makespan == 8 * 12 + 7 * 4  # the last micro-batch goes back at once: nothing was forgotten
     assert replay(gpipe(4, 8), Costs(1, 2)).makespan < four.makespan < one.makespan
+
+
+# -- what stages hand on --
+
+
+class Embed(nn.Module):
+    """(batch, length) of tokens -> hidden states, a mask, positions, and angles; only the first has a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+
+    def forward(self, tokens):
+        positions = torch.arange(tokens.shape[1]).expand(tokens.shape)
+        angles = torch.linspace(0, 1, 4, dtype=torch.float64).expand(len(tokens), 4)
+        return self.table(tokens), tokens > 2, positions, angles
+
+
+class Read(nn.Module):
+    """Those four -> (batch, length, 7)."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 7)
+
+    def forward(self, hidden, mask, positions, angles):
+        return self.head(hidden * mask[..., None] + positions[..., None] + angles[:, None])
+
+
+class ReadTuple(Read):
+    """Takes the four as one tuple, as layers of an nn.Sequential do."""
+
+    def forward(self, given):
+        return super().forward(*given)
+
+
+def token_loss(output, target):
+    return F.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def tokens_problem(read):
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        embed, head = Embed().double(), read().double()
+    x, target = (torch.randint(7, (6, 5), generator=torch.Generator().manual_seed(i)) for i in range(2))
+    hidden = embed(x)
+    token_loss(head(*hidden) if read is Read else head(hidden), target).backward()
+    wanted = [gradients(embed), gradients(head)]
+    for p in (*embed.parameters(), *head.parameters()):
+        p.grad = None
+    return embed, head, x, target, wanted
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_stage_may_hand_on_tensors_that_need_no_gradient(checkpoint):
+    """Masks, positions and angles that cross a cut were given requires_grad, or their gradients were waited for.
+
+    https://github.com/deepspeedai/DeepSpeed/issues/7357 and https://github.com/deepspeedai/DeepSpeed/pull/5518
+    """
+    embed, head, x, target, wanted = tokens_problem(Read)
+
+    def program(comm):
+        part = copy.deepcopy([embed, head][comm.rank])
+        PipelineRank(comm, part, one_f_one_b(2, 3), token_loss, checkpoint=checkpoint).step(x, target)
+        return gradients(part)
+
+    torch.testing.assert_close(run(program, 2).results, wanted, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_tuple_that_crosses_a_cut_stays_one_argument(checkpoint):
+    """Layers hand on tuples of hidden states and masks; with one stage that worked, with two it failed.
+
+    https://github.com/tdrussell/qlora-pipe/issues/56 and https://github.com/deepspeedai/DeepSpeed/issues/3895
+    """
+    embed, head, x, target, wanted = tokens_problem(ReadTuple)
+    pipeline = split(nn.Sequential(embed, head), [1, 1], ["cpu", "cpu"])
+    torch.testing.assert_close(pipeline(x), head(embed(x)), rtol=0, atol=0)
+    pipeline_step(pipeline, gpipe(2, 3), x, target, token_loss, checkpoint=checkpoint)
+    torch.testing.assert_close([gradients(embed), gradients(head)], wanted, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_frozen_first_stage_gets_no_gradient_and_sends_none(checkpoint):
+    """ "element 0 of tensors does not require grad": checkpoints of a stage whose input needs no gradient failed.
+
+    https://github.com/deepspeedai/DeepSpeed/issues/4479
+    """
+    model, (x, target) = layers(3), data(6)
+    model[0].requires_grad_(False)
+    wanted = plain_gradients(model, x, target)
+
+    def program(comm):
+        part = copy.deepcopy(model)[comm.rank : comm.rank + 1]
+        PipelineRank(comm, part, one_f_one_b(3, 2), F.mse_loss, checkpoint=checkpoint).step(x, target)
+        return gradients(part)
+
+    found = sum(run(program, 3).results, [])
+    assert found[:2] == [None, None]
+    torch.testing.assert_close(found[2:], wanted[2:], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("schedule", [naive, gpipe, one_f_one_b, zero_bubble_h1])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_forward_that_is_run_again_drops_the_same_elements(schedule, checkpoint):
+    """With checkpoints dropout drew other masks in backward, and the loss was 2.49 in place of 2.19.
+
+    https://github.com/allenai/OLMo-core/pull/828 and https://github.com/openai/guided-diffusion/issues/167
+    """
+    x, target = data(8, 30)
+
+    def found(schedule, checkpoint):
+        model = layers(2, 30)
+        for layer in model:
+            layer.append(nn.Dropout(0.5))
+        pipeline = split(model, [1, 1], ["cpu", "cpu"])
+        pipeline_step(pipeline, schedule(2, 4), x, target, F.mse_loss, checkpoint=checkpoint, seed=5)
+        return gradients(model)
+
+    torch.testing.assert_close(found(schedule, checkpoint), found(gpipe, False), rtol=0, atol=1e-15)

@@ -11,6 +11,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from mpcourse.pipeline.deferred import Later, deferring
 from mpcourse.pipeline.schedule import Action
+from mpcourse.split.layers import call
 
 Given = Sequence[torch.Tensor | None]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of (output, target): the mean over examples
@@ -126,7 +127,7 @@ class Stage:
         draw_from(hash((self.seed, k, self.part)), self.device)
         with putting_off:
             try:
-                outputs = self.module(*inputs)
+                outputs = call(self.module, inputs)
             except RuntimeError as error:
                 if "leaf Variable" in str(error):
                     raise RuntimeError(IN_PLACE.format(self.part)) from error

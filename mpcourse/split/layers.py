@@ -1,6 +1,7 @@
 """Splitting a model by its layers: each device holds some of them, and what lies between crosses the cut."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -94,8 +95,20 @@ class Split(nn.Sequential):
         """
         output: torch.Tensor | tuple[torch.Tensor, ...] = given
         for stage, device in zip(self, self.devices, strict=True):
-            output = stage(*(copy(x, device) for x in ([output] if isinstance(output, torch.Tensor) else output)))
+            output = call(stage, [copy(x, device) for x in ([output] if isinstance(output, torch.Tensor) else output)])
         return output
+
+
+def call(stage: nn.Module, tensors: Sequence[torch.Tensor]) -> Any:
+    """What a stage returns. Several tensors are its arguments; to a plain `nn.Sequential` they are one tuple.
+
+    stage: part of a chain of layers.
+    tensors: one or several, on its device.
+
+    In the uncut `nn.Sequential`, too, a layer that returns a tuple hands it on as one argument.
+    """
+    whole = type(stage).forward is nn.Sequential.forward and len(tensors) > 1
+    return stage(tuple(tensors)) if whole else stage(*tensors)
 
 
 def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:
