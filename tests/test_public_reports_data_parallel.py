@@ -21,7 +21,7 @@ from mpcourse.data_parallel import (
     weighted_mean,
 )
 from mpcourse.grid import Grid, clip_grad_norm
-from mpcourse.large_batch import linear_scaling
+from mpcourse.large_batch import LAMB, LARS, linear_scaling
 from mpcourse.virtual import run
 
 KINDS = pytest.mark.parametrize("kind", ["naive", "flat", "bucketed"])
@@ -482,6 +482,53 @@ def test_ranks_in_different_epochs_leave_examples_out():
     assert visited((3, 3)) == list(range(40)) != visited((3, 4))
 
 
+def test_fewer_examples_than_ranks_are_repeated_until_all_have_one():
+    """A sampler for 3 examples on 7 ranks ended in an assertion, where more than twice as many were needed.
+
+    https://github.com/pytorch/pytorch/issues/49172 and https://github.com/pytorch/pytorch/issues/45324
+    """
+    shares = [list(ShardSampler(range(3), rank, 7)) for rank in range(7)]
+    assert [len(share) for share in shares] == [1] * 7 and {i for share in shares for i in share} == {0, 1, 2}
+    assert sorted(i for rank in range(7) for i in share_of(3, rank, 7)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("epoch", range(5))
+def test_shuffled_shares_of_as_many_examples_as_ranks_have_each_once(epoch):
+    """With shuffle=True some files were processed twice and others by no GPU.
+
+    https://github.com/pytorch/pytorch/issues/136588
+    """
+    samplers = [ShardSampler(range(4), rank, 4) for rank in range(4)]
+    for sampler in samplers:
+        sampler.set_epoch(epoch)
+    assert sorted(i for sampler in samplers for i in sampler) == [0, 1, 2, 3]
+
+
+# -- a batch that spoils --
+
+
+@KINDS
+def test_a_loss_that_is_not_finite_on_one_rank_leaves_the_batch_out_on_all(kind):
+    """Rank 0 alone decided whether a batch is skipped, so NaNs of other ranks went into the mean.
+
+    https://github.com/ecmwf/WeatherGenerator/issues/2724 and https://github.com/OpenBMB/BMTrain/issues/108
+    """
+
+    def program(comm):
+        weight, optimizer = one_weight(comm, kind)
+        for step in range(3):
+            optimizer.zero_grad()
+            factor = float("nan") if step == 1 and comm.rank == 1 else 1.0
+            (weight * factor).sum().backward()
+            try:
+                optimizer.step()
+            except FloatingPointError as error:
+                assert step == 1 and "rank 1" in str(error)
+        return weight.item()
+
+    assert run(program, 3).results == [-2.0] * 3
+
+
 # -- batch norm --
 
 
@@ -632,6 +679,35 @@ def test_one_seed_on_all_ranks_drops_the_same_places():
 
     same, own = (run(lambda comm, s=s: program(comm, s), 2).results for s in (lambda rank: 7, lambda rank: 7 + rank))
     assert same[0] == same[1] and own[0] != own[1]
+
+
+# -- optimizers for large batches --
+
+
+def test_a_bias_that_begins_as_zeros_is_updated():
+    """LARS with `>=` for `>` had a trust ratio of 0 for weights that are 0, and they stayed so.
+
+    https://github.com/Spijkervet/SimCLR/issues/27
+    """
+    for shape in ((3,), (3, 3)):
+        weight = nn.Parameter(torch.zeros(shape, dtype=torch.float64))
+        weight.grad = torch.ones_like(weight)
+        LARS([weight], lr=0.1, momentum=0.0).step()
+        close(weight.detach(), torch.full_like(weight, -0.1))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_lambs_trust_ratio_holds_the_decay_and_does_not_wait_for_one(decay):
+    """One LAMB added the decay to the gradient, and did not learn; another was Adam wherever the decay is 0.
+
+    https://github.com/cybertronai/pytorch-lamb/issues/3 and https://github.com/NUS-HPC-AI-Lab/pytorch-lamb/issues/1
+    """
+    begin, gradient = torch.tensor([[[1, 2], [3, 4]], [[0.1, -2], [3, 0.4]]], dtype=torch.float64)
+    weight = nn.Parameter(begin.clone())
+    weight.grad = gradient
+    LAMB([weight], lr=0.1, weight_decay=decay, eps=0.0).step()
+    update = gradient.sign() + decay * begin  # in Adam's first step its moments' quotient is the sign
+    close(weight.detach(), begin - 0.1 * begin.norm() / update.norm() * update)
 
 
 # -- clipping --
