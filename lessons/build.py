@@ -3,6 +3,9 @@
 Run by `make lessons`, which takes names of lessons too: python lessons/build.py 00_start_here. A notebook's metadata
 and cell ids depend on its text alone, so that building twice changes nothing but outputs.
 
+python lessons/build.py --texts [NAME ...] runs nothing. It writes notebooks anew whose prose or tags have changed, with
+the outputs that they have, and names those in which code has changed: they must be run.
+
 python lessons/build.py --judged FOLDER runs nothing, and copies the notebooks that `make notebooks` judges.
 """
 
@@ -25,10 +28,22 @@ from mpcourse.check.manifest import load_course
 
 LESSONS = Path(__file__).resolve().parent
 SECONDS = 60  # a lesson runs in less than this on two cores without a GPU
+# What JupyterLab's kernel, mpcourse.jupyter.kernel, and jupytext write into a notebook: with less, a lesson would count
+# as changed as soon as it is open, and saving it would change it.
 METADATA = {
+    "jupytext": {"cell_metadata_filter": "tags,-all", "notebook_metadata_filter": "-all"},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": "3",
+    },
 }
+NO_OUTPUT = {"remove-cell", "remove-output"}  # tags of cells that show a learner's own machine, answers or progress
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
@@ -67,22 +82,54 @@ def build(path: Path) -> float:
     with tempfile.TemporaryDirectory() as progress:  # of a learner who has done nothing yet
         client.execute(cwd=str(LESSONS), env=os.environ | {"MPCOURSE_HOME": progress})
     seconds = time.perf_counter() - start
-    book.metadata = nbformat.from_dict(METADATA)  # the kernel adds its exact version
-    nbformat.validate(book)
-    nbformat.write(book, LESSONS / f"{path.stem}.ipynb")
+    write(book, LESSONS / f"{path.stem}.ipynb")
     return seconds
+
+
+def write(book: nbformat.NotebookNode, path: Path) -> None:
+    """Write a notebook as it is committed: without what its cells show of the builder's own machine and progress."""
+    for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
+        if NO_OUTPUT & set(cell.metadata.get("tags", [])):
+            cell.outputs = []
+    book.metadata = nbformat.from_dict(METADATA | {"mpcourse": {"built": digest(book)}})
+    nbformat.validate(book)
+    nbformat.write(book, path)
+
+
+def digest(book: nbformat.NotebookNode) -> str:
+    """What changes where a cell or an output of a notebook does. A notebook that holds its own is as it was built."""
+    return hashlib.sha256(json.dumps(book.cells, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def renew(path: Path) -> bool:
+    """Write the notebook of the text at `path` with the outputs that it has; False where code has changed."""
+    path.write_text(canonical(path))
+    book, file = read_source(path), LESSONS / f"{path.stem}.ipynb"
+    before = {cell.id: cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"}
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    if not all(cell.id in before or NO_OUTPUT & set(cell.metadata.get("tags", [])) for cell in cells):
+        return False
+    for cell in cells:
+        cell.outputs = before[cell.id].outputs if cell.id in before else []
+    write(book, file)
+    return True
 
 
 def judged(name: str) -> tuple[str, str]:
     """Text and notebook by which a lesson is judged.
 
-    Those in the working tree if `make lessons` made that notebook. Otherwise somebody used it: JupyterLab's first save
-    adds metadata, and later ones a learner's outputs and cells, to the text as well. Then those of the last commit
-    count. CI checks out a commit, so there the two are the same and nothing escapes.
+    Those in the working tree if `make lessons` made that notebook. Otherwise somebody used it: JupyterLab saves a
+    learner's outputs and cells, the cells to the text as well. Then those of the last commit count. CI checks out a
+    commit, so there the two are the same and nothing escapes.
     """
     paths = (f"lessons/src/{name}.py", f"lessons/{name}.ipynb")
     text, book = ((LESSONS.parent / path).read_text(encoding="utf-8") for path in paths)
-    if json.loads(book)["metadata"] != METADATA:
+    made = nbformat.reads(book, as_version=4)
+    if made.metadata.get("mpcourse", {}).get("built") != digest(made):
         committed = [_committed(path) for path in paths]
         if all(committed):
             text, book = committed
@@ -113,7 +160,12 @@ def copy_judged(folder: Path) -> None:
 if __name__ == "__main__" and sys.argv[1:2] == ["--judged"]:
     copy_judged(Path(sys.argv[2]))
 elif __name__ == "__main__":
-    names = sys.argv[1:]
+    texts = sys.argv[1:2] == ["--texts"]
+    names = sys.argv[1 + texts :]
     for source in sorted((LESSONS / "src").glob("*.py")):
-        if not names or source.stem in names:
+        if names and source.stem not in names:
+            continue
+        if not texts:
             print(f"{source.stem}: {build(source):.1f} s", flush=True)
+        elif not renew(source):
+            print(f"{source.stem}: code has changed: python lessons/build.py {source.stem}")

@@ -11,7 +11,8 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpcourse.check.manifest import load_course
+from mpcourse.check.manifest import Course, load_course
+from mpcourse.check.progress import Progress
 from mpcourse.check.supervisor import CHECKING
 from mpcourse.errors import SETUP, WHEEL, UserError
 from mpcourse.forkserver import ADDRESS, attach, offered
@@ -19,7 +20,7 @@ from mpcourse.launch import mpi_environment, rank_environment
 
 
 def open_lab(arguments: Sequence[str]) -> int:
-    """Replace this process by `jupyter lab`, opened on the first lesson. `arguments` are passed on to it."""
+    """Replace this process by `jupyter lab`, opened on the learner's next lesson. `arguments` are passed on to it."""
     course = load_course()
     jupyter = shutil.which("jupyter-lab", path=str(Path(sys.executable).parent)) or shutil.which("jupyter-lab")
     if not jupyter:
@@ -27,7 +28,7 @@ def open_lab(arguments: Sequence[str]) -> int:
     arguments = [a for a in arguments if a != "--"]
     _check_port(arguments)
     command = [jupyter, f"--ServerApp.root_dir={course.root}"]
-    command.append(f"--LabApp.default_url=/lab/tree/lessons/{course.lessons[0].id}.ipynb")
+    command.append(f"--LabApp.default_url=/lab/tree/lessons/{next_lesson(course)}.ipynb")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     if not _has_browser():
@@ -38,13 +39,24 @@ def open_lab(arguments: Sequence[str]) -> int:
     environment.pop("PYTHONUNBUFFERED", None)  # it makes the printed lines of ranks mix
     # JupyterLab would ask at its first start whether it may fetch news, and tell of versions newer than the pinned one.
     # No option of its own ends that; a page_config.json on this path does.
-    settings = [str(Path(__file__).with_name("jupyter")), environment.get("JUPYTER_CONFIG_PATH", "")]
-    environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
+    ours = str(Path(__file__).with_name("jupyter"))
+    environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [ours, environment.get("JUPYTER_CONFIG_PATH")]))
+    # Our kernel, LessonKernel, takes the place of Jupyter's own python3, but not of one that the user has put there.
+    environment["JUPYTER_PATH"] = os.pathsep.join(filter(None, [environment.get("JUPYTER_PATH"), ours]))
     if offered():  # `mpcourse check` in a notebook or a terminal of this JupyterLab then waits for no import
         cases = {exercise.check for exercise in course.exercises}
         environment[ADDRESS] = attach([*CHECKING, "torch._dynamo", *sorted(cases)], rank_environment())
     sys.stdout.flush()
     os.execve(jupyter, [*command, *arguments], environment)
+
+
+def next_lesson(course: Course) -> str:
+    """Name of the lesson of the exercise that `mpcourse next` names; where all have passed, of the last lesson."""
+    try:
+        exercise = Progress(course).next(course)
+    except UserError:  # the records cannot be read, which `mpcourse next` says, too: the course opens nevertheless
+        return course.lessons[0].id
+    return exercise.lesson if exercise else course.lessons[-1].id
 
 
 def _check_port(arguments: Sequence[str]) -> None:

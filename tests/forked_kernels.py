@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULES = ("ipykernel.kernelapp", "ipykernel.ipkernel", "ipywidgets")  # that a kernel needs
+MODULES = ("ipykernel.kernelapp", "mpcourse.jupyter.kernel", "ipywidgets")  # that a kernel needs
 
 # What `python -m ipykernel_launcher` does. A kernel names matplotlib's backend in its environment, which matplotlib has
 # read by then, in the server; and the backend joins the shell that there is when it is imported.
@@ -53,11 +53,13 @@ def write_spec(folder: Path, command: list[str]) -> None:
         program = programs / name
         program.write_text(text.format(forked=shlex.join(command), python=shlex.quote(sys.executable)))
         program.chmod(0o755)
-    argv = [*command, "-c", KERNEL, "-f", "{connection_file}"]
+    lesson_kernel = "--IPKernelApp.kernel_class=mpcourse.jupyter.kernel.LessonKernel"  # as `mpcourse lab` has it
+    argv = [*command, "-c", KERNEL, lesson_kernel, "-f", "{connection_file}"]
     path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
     spec = folder / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
-    spec.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PATH": path}}))
+    told = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "env": {"PATH": path}}
+    spec.write_text(json.dumps(told))
 
 
 @contextlib.contextmanager

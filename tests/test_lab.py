@@ -1,4 +1,4 @@
-"""JupyterLab as `make lab` opens it: on the first lesson, with mpirun and mpcourse at hand."""
+"""JupyterLab as `make lab` opens it: on the learner's next lesson, with mpirun and mpcourse at hand."""
 
 import json
 import os
@@ -10,8 +10,24 @@ from uuid import uuid4
 
 import pytest
 
+from mpcourse.check.manifest import load_course
+from mpcourse.check.progress import Progress
+from mpcourse.check.verdict import Verdict
 from mpcourse.forkserver import ADDRESS, offered
-from tests.conftest import jupyterlab, keep
+from mpcourse.lab import next_lesson
+from tests.conftest import ROOT, jupyterlab, keep
+
+
+def test_lab_opens_the_lesson_of_the_next_exercise(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path))
+    course = load_course(ROOT)
+    opened = [next_lesson(course)]
+    for exercise in course.exercises:
+        Progress(course).note_check(exercise, Verdict(exercise.name, "passed", 2, "rank 0"))
+        opened.append(next_lesson(course))
+    assert opened == [exercise.lesson for exercise in course.exercises] + [course.lessons[-1].id]
+    (tmp_path / "progress.json").write_text("damaged")
+    assert next_lesson(course) == course.lessons[0].id
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +43,12 @@ def lab(tmp_path_factory, time_to_end):
         "PATH": "/usr/bin:/bin",
         "HOME": str(home),
         "JUPYTER_CONFIG_PATH": str(own.parent),
+        "MPCOURSE_HOME": str(home / "progress"),
     }
     log = home / "lab.log"
+    (home / "progress").mkdir()
+    passed = {"e04_pipeline_step": {"passed_at": "2026-01-01T12:00:00+00:00"}}
+    (home / "progress" / "progress.json").write_text(json.dumps(passed))
     command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
     with jupyterlab(command, environment, log) as (address, token):
         keep(and_what_they_start=True)
@@ -90,8 +110,9 @@ def execute(lab, kernel, code):
 def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kernels(lab):
     names = [entry["name"] for entry in ask(lab, "/api/contents/lessons")["content"]]
     assert "00_start_here.ipynb" in names
-    assert "/lab/tree/lessons/00_start_here.ipynb" in lab[2].read_text()
+    assert "/lab/tree/lessons/05_mpi_allreduce.ipynb" in lab[2].read_text(), "lesson 04's last exercise has passed"
     kernel = ask(lab, "/api/kernels", {"name": "python3", "path": "lessons"})
+    assert "mpcourse.jupyter.kernel.LessonKernel" in execute(lab, kernel["id"], "print(type(get_ipython().kernel))")
     printed = execute(
         lab,
         kernel["id"],

@@ -4,6 +4,7 @@ A lesson that a learner has saved in JupyterLab is judged as it was committed: s
 """
 
 import ast
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import nbformat
 import pytest
 
 from mpcourse.check.manifest import load_course
+from mpcourse.jupyter.kernel import LessonKernel
 from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)
@@ -74,8 +76,26 @@ def test_reading_the_text_twice_gives_the_same_notebook(name, source):
 
 
 @EACH
-def test_the_notebooks_metadata_is_the_builders_own(name):
-    assert dict(notebook(name).metadata) == nbformat.from_dict(BUILD.METADATA), "run `make lessons` and commit it"
+def test_the_notebook_is_as_it_was_built(name):
+    book = notebook(name)
+    built = BUILD.METADATA | {"mpcourse": {"built": BUILD.digest(book)}}
+    assert book.metadata == nbformat.from_dict(built), "run `make lessons` and commit it"
+
+
+@EACH
+def test_a_cell_that_shows_the_readers_own_machine_answers_or_progress_is_committed_without_output(name):
+    own = re.compile(r"^(panel\.show|!mpcourse (doctor|check e\d\d\w*)$|!.*\.\./exercises/)", re.MULTILINE)
+    shown = [cell for cell in notebook(name).cells if cell.cell_type == "code" and own.search(cell.source)]
+    assert len(shown) >= 2
+    for cell in shown:
+        assert cell.outputs == [] and LEAVES_OUTPUT_OPEN in cell.metadata.tags, cell.source
+
+
+@EACH
+def test_a_lesson_links_to_the_file_of_each_of_its_exercises(name):
+    prose = "".join(cell.source for cell in notebook(name).cells if cell.cell_type == "markdown")
+    linked = set(re.findall(r"\]\(\.\./exercises/(\w+)\.py\)", prose))
+    assert linked == {exercise.name for exercise in COURSE.exercises if exercise.lesson == name}
 
 
 @EACH
@@ -217,14 +237,36 @@ def test_editing_the_text_in_jupyterlab_keeps_the_notebook(jupyterlab, tmp_path)
     assert any(cell.get("outputs") for cell in saved.cells), "outputs are kept"
 
 
-@pytest.mark.parametrize("adds_a_cell", [False, True])
-def test_a_lesson_saved_in_jupyterlab_is_judged_as_it_was_committed(jupyterlab, tmp_path, monkeypatch, adds_a_cell):
+def test_saving_a_lesson_that_was_only_opened_changes_no_byte(jupyterlab, tmp_path):
+    """JupyterLab writes into a notebook what its kernel says of itself, and counts it as changed if that is new."""
+    first = COURSE.lessons[0].id
+    files = [tmp_path / "lessons" / f"{first}.ipynb", tmp_path / "lessons" / "src" / f"{first}.py"]
+    before = [file.read_bytes() for file in files]
+    model = jupyterlab.get(f"lessons/{first}.ipynb")
+    metadata = json.loads(json.dumps(model["content"]["metadata"]))
+    spec = json.loads((ROOT / "mpcourse/jupyter/kernels/python3/kernel.json").read_text())
+    metadata["kernelspec"] = {key: spec[key] for key in ("display_name", "language")} | {"name": "python3"}
+    metadata["language_info"] = LessonKernel.language_info
+    assert model["content"]["metadata"] == metadata, "it would count as changed as soon as it is open"
+    jupyterlab.save(model, f"lessons/{first}.ipynb")
+    assert [file.read_bytes() for file in files] == before
+
+
+def run_a_cell(book):
+    book["cells"][1]["outputs"] = [nbformat.v4.new_output("stream", text="mine")]
+
+
+def add_a_cell(book):
+    book["cells"].append(nbformat.v4.new_code_cell("x ="))
+
+
+@pytest.mark.parametrize("use", [run_a_cell, add_a_cell])
+def test_a_lesson_saved_in_jupyterlab_is_judged_as_it_was_committed(jupyterlab, tmp_path, monkeypatch, use):
     first = COURSE.lessons[0].id
     monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
     committed = BUILD.judged(first)
     model = jupyterlab.get(f"lessons/{first}.ipynb")
-    if adds_a_cell:
-        model["content"]["cells"].append(nbformat.v4.new_code_cell("x ="))
+    use(model["content"])
     jupyterlab.save(model, f"lessons/{first}.ipynb")
     saved = tmp_path / "lessons" / f"{first}.ipynb"
     assert saved.read_text() != committed[1]
@@ -235,10 +277,13 @@ def test_a_lesson_that_was_saved_and_committed_is_judged_as_it_stands(jupyterlab
     """What a maintainer forgot to rebuild must not pass."""
     first = COURSE.lessons[0].id
     monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
-    jupyterlab.save(jupyterlab.get(f"lessons/{first}.ipynb"), f"lessons/{first}.ipynb")
+    model = jupyterlab.get(f"lessons/{first}.ipynb")
+    run_a_cell(model["content"])
+    jupyterlab.save(model, f"lessons/{first}.ipynb")
     author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
     subprocess.run(["git", "-C", tmp_path, *author, "commit", "-q", "-a", "-m", "two"], check=True)
-    assert nbformat.reads(BUILD.judged(first)[1], as_version=4).metadata != BUILD.METADATA
+    book = nbformat.reads(BUILD.judged(first)[1], as_version=4)
+    assert book.cells[1].outputs[0].text == "mine" and book.metadata["mpcourse"]["built"] != BUILD.digest(book)
 
 
 def test_a_change_that_make_lessons_built_or_has_yet_to_build_is_judged_before_it_is_committed(
@@ -247,10 +292,30 @@ def test_a_change_that_make_lessons_built_or_has_yet_to_build_is_judged_before_i
     first = COURSE.lessons[0].id
     monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
     source, book = tmp_path / "lessons" / "src" / f"{first}.py", tmp_path / "lessons" / f"{first}.ipynb"
-    source.write_text(source.read_text() + "#\n# One more line.\n")
+    source.write_text(source.read_text().replace("Start here", "Start there"))
     assert BUILD.judged(first) == (source.read_text(), book.read_text())
-    book.write_text(book.read_text().replace("Start here", "Start there"))
+    assert "Start there" not in BUILD.judged(first)[1]
+    assert BUILD.renew(source)
     assert "Start there" in BUILD.judged(first)[1]
+
+
+def test_prose_and_tags_are_renewed_without_a_run_and_changed_code_is_not(tmp_path, monkeypatch):
+    name = COURSE.lessons[1].id
+    committed, told = notebook(name), text(name)
+    monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
+    source, file = tmp_path / "lessons" / f"{name}.py", tmp_path / "lessons" / f"{name}.ipynb"
+    file.parent.mkdir()
+    shutil.copy(ROOT / "jupytext.toml", tmp_path)
+    source.write_text(told.replace("One device", "A device"))
+    nbformat.write(committed, file)
+    outputs = [cell.get("outputs") for cell in committed.cells]
+    assert BUILD.renew(source)
+    renewed = nbformat.read(file, as_version=4)
+    assert renewed.cells[0].source.startswith("# 01 A device")
+    assert [cell.get("outputs") for cell in renewed.cells] == outputs
+    before = file.read_bytes()
+    source.write_text(source.read_text().replace("widths = [64, ", "widths = [65, "))
+    assert not BUILD.renew(source) and file.read_bytes() == before
 
 
 def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_path):

@@ -98,7 +98,6 @@ def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
     if places := places_to_run(lesson):
         cells.insert(1, nbformat.v4.new_markdown_cell(places))
     book.cells = cells
-    book.metadata.language_info["pygments_lexer"] = "ipython3"  # which knows lines such as `!mpirun`
     return book
 
 
@@ -176,6 +175,8 @@ class Sources:
             top = "../" * len(Path(folder).parts)
             if file == "GLOSSARY.md":
                 return f"]({top}glossary.md"
+            if file.startswith("exercises/"):  # the task and the stub, and not somebody's answer
+                return f"]({top}{Path(file).with_suffix('.md')}"
             if file in PAGES or file.endswith((".ipynb", ".svg")):
                 return found[0]
             if file.startswith("solutions/") or not (ROOT / file).is_file():
@@ -199,7 +200,7 @@ def write_sources(folder: Path) -> None:
     for lesson in course.lessons:
         book = lesson_book(lesson, course)
         for cell in book.cells:
-            if cell.cell_type == "markdown" and "../exercises/" not in cell.source:
+            if cell.cell_type == "markdown":
                 cell.source = sources.with_links(cell.source, "lessons")
         sources.write(f"lessons/{lesson.id}.ipynb", nbformat.writes(book))
         asked = [f"[{e.title}](exercises/{e.name}.md)" for e in course.exercises if e.lesson == lesson.id]

@@ -54,6 +54,10 @@ for (const widget of [...window.jupyterapp.shell.widgets("main")]) {
     widget.close();
 }
 """
+# Whether the open lesson counts as changed, which its tab shows by a dot.
+CHANGED = "return window.jupyterapp.shell.currentWidget.context.model.dirty;"
+# Save the open lesson. The promise ends when it is saved.
+SAVE = "window.jupyterapp.shell.currentWidget.context.save().then(arguments[0]);"
 # A point of the window that is beside the first line of a cell.
 BESIDE = """
 const prompt = arguments[0].querySelector(".jp-InputArea-prompt");
@@ -92,6 +96,14 @@ class Page:
         if seen["status"] == "idle" and len(seen["prompts"]) < cells:
             self.browser.execute_script(SCROLL)
         return seen["status"] == "idle" and len(seen["prompts"]) == cells
+
+    def is_changed(self):
+        """Whether the open lesson counts as changed since it was saved."""
+        return self.browser.execute_script(CHANGED)
+
+    def save(self):
+        """Save the open lesson, and wait until it is saved."""
+        self.browser.execute_async_script(SAVE)
 
     def run_all(self, seconds):
         """Run > Run All Cells, and wait until every cell has run; at most so many seconds."""

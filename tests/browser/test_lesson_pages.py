@@ -6,6 +6,7 @@ does; Playwright promises to work with the builds that it downloads.
 
 import ast
 import os
+import time
 
 import nbformat
 import pytest
@@ -59,6 +60,17 @@ def test_a_lesson_shows_its_figures_and_its_widgets_come_to_life(name, page, scr
         for number in needed([cell.source for cell in cells], widgets):
             page.run_cell(number, SECONDS) if number in widgets else run(cells[number].source)
     looks_well_and_moves(page, cells, screenshots)
+
+
+@pytest.mark.timeout(SECONDS)
+def test_a_lesson_that_is_opened_counts_as_saved_and_saving_it_changes_no_byte(course, page):
+    file = course / "lessons" / f"{LESSONS[5]}.ipynb"
+    before = file.read_bytes()
+    page.open(LESSONS[5], len(code_cells(LESSONS[5])))
+    time.sleep(2)  # JupyterLab asks the kernel about itself once it is there, and writes the answer into the lesson
+    assert not page.is_changed()
+    page.save()
+    assert file.read_bytes() == before
 
 
 def looks_well_and_moves(page, cells, screenshots):
