@@ -23,7 +23,7 @@ panel.show("00_start_here")
 #
 # One command looks at everything the course needs. A `!` in front runs it as in a terminal.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse doctor
 
 # %% [markdown]
@@ -301,11 +301,11 @@ verdict["why"]
 # %% [markdown]
 # ## Your turn
 #
-# Open `exercises/e00_hello.py` in JupyterLab (in the file browser, one folder up), write `greet`, save, and run this
-# cell. It takes about 10 minutes. `send` and `recv` are enough, for any number of ranks. With the right method of
-# `comm` it is one line: `!mpcourse hint e00`, or `!python -c "from mpi4py import MPI; print(dir(MPI.Comm))"`.
+# Open [`exercises/e00_hello.py`](../exercises/e00_hello.py), write `greet`, save, and run this cell. It takes about 10
+# minutes. `send` and `recv` are enough, for any number of ranks. With the right method of `comm` it is one line:
+# `!mpcourse hint e00`, or `!python -c "from mpi4py import MPI; print(dir(MPI.Comm))"`.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpirun -np 2 python ../exercises/e00_hello.py
 
 # %% [markdown]

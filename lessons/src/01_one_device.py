@@ -451,10 +451,11 @@ for batch, peak in peaks.items():
 # %% [markdown]
 # ## Your turn
 #
-# Exercise `e01_memory`: compute the breakdown, to the byte, for any widths, batch and optimizer. No network is built,
-# it is arithmetic. The checker runs the step on a virtual GPU and reads its memory trace. About 30 minutes.
+# Exercise [`e01_memory`](../exercises/e01_memory.py): compute the breakdown, to the byte, for any widths, batch and
+# optimizer. No network is built, it is arithmetic. The checker runs the step on a virtual GPU and reads its memory
+# trace. About 30 minutes.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e01
 
 # %% [markdown]

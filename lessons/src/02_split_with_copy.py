@@ -73,9 +73,9 @@ crossings
 # %% [markdown]
 # Both cross the link, and both have the same size. Every copy of a tensor that needs a gradient costs twice.
 #
-# Exercise `e02_copy` asks for this function, with both ways written out.
+# Exercise [`e02_copy`](../exercises/e02_copy.py) asks for this function, with both ways written out.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e02_copy
 
 # %% [markdown]
@@ -350,9 +350,9 @@ print(f"speedup with 37 times the link: {one / two:.2f}; with launches of a fift
 # GPU 0 has computed its block.
 
 # %% [markdown]
-# Exercise `e02_parallel_mlp`: write this network's forward.
+# Exercise [`e02_parallel_mlp`](../exercises/e02_parallel_mlp.py): write this network's forward.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e02_parallel_mlp
 
 # %% [markdown]
@@ -600,9 +600,9 @@ with virtual_gpus(2) as box:
     assert [p.weight.shape[0] for p in heads.queries] == [256, 256], "four heads of 64 on each"
 
 # %% [markdown]
-# Exercise `e02_column_row`: the pair of layers, cut and put together again.
+# Exercise [`e02_column_row`](../exercises/e02_column_row.py): the pair of layers, cut and put together again.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e02_column_row
 
 # %% [markdown]

@@ -302,9 +302,9 @@ hold_16
 # %% [markdown]
 # With one, the balanced one. With the article's cut they do not even hold 12.
 #
-# Exercise `e03_balance` asks for the exact balance, for any number of GPUs.
+# Exercise [`e03_balance`](../exercises/e03_balance.py) asks for the exact balance, for any number of GPUs.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e03_balance
 
 # %% [markdown]
@@ -487,9 +487,9 @@ assert said == [str(wanted)]
 said
 
 # %% [markdown]
-# Exercise `e03_split_model`: write `split`.
+# Exercise [`e03_split_model`](../exercises/e03_split_model.py): write `split`.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e03_split_model
 
 # %% [markdown]

@@ -135,9 +135,9 @@ assert abs(ran.bubble / replay(gpipe(4, 8)).bubble - 1) < 0.02
 print(f"formula {3 / 11:.3f}, virtual GPUs {ran.bubble:.3f}")
 
 # %% [markdown]
-# Exercise `e04_gpipe`: write the list.
+# Exercise [`e04_gpipe`](../exercises/e04_gpipe.py): write the list.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e04_gpipe
 
 # %% [markdown]
@@ -208,10 +208,10 @@ assert memory["gpipe"] == ([8 - 1] + [2 * 8 - 1] * 3, ["backward"] * 4)
 # backward pass, one of these is freed already, so 15 are left, and 7.
 
 # %% [markdown]
-# Exercise `e04_one_f_one_b`: write the list of 1F1B. The checker names an action that cannot run, and why, and the
-# bubble of a schedule that is slow.
+# Exercise [`e04_one_f_one_b`](../exercises/e04_one_f_one_b.py): write the list of 1F1B. The checker names an action
+# that cannot run, and why, and the bubble of a schedule that is slow.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e04_one_f_one_b
 
 # %% [markdown]
@@ -341,9 +341,10 @@ with virtual_gpus(3):
         print(f"{name:6} loss {float(step.loss):.12f}, gradients differ by {off:.0e}")
 
 # %% [markdown]
-# Exercise `e04_pipeline_step`: run a schedule yourself. It is the longest one so far.
+# Exercise [`e04_pipeline_step`](../exercises/e04_pipeline_step.py): run a schedule yourself. It is the longest one so
+# far.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e04_pipeline_step
 
 # %% [markdown]

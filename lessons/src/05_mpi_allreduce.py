@@ -214,9 +214,9 @@ assert run(lambda comm: swap_at_once(comm, 10_000), 2).results == [(1.0, 1.0), (
 
 
 # %% [markdown]
-# Exercise `e05_exchange`: each rank sends an array to the next one, in a circle.
+# Exercise [`e05_exchange`](../exercises/e05_exchange.py): each rank sends an array to the next one, in a circle.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e05_exchange
 
 # %% [markdown]
@@ -352,9 +352,9 @@ for n in (12, 11, 3, 2, 1, 0):
     print(f"{n:7} {sent[0]:9} {sent[1]:6} {sent[2]:6} {8 * 4 * n / 3:20.1f}")
 
 # %% [markdown]
-# Exercise `e05_ring_allreduce`: write it. The checker counts every byte.
+# Exercise [`e05_ring_allreduce`](../exercises/e05_ring_allreduce.py): write it. The checker counts every byte.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e05_ring_allreduce
 
 # %% [markdown]
@@ -440,9 +440,9 @@ for name in ("rabenseifner", "ring"):
 assert done.seconds < 0.6 * summing(ALGORITHMS["rabenseifner"], 7).seconds
 
 # %% [markdown]
-# Exercise `e05_recursive_doubling`: write it, for any number of ranks.
+# Exercise [`e05_recursive_doubling`](../exercises/e05_recursive_doubling.py): write it, for any number of ranks.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e05_recursive_doubling
 
 # %% [markdown]

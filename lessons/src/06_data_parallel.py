@@ -147,16 +147,18 @@ else:
 # MPI has no names for all-reduces: rank 0's first is paired with rank 1's first. So the sums are wrong, and then rank 0
 # waits without end. What is to be printed has to be computed by all ranks before the `if`.
 #
-# Exercise `e06_allreduce_gradients`: write the first half of line 4, the mean. Some gradients may be None.
+# Exercise [`e06_allreduce_gradients`](../exercises/e06_allreduce_gradients.py): write the first half of line 4, the
+# mean. Some gradients may be None.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_allreduce_gradients
 
 # %% [markdown]
-# Exercise `e06_multi_node_optimizer`: write what lines 2 and 4 call. The training loop stays as it is, for the new
-# optimizer is used like the one that it wraps. But it does not distribute the data, which line 3 does.
+# Exercise [`e06_multi_node_optimizer`](../exercises/e06_multi_node_optimizer.py): write what lines 2 and 4 call. The
+# training loop stays as it is, for the new optimizer is used like the one that it wraps. But it does not distribute the
+# data, which line 3 does.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_multi_node_optimizer
 
 # %% [markdown]
@@ -428,10 +430,11 @@ for synced in (False, True):
     assert off < 1e-12 if synced else off > 0.02
 
 # %% [markdown]
-# Statistics of few examples are noisy. Lesson 09 asks whether that harms or helps. Exercise `e06_sync_batch_norm`:
-# write synchronised batch norm, with one all-reduce in each direction.
+# Statistics of few examples are noisy. Lesson 09 asks whether that harms or helps. Exercise
+# [`e06_sync_batch_norm`](../exercises/e06_sync_batch_norm.py): write synchronised batch norm, with one all-reduce in
+# each direction.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_sync_batch_norm
 
 # %% [markdown]
@@ -466,14 +469,14 @@ assert len(seen) == 1437 and abs(len(seen_of_own) / 1437 - (1 - (3 / 4) ** 4)) <
 # An example is in none of four random quarters with a probability of (3/4)^4. So 1 - (3/4)^4 of all examples, or 68 %,
 # are in some shard on average.
 #
-# Exercise `e06_scatter_dataset`: which examples are in which rank's shard?
+# Exercise [`e06_scatter_dataset`](../exercises/e06_scatter_dataset.py): which examples are in which rank's shard?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_scatter_dataset
 
 # %% [markdown]
 # Test results, too, are averaged with the numbers of examples as weights. Otherwise a rank with few examples counts as
-# much as one with many. Exercise `e06_evaluate` asks for that.
+# much as one with many. Exercise [`e06_evaluate`](../exercises/e06_evaluate.py) asks for that.
 
 # %%
 def two_ways(comm):
@@ -488,7 +491,7 @@ print(f"10 of 12 are right: {right:.3f}. The mean of shares: {mean_of_shares:.3f
 assert abs(right - 10 / 12) < 1e-12
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_evaluate
 
 # %% [markdown]
@@ -722,10 +725,11 @@ assert 75 < exposed["1 GbE"] < 85 and 7 < exposed["10 GbE"] < 9 and exposed["Inf
 # backward pass, as over 10 Gbit/s here. Over 1 Gbit/s it takes ten times as long: overlap can hide 8 ms of 80 at most,
 # and the rest is **exposed communication**, during which nothing computes. Over InfiniBand there is little to hide.
 #
-# Exercise `e06_bucket_overlap`: write buckets that overlap, with hooks and non-blocking all-reduces. The checker looks
-# at the gradients, at the number of collective calls, and at the time of a step.
+# Exercise [`e06_bucket_overlap`](../exercises/e06_bucket_overlap.py): write buckets that overlap, with hooks and
+# non-blocking all-reduces. The checker looks at the gradients, at the number of collective calls, and at the time of a
+# step.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_bucket_overlap
 
 # %% [markdown]

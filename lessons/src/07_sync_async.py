@@ -148,9 +148,9 @@ None
 # first one has 21, for it arrives shortly before their fourth gradients. All workers began with the same weights, so
 # in the first column the staleness is the order of arrival, 0 to 6.
 #
-# Exercise `e07_staleness`: compute the staleness from a history of messages.
+# Exercise [`e07_staleness`](../exercises/e07_staleness.py): compute the staleness from a history of messages.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e07_staleness
 
 # %% [markdown]
@@ -328,11 +328,11 @@ print("asynchronous, seed 3: the same virtual times, and the same accuracy withi
 
 
 # %% [markdown]
-# Exercise `e07_parameter_server`: write an asynchronous parameter server and its workers. It needs something new: with
-# `status = MPI.Status()`, `comm.Recv(row, MPI.ANY_SOURCE, status=status)` receives the message that arrives first, and
-# `status.Get_source()` is the rank that sent it.
+# Exercise [`e07_parameter_server`](../exercises/e07_parameter_server.py): write an asynchronous parameter server and
+# its workers. It needs something new: with `status = MPI.Status()`, `comm.Recv(row, MPI.ANY_SOURCE, status=status)`
+# receives the message that arrives first, and `status.Get_source()` is the rank that sent it.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e07_parameter_server
 
 # %% [markdown]

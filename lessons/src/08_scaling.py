@@ -251,9 +251,9 @@ for name, way in ways.items():
 #
 # ## Your turn
 #
-# Exercise `e08_predict_epoch`: from a few numbers to an epoch, with a ring.
+# Exercise [`e08_predict_epoch`](../exercises/e08_predict_epoch.py): from a few numbers to an epoch, with a ring.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e08_predict_epoch
 
 # %% [markdown]

@@ -194,9 +194,9 @@ assert accuracy(too_much) < 30
 # the whole training. (Akiba et al. began with RMSprop and changed to SGD gradually:
 # `mpcourse.large_batch.RMSpropWarmup`.)
 #
-# Exercise `e09_warmup`: the rate of every step.
+# Exercise [`e09_warmup`](../exercises/e09_warmup.py): the rate of every step.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e09_warmup
 
 # %% [markdown]
@@ -227,9 +227,9 @@ assert max(map(accuracy, lars)) > 94 and told.told_apart and told.mean > 0
 # Here it gains nothing: the best of three rates is a point below the best of nine of SGD. Of any table that shows a
 # gain, ask whether the other side was tuned as well.
 #
-# Exercise `e09_lars`: write it.
+# Exercise [`e09_lars`](../exercises/e09_lars.py): write it.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e09_lars
 
 # %% [markdown]
@@ -305,9 +305,9 @@ assert not early.told_apart and late.told_apart and late.mean > 0 and live[39] <
 # that come with the course (batch 64, rate 0.08) do not have the fall, but they have the rise, from 69 examples to 165.
 # It grows as the gradient shrinks: late in training larger batches are worth more.
 #
-# Exercise `e09_noise_scale`.
+# Exercise [`e09_noise_scale`](../exercises/e09_noise_scale.py).
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e09_noise_scale
 
 # %% [markdown]

@@ -106,8 +106,8 @@ for n, rate in ((1120, 98e12), (2240, 48e12)):
 #
 # Three axes: **data** (replicas of the model, lesson 06), **pipeline** (layers, lesson 04), **tensor** (parts of each
 # layer, lesson 02). A rank has a coordinate in each, and for each axis a communicator of those ranks that differ from
-# it in that coordinate alone. `comm.Split(color, key)` makes them (exercise `e10_grid`). Eight ranks on two machines,
-# two in each direction:
+# it in that coordinate alone. `comm.Split(color, key)` makes them (exercise [`e10_grid`](../exercises/e10_grid.py)).
+# Eight ranks on two machines, two in each direction:
 
 # %%
 NODES = Topology(nodes=[rank // 4 for rank in range(8)], inside="NVLink 3", between="InfiniBand HDR")
@@ -123,9 +123,8 @@ None
 # In which order the axes are counted decides who is a neighbour of whom. This is the order of Megatron-LM: tensor is
 # the fastest axis, then data, and pipeline is the slowest. (Llama 3 has data slowest.)
 
-# %%
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e10_grid
-None
 
 # %% [markdown]
 # ## One model in three dimensions
@@ -399,10 +398,13 @@ except Deadlock as deadlock:
 else:
     raise AssertionError("that should have been a deadlock")
 
-# %%
-# !mpcourse check e10_send_recv
-None
 
+# %% [markdown]
+# Exercise [`e10_send_recv`](../exercises/e10_send_recv.py): write the pair, a send and a receive through which
+# gradients flow back.
+
+# %% tags=["nbval-ignore-output", "remove-output"]
+# !mpcourse check e10_send_recv
 
 # %% [markdown]
 # ## Two numbers of which no rank has all
@@ -435,10 +437,13 @@ lengths, losses = np.array([100, 4]), np.array([2.0, 6.0])  # of two micro-batch
 print(f"mean of means {losses.mean():.2f}, mean over tokens {(lengths * losses).sum() / lengths.sum():.2f}")
 assert losses.mean() == 4 and round((lengths * losses).sum() / lengths.sum(), 2) == 2.15
 
-# %%
+# %% [markdown]
+# Exercises [`e10_clip`](../exercises/e10_clip.py) and [`e10_tokens`](../exercises/e10_tokens.py): compute the two
+# numbers, the norm and the mean.
+
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e10_clip
 # !mpcourse check e10_tokens
-None
 
 # %% [markdown]
 # ## Both ways predicted

@@ -137,9 +137,10 @@ else:
 
 
 # %% [markdown]
-# Exercise `e11_shard`: which elements of which parameters belong to whom, also where parameters are frozen or tied.
+# Exercise [`e11_shard`](../exercises/e11_shard.py): which elements of which parameters belong to whom, also where
+# parameters are frozen or tied.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e11_shard
 
 # %% [markdown]
@@ -206,9 +207,10 @@ for stage in STAGES:
 # own chunk alone. Stage 2 starts the reduce-scatter during backward, layer by layer (as the buckets of lesson 06), and
 # frees the rest at once. The values sent are the same.
 #
-# Exercise `e11_reduce_scatter_gradients`: each rank gets its chunk of the mean, and no more is sent than that takes.
+# Exercise [`e11_reduce_scatter_gradients`](../exercises/e11_reduce_scatter_gradients.py): each rank gets its chunk of
+# the mean, and no more is sent than that takes.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e11_reduce_scatter_gradients
 
 # %% [markdown]
@@ -217,9 +219,10 @@ for stage in STAGES:
 # A layer's parameters are needed while this layer computes. Stage 3 gathers them before its forward, frees them after
 # it, gathers them again before its backward, and frees them after it. In between a rank has its chunk alone.
 #
-# Exercise `e11_gather_layer`: a linear layer whose weight is there while it computes, and only then.
+# Exercise [`e11_gather_layer`](../exercises/e11_gather_layer.py): a linear layer whose weight is there while it
+# computes, and only then.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e11_gather_layer
 
 # %% [markdown]
