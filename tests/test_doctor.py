@@ -176,11 +176,25 @@ def test_threads_follow_omp_num_threads(monkeypatch):
     monkeypatch.setattr(machine, "usable_cores", lambda: 4)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     unset = machine.threads()
-    assert (unset.status, "all 4 cores" in unset.value) == ("note", True)
+    assert (unset.status, "all 4 cores" in unset.value) == ("ok", True), "mpcourse itself starts ranks with one thread"
     assert "`export OMP_NUM_THREADS=1`" in unset.advice and "`%env OMP_NUM_THREADS=1`" in unset.advice
     for value, status in {"1": "ok", "2": "ok", "3": "note", "2,1": "ok", "many": "problem", "0": "problem"}.items():
         monkeypatch.setenv("OMP_NUM_THREADS", value)
         assert machine.threads().status == status, value
+
+
+def test_what_is_good_to_know_where_all_is_well_is_shown_and_not_to_be_copied(monkeypatch, capsys):
+    monkeypatch.setattr(table, "examine", lambda: [Finding("threads", "as they are", advice="`export A=1` for more")])
+    report()
+    printed = capsys.readouterr().out
+    assert "`export A=1` for more" in printed and "To copy" not in printed
+
+
+def test_mpi4py_is_said_to_end_all_ranks_after_an_exception_on_one():
+    library = "MPICH Version:      5.0.2"
+    finding = mpi.mpi4py(answered({"version": "4.1.2", "library": library}))
+    assert (finding.status, finding.value) == ("ok", "4.1.2, using MPICH 5.0.2")
+    assert "python -m mpi4py program.py" in finding.advice
 
 
 def test_in_a_notebook_what_is_to_be_copied_is_percent_env(monkeypatch, capsys):

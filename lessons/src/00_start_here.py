@@ -114,6 +114,47 @@ assert sorted(lines) == ["rank 0: x = 42", "rank 1: x = 42"]
 sorted(lines)
 
 # %% [markdown]
+# ## When one rank fails
+#
+# **Predict first.** In the program below rank 0 raises an exception before it sends. What does rank 1 do, and when does
+# `mpirun` end?
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/fails.py
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+if comm.rank == 0:
+    raise ValueError("there is no batch 17")
+x = comm.recv(source=0)
+print(f"rank 1: x = {x}")
+
+# %% [markdown]
+# `timeout 5` ends a command that still runs after five seconds. `$?` is the command's exit status, which is 124 then.
+
+# %%
+# lines = !timeout 5 mpirun -np 2 python scratch/fails.py; echo "exit status $?"
+assert "ValueError: there is no batch 17" in "".join(lines) and "rank 1: x" not in "".join(lines)
+lines[-1].strip()
+
+# %% [markdown]
+# Rank 0 prints its traceback, but its process does not end. When Python exits, mpi4py calls `MPI_Finalize`, which waits
+# until all ranks have called it. Rank 1 never does, because it waits in `recv` for what rank 0 will not send. Without
+# `timeout` both would wait for ever. When a training run hangs, look for a traceback further up in its output.
+#
+# With `-m mpi4py`, an exception becomes an **abort**: Python calls `MPI_Abort`, which ends all ranks at once,
+# and `mpirun` with them.
+
+# %%
+# lines = !timeout 60 mpirun -np 2 python -m mpi4py scratch/fails.py; echo "exit status $?"
+assert "ValueError: there is no batch 17" in "".join(lines)
+lines[-1].strip()
+
+# %% [markdown]
+# So start your own programs with `mpirun -np 2 python -m mpi4py program.py`. Exercises need no `-m mpi4py`: their
+# checker ends all ranks itself.
+
+# %% [markdown]
 # ## What does a message cost?
 #
 # Measure it. Rank 0 sends an array to rank 1, and rank 1 sends it back. Half of the round trip is the time of one
@@ -317,6 +358,7 @@ verdict["why"]
 # | here | there |
 # |---|---|
 # | `mpirun -np 2 python train.py` | `torchrun --nproc-per-node 2 train.py`, `srun -n 2` |
+# | `python -m mpi4py train.py` ends all ranks after an exception | torchrun does without asking |
 # | rank, size | `RANK`, `WORLD_SIZE`; `torch.distributed.get_rank()` |
 # | communicator | process group |
 # | `comm.Send(array, dest=1)` | `torch.distributed.send(tensor, dst=1)` |

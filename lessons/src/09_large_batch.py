@@ -849,7 +849,7 @@ reference(trust_ratio, LARS.step)
 # | noise scale | "critical batch size"; OpenAI sized GPT-3's batches by it |
 # | `GhostBatchNorm` | batch norm on each GPU's own examples, which is what DDP does unless told otherwise |
 #
-# A study of your own: `mpirun -np 2 python -m mpcourse.studies.run STUDY.toml FOLDER` runs one from a file, and
-# goes on where it was killed.
+# A study of your own: `mpirun -np 2 python -m mpi4py -m mpcourse.studies.run STUDY.toml FOLDER` runs one from a file,
+# and goes on where it was killed.
 #
 # Next comes lesson 10: how do all of these combine? It is being written.

@@ -386,7 +386,8 @@ print(f"{len(whole)} gradients, on two ranks, are bit for bit those of one proce
 # piece's delegate goes into the second piece, and adds nothing.
 #
 # ChainerMN's own three examples, this one, an encoder with its decoder, and a convolution whose channels are spread
-# over ranks, are in `mpcourse/examples/model_parallel.py`: `mpirun -np 2 python -m mpcourse.examples.model_parallel`.
+# over ranks, are in `mpcourse/examples/model_parallel.py`. To start them:
+# `mpirun -np 2 python -m mpi4py -m mpcourse.examples.model_parallel`.
 #
 # And if rank 0 adds its parts in the wrong order?
 

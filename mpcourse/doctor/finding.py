@@ -13,7 +13,8 @@ class Finding:
     """One row of the table.
 
     topic: a short name, one row each. value: what was found. status: "ok", "note" (the course runs, but know this) or
-    "problem". advice: how to cure it, with the exact command; empty where all is well. fatal: the course cannot run.
+    "problem". advice: how to cure it, with the exact command; where all is well, what is good to know. fatal: the
+    course cannot run.
     """
 
     topic: str

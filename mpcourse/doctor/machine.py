@@ -80,12 +80,13 @@ def threads() -> Finding:
     usable, asked = usable_cores(), os.environ.get("OMP_NUM_THREADS", "")
     cure = (
         "`export OMP_NUM_THREADS=1`, in a notebook `%env OMP_NUM_THREADS=1`: threads of each rank's torch; "
-        "`mpcourse` sets 1 for the ranks it starts itself"
+        "`mpcourse` sets 1 for the ranks that it starts"
     )
     if not asked:
         if usable == 1:
             return Finding("threads", "OMP_NUM_THREADS is not set; one core, so one thread a rank")
-        return Finding("threads", f"OMP_NUM_THREADS is not set: each rank would use all {usable} cores", "note", cure)
+        value = f"OMP_NUM_THREADS is not set: ranks that you start use all {usable} cores each"
+        return Finding("threads", value, advice=cure)
     first = asked.split(",")[0].strip()  # a list gives the threads at each level of nesting
     if not first.isdigit() or int(first) < 1:
         return Finding("threads", f"OMP_NUM_THREADS={asked} is not a number of threads", "problem", cure)

@@ -42,7 +42,8 @@ def mpi4py(answer: "Future[dict[str, Any]]") -> Finding:
         version, behind = answer.result()["version"], named(*library(answer))
     except Unanswered as error:
         return fatal("mpi4py", f"cannot be imported: {error}", f"{SETUP}; {REINSTALL}")
-    return Finding("mpi4py", f"{version}, using {behind}")
+    advice = "`mpirun -np 2 python -m mpi4py program.py`: so an exception on one rank ends all of them"
+    return Finding("mpi4py", f"{version}, using {behind}", advice=advice)
 
 
 def mpirun(search: "Future[launch.Mpirun]") -> Finding:

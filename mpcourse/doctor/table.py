@@ -34,7 +34,7 @@ def report(json: bool = False, hosts: str = "", ssh: str = "ssh") -> int:
     what, where = ("Ranks", "on these hosts together") if hosts else ("The course", "here")
     verdict = f"{what} cannot run {where} yet: first mend {', '.join(unfit)}." if unfit else f"{what} can run {where}."
     console.print(verdict, markup=False)
-    urgent = [finding for finding in findings if finding.fatal] or findings
+    urgent = [finding for finding in findings if finding.fatal] or [each for each in findings if each.status != "ok"]
     if commands := [match[1] for finding in urgent if (match := COMMAND.search(finding.advice))]:
         # The table breaks long lines, and a broken command cannot be copied.
         lines = [line for command in dict.fromkeys(commands) for line in _typed(command)]

@@ -1,4 +1,6 @@
-"""ChainerMN's examples of model parallelism, over ranks: `mpirun -np 2 python -m mpcourse.examples.model_parallel`.
+"""ChainerMN's examples of model parallelism, over ranks.
+
+Start it by `mpirun -np 2 python -m mpi4py -m mpcourse.examples.model_parallel`.
 
 Source: ChainerMN's documentation, "Model Parallel on ChainerMN", examples 1 to 3. Each function computes one backward
 pass over the ranks of a communicator, real or virtual, and the same in one process; it returns the gradients of this
@@ -119,7 +121,7 @@ def main() -> None:
 
     comm = MPI.COMM_WORLD
     if comm.size != 2:
-        raise SystemExit("start it on two ranks: mpirun -np 2 python -m mpcourse.examples.model_parallel")
+        raise SystemExit("start it on two ranks: mpirun -np 2 python -m mpi4py -m mpcourse.examples.model_parallel")
     for name, example in EXAMPLES.items():
         gradients, want = example(comm)
         off = max(float((a - b).abs().max()) for a, b in zip(gradients, want, strict=True))

@@ -1,4 +1,7 @@
-"""`mpirun -np 2 python -m mpcourse.examples.pipeline`: a pipeline over ranks learns digits, and draws its timeline."""
+"""A pipeline over ranks learns digits, and draws its timeline.
+
+Start it by `mpirun -np 2 python -m mpi4py -m mpcourse.examples.pipeline`.
+"""
 
 import argparse
 import contextlib

@@ -1,6 +1,8 @@
 """A pipeline over MPI: one stage a rank, and messages for what crosses a cut.
 
-`mpirun -np 2 python -m mpcourse.examples.pipeline --schedule 1f1b --microbatches 8` trains on handwritten digits.
+An example trains on handwritten digits:
+
+    mpirun -np 2 python -m mpi4py -m mpcourse.examples.pipeline --schedule 1f1b --microbatches 8
 """
 
 import time

@@ -2,7 +2,7 @@
 
 NAME.toml is the study, the folder NAME its results. In this folder, with the package installed,
 
-    mpirun -np 2 python -m mpcourse.studies.run NAME.toml NAME
+    mpirun -np 2 python -m mpi4py -m mpcourse.studies.run NAME.toml NAME
 
 makes them again; its folder is then larger by tasks/, which is what a killed study goes on from. The noise scale along
 training is another program's, `mpcourse.studies.noise_along`, and has a noise.csv. Manifests name both programs as they
