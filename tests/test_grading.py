@@ -22,10 +22,11 @@ from mpcourse.grading import namespaces
 from mpcourse.grading import run as grading_run
 from mpcourse.grading.command import run
 from mpcourse.grading.inside import MOST_PROCESSES
-from mpcourse.grading.report import counts
+from mpcourse.grading.report import Report, as_html, counts
 from mpcourse.grading.run import Graded, Grader
-from mpcourse.grading.similar import similar
+from mpcourse.grading.similar import Copy, copies, similar
 from mpcourse.grading.submissions import find_submissions
+from tests.answers import answers_to, head_of
 from tests.conftest import ROOT, forks
 
 pytestmark = pytest.mark.skipif(not offered(), reason="the fork server, by which these tests start checks, is Linux's")
@@ -268,6 +269,45 @@ def test_a_copy_with_other_names_and_comments_is_similar_and_another_way_is_not(
 def test_what_most_of_a_class_writes_is_not_similar():
     students = [(f"s{i}", ANSWER) for i in range(7)]
     assert not similar("e", students, [])
+
+
+def test_a_copy_of_the_solution_with_other_names_is_one_and_no_right_answer_of_the_tests_is():
+    course = load_course(ROOT)
+    told = 0
+    for exercise in course.exercises:
+        solution = course.solution_file(exercise).read_text()
+        stub = make_stub(exercise.name, solution)
+        renamed = re.sub(r"\b(grads|chunk|total|shape|devices)\b", r"my_\1", solution) + "# mine\n"
+        own = [(answer.name, answer.text(head_of(course, exercise))) for answer in answers_to(exercise, right=True)]
+        found = copies(exercise.name, [("ada", solution), ("bob", renamed), ("eve", stub), *own], stub, solution)
+        assert [copy.student for copy in found] in (["ada", "bob"], []), exercise.name
+        told += len(found) == 2
+    assert told >= 31, "only e00_hello has a solution of a line"
+
+
+def made_up(students, exercises):
+    """A report of a class in which the first student copied the solutions, and the last handed in nothing."""
+    graded, copied = [], []
+    for number, student in enumerate(students):
+        for place, exercise in enumerate(exercises):
+            kind = ["passed", "deadlock", "not handed in"][(number * place) % 7 // 3]
+            kind = "not handed in" if number == len(students) - 1 else kind
+            graded.append(Graded(student, Verdict(exercise.name, kind, 2, "rank 0 waits"), "namespaces"))
+            if number == 0:
+                copied.append(Copy(exercise.name, student, 1.0))
+    return Report(exercises, graded, [], copied, ["12 students", "sandbox: namespaces"])
+
+
+def test_a_class_report_marks_copies_and_says_who_handed_in_nothing():
+    exercises = load_course(ROOT).exercises
+    page = as_html(made_up(["ada", "bob", "zoe"], exercises))
+    text = re.sub(r"<[^>]*>", " ", page)
+    heads = re.findall(r'<th scope="col">(.*?)</th>', page)[: 2 + 12]
+    assert heads == ["student", "passed", *(f"{lesson:02}" for lesson in range(12))]
+    assert re.search(r"zoe\s+handed in nothing", text) and re.search(r"zoe\s+Handed in nothing\.", text)
+    assert re.search(r"ada\s+Nothing failed\.", text) and f"ada  {len(exercises)} of {len(exercises)}" in text
+    assert page.count("100% like the course&#x27;s solution") == 2 * len(exercises), "a title, and a name for readers"
+    assert "e05_exchange: deadlock" in page
 
 
 def test_files_are_found_anywhere_and_of_a_whole_course_only_its_exercises(tmp_path):

@@ -17,7 +17,7 @@ from mpcourse.errors import UserError
 from mpcourse.forkserver import Starter
 from mpcourse.grading.report import Report, as_csv, as_html
 from mpcourse.grading.run import NOT_CHECKED, Grader, grade, starter_for
-from mpcourse.grading.similar import LEAST, THRESHOLD, Pair, similar
+from mpcourse.grading.similar import LEAST, Copy, Pair, copies, similar
 from mpcourse.grading.state import State
 from mpcourse.grading.submissions import Submission, find_submissions
 from mpcourse.words import counted
@@ -57,10 +57,11 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
         f"{counted(len(exercises), 'exercise')}, checked in {time.monotonic() - began:.0f} s",
         f"sandbox: {used}",
         f"each process may take {options.memory:g} GiB of address space beyond what it starts with",
-        f"answers are called similar if they share {options.similar:.0%} of their fingerprints, of which each must "
-        f"have {LEAST} beyond the stub's, the solution's and what most of the class wrote",
+        f"two answers are called similar, and one a copy of the solution, if {options.similar:.0%} of the fingerprints "
+        f"that either has are in both; each must have {LEAST} beyond the stub's; of similar ones, what the solution or "
+        "most of the class has does not count",
     ]
-    report = Report(exercises, graded, _pairs(course, exercises, submissions, options.similar), about)
+    report = Report(exercises, graded, *_alike(course, exercises, submissions, options.similar), about)
     if options.csv:
         write(options.csv, as_csv(report))
     if options.html:
@@ -90,16 +91,20 @@ def _make_folder(folder: Path) -> None:
     check_writable(folder / "student.xml")
 
 
-def _pairs(
-    course: Course, exercises: list[Exercise], submissions: list[Submission], threshold: float = THRESHOLD
-) -> list[Pair]:
-    pairs = []
+def _alike(
+    course: Course, exercises: list[Exercise], submissions: list[Submission], threshold: float
+) -> tuple[list[Pair], list[Copy]]:
+    """Answers that are like another student's, and those that are like the solution."""
+    pairs: list[Pair] = []
+    copied: list[Copy] = []
     for exercise in exercises:
         answers = [(s.student, s.answers[exercise.name]) for s in submissions if exercise.name in s.answers]
         try:
             solution = course.solution_file(exercise).read_text(encoding="utf-8")
-            known = [solution, make_stub(exercise.name, solution)]
-        except OSError:
-            known = []  # a teacher has taken the solutions away
-        pairs += similar(exercise.name, answers, known, threshold)
-    return pairs
+            stub = make_stub(exercise.name, solution)
+        except OSError:  # a teacher has taken the solutions away
+            pairs += similar(exercise.name, answers, [], threshold)
+        else:
+            pairs += similar(exercise.name, answers, [solution, stub], threshold)
+            copied += copies(exercise.name, answers, stub, solution, threshold)
+    return pairs, copied

@@ -30,6 +30,32 @@ class Pair:
     share: float
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A student whose answer to `exercise` shares `share` (0 to 1) of its fingerprints with the course's solution."""
+
+    exercise: str
+    student: str
+    share: float
+
+
+def copies(
+    exercise: str, answers: Sequence[tuple[str, str]], stub: str, solution: str, threshold: float = THRESHOLD
+) -> list[Copy]:
+    """The students whose answers share at least `threshold` of their fingerprints with the solution.
+
+    answers: student and text. What is in the stub does not count. None where the solution is too short to tell a copy
+    from an answer of one's own.
+    """
+    given = fingerprints(stub)
+    ours = fingerprints(solution) - given
+    if len(ours) < LEAST:
+        return []
+    marks = {student: fingerprints(text) - given for student, text in answers}
+    shares = [(student, len(theirs & ours) / len(theirs | ours)) for student, theirs in marks.items()]
+    return [Copy(exercise, student, share) for student, share in shares if share >= threshold]
+
+
 def similar(
     exercise: str, answers: Sequence[tuple[str, str]], known: Iterable[str], threshold: float = THRESHOLD
 ) -> list[Pair]:
