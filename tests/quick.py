@@ -1,8 +1,9 @@
 """The tests that a change most probably breaks, in about a minute: `make quick`.
 
 A change is what differs from the last commit, with files that git does not know; `--since REV` takes all since that.
-A test file comes the earlier, the fewer imports lie between it and what has changed, and goes no further than there is
-time: tests/seconds.json says how long each file took when `python tests/quick.py --learn REPORT` last read a report.
+A test file comes the earlier, the fewer imports lie between it and what has changed; of a file that no test imports,
+such as a lesson or the Makefile, the test files that name it, and then those that name its folder. It goes no further
+than there is time: tests/seconds.json says how long each file took when `python tests/quick.py --learn REPORT` last read a report.
 Answers are taken by exercise, where its check, its solution or the answers themselves have changed.
 """
 
@@ -66,6 +67,7 @@ def imports(name: str) -> frozenset[str]:
     return frozenset(found & modules().keys())
 
 
+@functools.cache
 def distances(test: str) -> dict[str, int]:
     """How many imports lie between a test module and each module that it reaches."""
     found, asked = {test: 0}, deque([test])
@@ -77,13 +79,29 @@ def distances(test: str) -> dict[str, int]:
     return found
 
 
+@functools.cache
+def strings(test: str) -> frozenset[str]:
+    """All strings in a test module."""
+    nodes = ast.walk(ast.parse(modules()[test].read_text(encoding="utf-8")))
+    return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def names_file(test: str, path: str) -> int | None:
+    """1 if a test module names a file in a string, 2 if it names its folder at the top, else None."""
+    if strings(test) & {path, Path(path).name, Path(path).stem}:
+        return 1
+    return 2 if Path(path).parts[0] in strings(test) else None
+
+
 def chosen(changes: list[str], seconds: dict[str, float]) -> tuple[list[str], set[str], list[str]]:
     """Test files to run, exercises whose answers are judged, and test files for which there is no time."""
     exercises = {Path(path).stem for path in changes if Path(path).stem[:1] == "e" and Path(path).stem[1:3].isdigit()}
     names = {module_of(ROOT / path) for path in changes if path.endswith(".py")} & modules().keys()
+    others = [path for path in changes if module_of(ROOT / path) not in modules()]
     ranked = []
     for test in sorted(name for name in modules() if name.startswith("tests.test_") and name != "tests.test_answers"):
         near = [distance for name, distance in distances(test).items() if name in names and distance < 9]
+        near += [distance for path in others if (distance := names_file(test, path))]
         if near:
             ranked.append((min(near), seconds.get(f"{test.removeprefix('tests.')}.py", UNKNOWN), test))
     left = BUDGET - sum(seconds.get(f"answers {name}", UNKNOWN) for name in exercises)

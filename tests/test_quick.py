@@ -34,6 +34,22 @@ def test_a_program_that_a_test_starts_is_as_near_as_a_module():
     assert distances("tests.test_servers")["tests.programs.servers_truth"] == 1
 
 
+@pytest.mark.parametrize(
+    "path, test",
+    [
+        ("lessons/src/05_mpi_allreduce.py", "test_lessons.py"),
+        ("lessons/05_mpi_allreduce.ipynb", "test_lessons.py"),
+        ("README.md", "test_readme.py"),
+        ("website/index.md", "test_site.py"),
+        ("Makefile", "test_make.py"),
+        ("Dockerfile", "test_dockerfile.py"),
+    ],
+)
+def test_a_file_that_no_test_imports_is_looked_for_by_its_name_and_its_folder(path, test):
+    run, _, _ = chosen([path], json.loads(quick.SECONDS.read_text()))
+    assert test in run
+
+
 def test_what_a_report_says_is_kept_by_file_and_the_answers_by_exercise(tmp_path, monkeypatch):
     cases = (
         ("tests.test_answers", "test_a_wrong_answer_is_named[e00_hello-no-root]", 1.5),
