@@ -57,7 +57,7 @@ IN_BROWSER := chromium $(VENV)/.browser $(VENV)/.site
 
 test: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all tests but those in a browser and of the Dockerfile (ALSO="browser doors": these, too; TEST_ARGS="-k e05_exchange": some of them)
 	@test -z '$(filter-out browser doors,$(ALSO))' || { echo "mpcourse: ALSO=$(ALSO): choose browser, doors or both"; exit 2; } >&2
-	@$(BIN)/python lessons/build.py --judged build
+	@$(BIN)/python tools/build.py --judged build
 	@MPCOURSE_ALSO='$(ALSO)' $(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
 
 quick: $(STAMP) ## run the tests that your change most probably breaks, in about a minute
@@ -85,9 +85,9 @@ ranks: $(STAMP)
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m ranks $(TEST_ARGS)
 
 notebooks: $(STAMP)
-	@$(BIN)/python lessons/build.py --judged build
+	@$(BIN)/python tools/build.py --judged build
 	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb --junitxml=build/lessons.xml
-	@$(BIN)/python lessons/times.py build/lessons.xml
+	@$(BIN)/python tools/times.py build/lessons.xml
 
 hosts: ## install what tests on several hosts need (Debian's packages, as root)
 	@for tool in ip tc sshd nft slurmd; do command -v $$tool || test -x /usr/sbin/$$tool || missing=1; done >/dev/null; \
@@ -103,8 +103,8 @@ lint: $(STAMP) ## ruff, and mypy on mpcourse/
 
 lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
 	@# As a learner runs them: without the yielding of ranks that tests need, which lengthens each message twentyfold.
-	@TQDM_DISABLE=1 PYTHONUNBUFFERED= $(BIN)/python lessons/build.py
-	@$(BIN)/python lessons/readme.py
+	@TQDM_DISABLE=1 PYTHONUNBUFFERED= $(BIN)/python tools/build.py
+	@$(BIN)/python tools/readme.py
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
 	@$(BIN)/python -m mpcourse.check.stubs

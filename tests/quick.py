@@ -3,8 +3,8 @@
 A change is what differs from the last commit, with files that git does not know; `--since REV` takes all since that.
 A test file comes the earlier, the fewer imports lie between it and what has changed; of a file that no test imports,
 such as a lesson or the Makefile, the test files that name it, and then those that name its folder. It goes no further
-than there is time: tests/seconds.json says how long each file took when `python tests/quick.py --learn REPORT` last read a report.
-Answers are taken by exercise, where its check, its solution or the answers themselves have changed.
+than there is time: tests/seconds.json says how long each file took when `python tests/quick.py --learn REPORT` last
+read a report. Answers are taken by exercise, where its check, its solution or the answers themselves have changed.
 """
 
 import argparse

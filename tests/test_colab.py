@@ -14,8 +14,8 @@ from mpcourse.check.manifest import load_course
 from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)
-BUILD = load_script(ROOT / "lessons" / "build.py")
-COLAB = load_script(ROOT / "lessons" / "for_colab.py")
+BUILD = load_script(ROOT / "tools" / "build.py")
+COLAB = load_script(ROOT / "tools" / "for_colab.py")
 CELL = COLAB.first_cell().source
 
 

@@ -1,6 +1,6 @@
 """Lessons: text and notebook in step, executed, and held to the rules of the house. What they say is run by nbval.
 
-A lesson that a learner has saved in JupyterLab is judged as it was committed: see `judged` in lessons/build.py.
+A lesson that a learner has saved in JupyterLab is judged as it was committed: see `judged` in tools/build.py.
 """
 
 import ast
@@ -22,8 +22,8 @@ EACH = pytest.mark.parametrize("name", [lesson.id for lesson in COURSE.lessons])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 
 
-BUILD = load_script(ROOT / "lessons" / "build.py")
-README = load_script(ROOT / "lessons" / "readme.py")
+BUILD = load_script(ROOT / "tools" / "build.py")
+README = load_script(ROOT / "tools" / "readme.py")
 
 
 def text(name):
@@ -53,6 +53,8 @@ def test_every_text_has_its_notebook_and_its_place_in_the_manifest():
     texts = {path.stem for path in paths if path.parent.name == "src"}
     books = {path.stem for path in paths if path.suffix == ".ipynb"}
     assert texts == books == {lesson.id for lesson in COURSE.lessons}
+    beside = {path.name for path in paths if path.parent.name == "lessons"}
+    assert beside == {f"{name}.ipynb" for name in books}, "JupyterLab's file browser shows a learner what is there"
 
 
 @EACH
@@ -327,7 +329,7 @@ def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_pat
     for path in folder.iterdir():
         assert path.read_text() == BUILD.judged(path.stem)[1]
     makefile = (ROOT / "Makefile").read_text()
-    assert makefile.count("lessons/build.py --judged build\n") == 2 and makefile.count("build/*.ipynb") == 2
+    assert makefile.count("tools/build.py --judged build\n") == 2 and makefile.count("build/*.ipynb") == 2
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "lessons/src").glob("[0-9]*.py")), ids=lambda path: path.stem)

@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text()
 
 @pytest.fixture(scope="module")
 def readme():
-    return load_script(ROOT / "lessons" / "readme.py")
+    return load_script(ROOT / "tools" / "readme.py")
 
 
 def test_the_table_is_the_manifests(readme):
@@ -33,7 +33,7 @@ REPORT = """<testsuites><testsuite><testcase classname="build.01_one_device.ipyn
 
 
 def test_lesson_times_are_the_sum_of_cells_and_go_between_their_markers():
-    times = load_script(ROOT / "lessons" / "times.py")
+    times = load_script(ROOT / "tools" / "times.py")
     seconds = times.lesson_seconds(REPORT)
     assert seconds == {"00_start_here": 1.25, "01_one_device": 32.5}
     assert times.table(seconds) == "| lesson | 00 | 01 |\n| --- | --- | --- |\n| seconds | 1 | 32 |"
@@ -51,7 +51,7 @@ def test_lesson_times_are_the_sum_of_cells_and_go_between_their_markers():
 
 def test_every_lesson_has_its_time_in_the_readme_and_it_is_below_a_minute():
     """What was measured in CI, and is written down: noise cannot move it."""
-    times = load_script(ROOT / "lessons" / "times.py")
+    times = load_script(ROOT / "tools" / "times.py")
     written = README.split(times.BEGIN)[1].split(times.END)[0].split("\n")
     names, seconds = (re.findall(r"\d+", line) for line in (written[1], written[3]))
     assert names == [lesson.id[:2] for lesson in load_course(ROOT).lessons]

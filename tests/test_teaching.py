@@ -32,7 +32,7 @@ def test_what_wrong_answers_reveal_is_told_of_every_exercise():
 
 
 def test_slides_begin_at_headings_and_below_them_at_texts_after_code():
-    script = load_script(ROOT / "lessons" / "slides.py")
+    script = load_script(ROOT / "tools" / "slides.py")
     v4 = nbformat.v4
     texts = [v4.new_markdown_cell(text) for text in ("# Title", "More.", "## Part")]
     cells = [*texts[:2], v4.new_code_cell("1"), v4.new_markdown_cell("Then."), v4.new_code_cell("2"), texts[2]]
@@ -41,7 +41,7 @@ def test_slides_begin_at_headings_and_below_them_at_texts_after_code():
 
 
 def test_a_lesson_becomes_as_many_slides_as_it_has_headings():
-    script = load_script(ROOT / "lessons" / "slides.py")
+    script = load_script(ROOT / "tools" / "slides.py")
     lesson = ROOT / "lessons" / "00_start_here.ipynb"
     headings = sum(c.cell_type == "markdown" and c.source.startswith("#") for c in nbformat.read(lesson, 4).cells)
     page = script.slides(lesson)

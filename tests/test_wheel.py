@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.conftest import ROOT
 
 SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "GLOSSARY.md", "SEVERAL_MACHINES.md")
 FOLDERS = ("mpcourse", "lessons", "exercises", "solutions")
-BUILD = "import sys, setuptools.build_meta as b; print(b.build_wheel(sys.argv[1]))"
+(BUILD,) = re.findall(r"^\.venv/bin/pip (wheel .*?) *#", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
 RUN = """
 import sys, nbformat
 from nbclient import NotebookClient
@@ -31,7 +32,7 @@ def run(command, status=0, **options):
 
 
 def build(folder, umask):
-    """A wheel of a copy of the clone, as `python -m build` makes it of an unpacked source distribution."""
+    """A wheel of a copy of the clone, made by README's command, but with the setuptools that there is."""
     for name in SOURCES:
         shutil.copyfile(ROOT / name, folder / name)  # without its date
     for name in FOLDERS:
@@ -40,8 +41,10 @@ def build(folder, umask):
     (folder / "exercises" / "e00_hello.py").write_text("# somebody's answer\n")
     (folder / "lessons" / "mine_00.ipynb").write_text("somebody's notebook\n")
     environment = {k: v for k, v in os.environ.items() if k not in ("SOURCE_DATE_EPOCH", "PYTHONPATH")}
-    said = run([sys.executable, "-c", BUILD, folder], cwd=folder, env=environment, umask=umask)
-    return folder / said.split()[-1]
+    command = [sys.executable, "-m", "pip", *BUILD.split(), "--no-build-isolation", "--disable-pip-version-check"]
+    run(command, cwd=folder, env=environment, umask=umask)
+    (made,) = (folder / "dist").glob("*.whl")
+    return made
 
 
 @pytest.fixture(scope="module")

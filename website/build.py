@@ -18,10 +18,10 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from lessons.build import judged  # noqa: E402  no part of the package
 from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
 from mpcourse.check.stubs import stub_of  # noqa: E402
 from mpcourse.forkserver import python  # noqa: E402
+from tools.build import judged  # noqa: E402  no part of the package
 
 # Where the reference implementations are that lessons show: packages, and the module `training`.
 ROOMS = (

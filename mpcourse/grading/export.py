@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     exercises = [e for e in course.exercises if e.name in wanted or not wanted]
     folder: Path = options.folder
     if options.wheel and not (options.wheel.is_file() and options.wheel.suffix == ".whl"):
-        raise UserError(f"{options.wheel} is no wheel: `python -m build` in a clone makes one")
+        raise UserError(f"{options.wheel} is no wheel: `pip wheel --no-deps --wheel-dir dist .` in a clone makes one")
     try:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty: name a new folder")

@@ -13,7 +13,7 @@ from mpcourse.forkserver import offered
 from tests.browser.page import Page
 from tests.conftest import ROOT, jupyterlab, keep, kernels, load_script
 
-BUILD = load_script(ROOT / "lessons" / "build.py")
+BUILD = load_script(ROOT / "tools" / "build.py")
 OPTIONS = (
     "--headless",
     "--disable-gpu",

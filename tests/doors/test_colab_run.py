@@ -55,7 +55,7 @@ def colab(base, build, workshop):
     (site / "google" / "colab" / "__init__.py").touch()
     (layer.files / "root/.ipython/profile_default/startup").mkdir(parents=True)
     (layer.files / "root/.ipython/profile_default/startup/colab.py").write_text("import google.colab\n")
-    load_script(ROOT / "lessons" / "for_colab.py").write_copies(workshop / "copies")
+    load_script(ROOT / "tools" / "for_colab.py").write_copies(workshop / "copies")
     layer.copy(workshop / "copies" / "00_start_here.ipynb", "/content/")
     layer.options, layer.torch = options, site / "torch" / "version.py"
     return layer

@@ -1,12 +1,12 @@
 """Build the notebooks: read each text in lessons/src, run it from top to bottom, write lessons/NN_name.ipynb.
 
-Run by `make lessons`, which takes names of lessons too: python lessons/build.py 00_start_here. A notebook's metadata
+Run by `make lessons`, which takes names of lessons too: python tools/build.py 00_start_here. A notebook's metadata
 and cell ids depend on its text alone, so that building twice changes nothing but outputs.
 
-python lessons/build.py --texts [NAME ...] runs nothing. It writes notebooks anew whose prose or tags have changed, with
+python tools/build.py --texts [NAME ...] runs nothing. It writes notebooks anew whose prose or tags have changed, with
 the outputs that they have, and names those in which code has changed: they must be run.
 
-python lessons/build.py --judged FOLDER runs nothing, and copies the notebooks that `make notebooks` judges.
+python tools/build.py --judged FOLDER runs nothing, and copies the notebooks that `make notebooks` judges.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from nbclient import NotebookClient
 
 from mpcourse.check.manifest import load_course
 
-LESSONS = Path(__file__).resolve().parent
+LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 SECONDS = 60  # a lesson runs in less than this on two cores without a GPU
 # What JupyterLab's kernel, mpcourse.jupyter.kernel, and jupytext write into a notebook: with less, a lesson would count
 # as changed as soon as it is open, and saving it would change it.
@@ -168,4 +168,4 @@ elif __name__ == "__main__":
         if not texts:
             print(f"{source.stem}: {build(source):.1f} s", flush=True)
         elif not renew(source):
-            print(f"{source.stem}: code has changed: python lessons/build.py {source.stem}")
+            print(f"{source.stem}: code has changed: python tools/build.py {source.stem}")

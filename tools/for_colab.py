@@ -1,4 +1,4 @@
-"""Lessons for Google Colab, made of the texts in lessons/src: python lessons/for_colab.py [FOLDER] (build/colab).
+"""Lessons for Google Colab, made of the texts in lessons/src: python tools/for_colab.py [FOLDER] (build/colab).
 
 Colab opens a notebook of a public repository on a machine that has torch, and nothing of the course. So its notebooks
 begin with a cell that installs the course. They are copies, without outputs: a cell in the lessons themselves would
@@ -15,8 +15,8 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from lessons.build import METADATA, read_source  # noqa: E402  no part of the package
 from mpcourse import __version__  # noqa: E402
+from tools.build import METADATA, read_source  # noqa: E402  no part of the package
 
 # Colab shows the title in place of the code. Its own mpirun, Open MPI's, is left alone, and so is its torch.
 FIRST = '''# @title Set up the course: run this cell first

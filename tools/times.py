@@ -1,6 +1,6 @@
 """How long each lesson ran, from nbval's report: a table, printed by `make notebooks`, and kept in README.md.
 
-python lessons/times.py build/lessons.xml [--readme "where they ran"]
+python tools/times.py build/lessons.xml [--readme "where they ran"]
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-BEGIN, END = "<!-- times: made by lessons/times.py -->", "<!-- end of times -->"
+BEGIN, END = "<!-- times: made by tools/times.py -->", "<!-- end of times -->"
 
 
 def lesson_seconds(report: str) -> dict[str, float]:

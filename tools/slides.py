@@ -1,4 +1,4 @@
-"""A lesson as slides for reveal.js, in one HTML file: `python lessons/slides.py 05_mpi_allreduce [FOLDER]`.
+"""A lesson as slides for reveal.js, in one HTML file: `python tools/slides.py 05_mpi_allreduce [FOLDER]`.
 
 `jupyter nbconvert --to slides` alone puts a whole lesson on one slide, for the cells do not say where slides begin.
 Here each heading begins one, to the right, and each further text with the code that follows it is one below that.
@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 from nbconvert import SlidesExporter
 
-LESSONS = Path(__file__).parent
+LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 
 
 def with_slides(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -21,8 +21,8 @@ from mpcourse.check.supervisor import check
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from lessons.build import judged  # noqa: E402  no part of the package
 from tests.answers import answers_to, head_of  # noqa: E402
+from tools.build import judged  # noqa: E402  no part of the package
 
 PICTURE = ROOT / "lessons" / "figures" / "verdict.svg"
 SHOWN = "receive_before_send_on_both_sides"  # a wrong answer to e00_hello
