@@ -60,15 +60,52 @@ def test_gradescopes_run_autograder_writes_results_of_a_right_and_a_wrong_answer
     assert found[1]["output"].startswith("wrong answer: ") and found[2]["output"] == "there is no file e90_mean.py"
 
 
+# Programs that note what setup.sh asks of them, and make what it goes on with.
+NOTE = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$AUTOGRADER/asked"
+case "$*" in
+    "-m venv "*) mkdir -p "$3/bin" && for name in pip python mpcourse; do cp "$0" "$3/bin/$name"; done ;;
+    -c*) echo "$AUTOGRADER/package" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("index", ["https://example.org/whl/cpu", None])
+def test_gradescopes_set_up_takes_torch_from_the_index_and_then_the_wheel(whole_course, tmp_path, index):
+    wheel = tmp_path / "mpcourse-1-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    export("gradescope", tmp_path / "out", "--wheel", wheel, *(["--torch-index", index] if index else []))
+    base = tmp_path / "autograder"
+    with zipfile.ZipFile(tmp_path / "out" / "autograder.zip") as archive:
+        archive.extractall(base / "source")
+    (tmp_path / "bin").mkdir()
+    for name in ("apt-get", "python3"):
+        (tmp_path / "bin" / name).write_text(NOTE)
+        (tmp_path / "bin" / name).chmod(0o755)
+    (base / "package" / "solutions").mkdir(parents=True)
+    environment = os.environ | {"AUTOGRADER": str(base), "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    subprocess.run(["bash", base / "source" / "setup.sh"], env=environment, check=True)
+    installed = [line for line in (base / "asked").read_text().splitlines() if line.startswith("pip ")]
+    from_index = f" --index-url {index}" if index else ""
+    assert installed == [
+        f"pip install --quiet torch{from_index}",
+        f"pip install --quiet {base}/source/{wheel.name}[mpich]",
+    ]
+    assert not (base / "package" / "solutions").exists()
+    assert ("--torch-index URL" in (tmp_path / "out" / "README.txt").read_text()) == (index is None)
+
+
 def test_classroom_gets_a_test_for_each_exercise_and_the_wheel(whole_course, tmp_path):
     wheel = tmp_path / "mpcourse-1-py3-none-any.whl"
     wheel.write_bytes(b"a wheel")
-    export("classroom", tmp_path / "out", "--wheel", wheel)
+    export("classroom", tmp_path / "out", "--wheel", wheel, "--torch-index", "https://example.org/whl/cpu")
     folder = tmp_path / "out" / ".github"
     tests = json.loads((folder / "classroom" / "autograding.json").read_text())["tests"]
     assert [test["run"] for test in tests] == [f"mpcourse check {e.name}" for e in load_course(ROOT).exercises]
     assert (folder / "classroom" / wheel.name).read_bytes() == b"a wheel"
-    assert "education/autograding@v1" in (folder / "workflows" / "classroom.yml").read_text()
+    workflow = (folder / "workflows" / "classroom.yml").read_text()
+    assert "education/autograding@v1" in workflow
+    assert "run: pip install --quiet torch --index-url https://example.org/whl/cpu\n" in workflow
 
 
 def test_nbgraders_notebooks_are_valid_and_without_their_solution_are_the_stub(whole_course, tmp_path):

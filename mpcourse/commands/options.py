@@ -32,6 +32,11 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     parser.add_argument("--only", nargs="+", default=[], metavar="EXERCISE", help="e05_exchange, ... (all)")
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="mpcourse's wheel, which the autograder installs")
+    parser.add_argument(
+        "--torch-index", metavar="URL",
+        help="of gradescope and classroom: the package index that torch comes from, as PyTorch's selector shows it for "
+        "CPU (pip's own, whose build for CUDA takes several gigabytes)",
+    )  # fmt: skip
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import shlex
 import shutil
 import zipfile
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ set -eu
 base="${AUTOGRADER:-/autograder}"
 apt-get update -qq && apt-get install -qq --yes python3 python3-venv
 python3 -m venv "$base/venv"
+TORCH
 "$base/venv/bin/pip" install --quiet "$(echo "$base"/source/*.whl)[mpich]"
 "$base/venv/bin/mpcourse" init "$base/course"
 # What students submit runs in this container, and must not find the solutions in it.
@@ -49,6 +51,7 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.12"
+      - run: TORCH
       - run: pip install "$(echo .github/classroom/*.whl)[mpich]"
       - uses: education/autograding@v1
 """
@@ -78,6 +81,9 @@ Where notebooks run, in class and under `nbgrader autograde`, mpcourse is instal
 names a folder that `mpcourse init` made.
 """,
 }  # fmt: skip
+OWN_TORCH = """Torch comes from pip's own index: a build for CUDA, of several gigabytes. For a CPU build, export again
+with --torch-index URL, which PyTorch's selector shows after --index-url.
+"""
 NO_WHEEL = "Put mpcourse's wheel into {place}, or export again with --wheel FILE: without it the checks cannot run.\n"
 
 
@@ -93,7 +99,10 @@ def run(options: argparse.Namespace) -> int:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty: name a new folder")
         folder.mkdir(parents=True, exist_ok=True)
-        about = ABOUT[options.format] + FORMATS[options.format](course, exercises, folder, options.wheel)
+        about = ABOUT[options.format]
+        about += FORMATS[options.format](course, exercises, folder, options.wheel, options.torch_index)
+        if options.format != "nbgrader" and not options.torch_index:
+            about += OWN_TORCH
         (folder / "README.txt").write_text(f"mpcourse {__version__}\n\n{about}", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be written or read ({error.strerror})") from None
@@ -101,11 +110,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def gradescope(course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None) -> str:
+def torch_from(index: str | None, pip: str) -> str:
+    """The command that installs torch, before the wheel asks for it: from a package index, by `pip`."""
+    return f"{pip} install --quiet torch" + (f" --index-url {shlex.quote(index)}" if index else "")
+
+
+def gradescope(
+    course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None, index: str | None
+) -> str:
     """autograder.zip; a remark on what is missing in it."""
+    setup = SETUP.replace("TORCH", torch_from(index, '"$base/venv/bin/pip"'))
     points = json.dumps({e.name: float(e.difficulty) for e in exercises}, indent=1)
     with zipfile.ZipFile(folder / "autograder.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in (("setup.sh", SETUP), ("run_autograder", RUN), ("points.json", points)):
+        for name, text in (("setup.sh", setup), ("run_autograder", RUN), ("points.json", points)):
             entry = zipfile.ZipInfo(name)
             entry.external_attr = (0o644 if name.endswith(".json") else 0o755) << 16
             archive.writestr(entry, text)
@@ -114,7 +131,9 @@ def gradescope(course: Course, exercises: Sequence[Exercise], folder: Path, whee
     return "" if wheel else NO_WHEEL.format(place="autograder.zip")
 
 
-def classroom(course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None) -> str:
+def classroom(
+    course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None, index: str | None
+) -> str:
     """.github for the repository of an assignment; a remark on what is missing in it."""
     tests = [
         {
@@ -127,14 +146,15 @@ def classroom(course: Course, exercises: Sequence[Exercise], folder: Path, wheel
     place.mkdir(parents=True)
     (place / "autograding.json").write_text(json.dumps({"tests": tests}, indent=1), encoding="utf-8")
     (folder / ".github" / "workflows").mkdir()
-    (folder / ".github" / "workflows" / "classroom.yml").write_text(WORKFLOW, encoding="utf-8")
+    workflow = WORKFLOW.replace("TORCH", torch_from(index, "pip"))
+    (folder / ".github" / "workflows" / "classroom.yml").write_text(workflow, encoding="utf-8")
     if wheel:
         shutil.copyfile(wheel, place / wheel.name)
     return "" if wheel else NO_WHEEL.format(place=".github/classroom")
 
 
-def nbgrader(course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None) -> str:
-    """source/NAME/NAME.ipynb for each exercise, with its solution between nbgrader's marks."""
+def nbgrader(course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None, index: str | None) -> str:
+    """source/NAME/NAME.ipynb for each exercise, with its solution between nbgrader's marks. It installs nothing."""
     for e in exercises:
         place = folder / "source" / e.name
         place.mkdir(parents=True)
