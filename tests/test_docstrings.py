@@ -6,6 +6,9 @@ import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -15,6 +18,7 @@ ROOMS = (
     "collectives", "data", "data_parallel", "grid", "large_batch", "launch", "model_parallel", "model_states", "models",
     "pipeline", "plan", "predict", "source", "split", "step_memory", "training", "zero",
 )  # fmt: skip
+EXAMPLES = ("collectives", "data_parallel", "grid", "pipeline", "plan", "predict", "split", "virtual", "zero")
 LEANING = r"The same\b|As of\b|As the\b"  # how a docstring begins that says to read another one
 
 
@@ -86,6 +90,27 @@ def test_arguments_are_told_one_a_line(room):
 
 def test_arguments_of_the_virtual_cluster_and_gpus_are_told_one_a_line():
     assert not lacking_in(filter(is_code, (getattr(virtual, name) for name in virtual.__all__)))
+
+
+def test_help_on_virtual_begins_with_a_page_and_goes_on_with_functions_alone():
+    """The help of its ten classes had 893 lines, and no example."""
+    program = "import pydoc, mpcourse.virtual as v; v.Box; print(pydoc.render_doc(v, renderer=pydoc.plaintext))"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert len(virtual.__doc__.splitlines()) < 60 and len(shown.splitlines()) < 180
+    assert "CLASSES" not in shown
+    listed = set(re.findall(r"^    (\w+)\(", shown.split("FUNCTIONS")[1], re.MULTILINE)) - {"__getattr__"}
+    assert listed < set(virtual.__all__)
+    assert not [name for name in virtual.__all__ if not re.search(rf"\b{name}\b", virtual.__doc__)]
+
+
+@pytest.mark.parametrize("room", EXAMPLES)
+def test_a_room_shows_an_example_that_runs(room):
+    text = importlib.import_module(f"mpcourse.{room}").__doc__
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
+    assert any(f"from mpcourse.{room} import" in block for block in blocks)
+    names = {}
+    for block in blocks:
+        exec(textwrap.dedent(block), names)
 
 
 def test_what_a_docstring_lacks_is_seen():

@@ -2,6 +2,17 @@
 
 All ranks of `comm` call the same function with arrays (or CPU tensors) of one length and dtype. Every file is one
 algorithm, with its source, and with what it sends by closed form. What makes them fast is in `fast/`.
+
+    import numpy as np
+    from mpcourse.collectives import ring_allreduce
+    from mpcourse.virtual import run
+
+    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+        x = np.full(1000, float(comm.rank))
+        ring_allreduce(comm, x)
+        return x[0]
+
+    print(run(program, 4).results)  # [6.0, 6.0, 6.0, 6.0]
 """
 
 from mpcourse.collectives.choose import allreduce

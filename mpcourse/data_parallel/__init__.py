@@ -2,6 +2,20 @@
 
 `communicator.py` and `optimizer.py` are to be read first. `checked/` holds what tells ranks that they disagree,
 `overlap/` what averages gradients while others are still being computed.
+
+    import torch
+    from mpcourse.data_parallel import create_communicator, create_multi_node_optimizer
+    from mpcourse.virtual import run
+
+    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = create_multi_node_optimizer(optimizer, create_communicator("flat", comm), model=model)
+        model(torch.randn(8, 4)).square().mean().backward()  # each rank has a batch of its own
+        optimizer.step()  # by the mean of all ranks' gradients
+        return model.weight.sum().item()
+
+    print(run(program, 2).results)  # the same on both ranks
 """
 
 from mpcourse.data_parallel.batch_norm import SyncBatchNorm, convert_batch_norm

@@ -1,6 +1,12 @@
 """Several ways to cut one training at once: data x pipeline x tensor parallelism on a grid of ranks.
 
 `grid.py` is to be read first, then `tensor_parallel.py`, `clip.py` and `training.py`.
+
+    from mpcourse.grid import Grid
+    from mpcourse.virtual import run
+
+    grid = run(lambda comm: Grid(comm, data=2, pipeline=2, tensor=2), 8).results[0]
+    print(grid.groups("tensor"))  # which ranks share a communicator along that axis
 """
 
 from mpcourse.grid.clip import clip_grad_norm, global_norm

@@ -1,5 +1,11 @@
 """Pipelines: a batch cut into micro-batches, so that no device waits for the whole of it.
 
+    from mpcourse.pipeline import gpipe, one_f_one_b, replay
+
+    for schedule in (gpipe(4, 8), one_f_one_b(4, 8)):  # stages, micro-batches
+        done = replay(schedule)
+        print(done.makespan, done.bubble, done.peak)  # units of time; the share that is idle; micro-batches held
+
 Schedules and their replay import numpy alone; the first name of what computes imports torch, too: a second.
 """
 

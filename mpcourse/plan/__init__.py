@@ -3,6 +3,17 @@
 A layer's cost is that of its own code on a virtual GPU (layers.py), with the tensor axis's sums counted (counting.py).
 Layers make stages (stages.py), a replayed pipeline their time (timing.py); links and nodes are in machines.py, what a
 training system adds in software.py; what a candidate holds and takes in price.py, and the search in search.py.
+
+    from functools import partial
+    from mpcourse.grid import Shape, transformer
+    from mpcourse.plan import Input, Machines, plan
+    from mpcourse.plan.show import show
+
+    make = partial(transformer, Shape(vocabulary=1000, width=64, layers=2, heads=4, length=16))
+    machines = Machines.named(8, "A100-SXM4")
+    show(plan(make, machines, batch=64, example=Input((16,), tokens=True)), machines)
+
+`mpcourse plan model.py:make_model --gpus 8 --gpu A100-SXM4 --batch 64` does the same.
 """
 
 from mpcourse.plan.candidate import Candidate, Plan, Seconds

@@ -1,4 +1,12 @@
-"""Memory and time of a training step of a person's own model, on virtual GPUs, before real ones are rented."""
+"""Memory and time of a training step of a person's own model, on virtual GPUs, before real ones are rented.
+
+    from mpcourse.models import ResNet50
+    from mpcourse.predict import predict, show
+
+    show(predict(ResNet50, [32, 3, 224, 224], "A100-SXM4"))
+
+`mpcourse predict model.py:make_model --batch 32 3 224 224 --gpu A100-SXM4` does the same.
+"""
 
 from mpcourse.predict.load import built, find_maker
 from mpcourse.predict.show import show

@@ -1,30 +1,77 @@
-"""Virtual hardware: GPUs in one process that behave, refuse and cost like real ones.
+"""Virtual hardware: GPUs and ranks in one process that behave, refuse and cost like real ones.
 
-`run` and all that is of virtual ranks imports numpy alone; the first name of virtual GPUs imports torch, too: a second.
+Virtual GPUs hold real tensors. They refuse what real GPUs refuse, count every byte, and predict each kernel's time:
+
+    import torch
+    from mpcourse.virtual import virtual_gpus
+
+    with virtual_gpus(2, "Tesla P100-SXM2", "NVLink 1") as box:
+        x = torch.randn(1000, 1000, device="vgpu:0")
+        y = (x @ x).to("vgpu:1")
+        print(torch.vgpu.max_memory_allocated(0))  # bytes at the peak
+        print(box.synchronize(), box.copies)  # predicted seconds; each copy with its bytes, begin and end
+
+Virtual ranks run one function each and exchange messages by mpi4py's methods. The same function runs under mpirun:
+
+    import numpy as np
+    from mpcourse.virtual import MPI, run
+
+    def program(comm):
+        total = np.empty(4)
+        comm.Allreduce(np.full(4, float(comm.rank)), total, op=MPI.SUM)
+        return total
+
+    done = run(program, 3, "10 GbE")
+    print(done.results, done.seconds)  # by rank; predicted time
+
+A deadlock raises Deadlock, which says where each rank waits.
+
+virtual_gpus, devices, active_box: a Box of GPUs, its devices, and the box that is entered.
+GPUS, LINKS: the hardware that is known by name, as records GPU and Link; a record of your own is taken, too.
+run: a program on ranks; the VirtualRun has its results, times, messages and events.
+MPI: the constants that go with virtual communicators, such as MPI.SUM.
+mpi_of: those that go with a communicator, real or virtual.
+Topology: ranks on nodes, and the links between them.
+compute: a rank computes for so many seconds.
+Deadlock, ClusterError, RankFailed: what ranks did wrong.
+Event: a kernel, copy or message, in `box.events` and `done.events`.
+busy, span: how long some events took.
+chrome_trace, write_chrome_trace: events for chrome://tracing or Perfetto.
+
+help(mpcourse.virtual.run), help(mpcourse.virtual.virtual_gpus) and so on tell more. Virtual ranks need numpy alone; the
+first name of virtual GPUs imports torch. VIRTUAL_GPUS.md says how exact the predictions are.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster import ClusterError, Deadlock, RankFailed, Topology, VirtualRun, compute, mpi, mpi_of, run
-from mpcourse.virtual.specs import GPU, GPUS, LINKS, Link
-from mpcourse.virtual.timeline import Event, busy, chrome_trace, span, write_chrome_trace
+from mpcourse.virtual.cluster import compute, mpi_of, run
+from mpcourse.virtual.cluster import mpi as MPI
+from mpcourse.virtual.specs import GPUS, LINKS
+from mpcourse.virtual.timeline import busy, chrome_trace, span, write_chrome_trace
 
 if TYPE_CHECKING:
     from mpcourse.virtual.box import Box, active_box
+    from mpcourse.virtual.cluster import ClusterError, Deadlock, RankFailed, Topology, VirtualRun
     from mpcourse.virtual.gpus import devices, virtual_gpus
+    from mpcourse.virtual.specs import GPU, Link
+    from mpcourse.virtual.timeline import Event
 
-MPI = mpi  # as in `from mpi4py import MPI`
 _OF_GPUS = {"Box": "box", "active_box": "box", "devices": "gpus", "virtual_gpus": "gpus"}
+_CLASSES = {"GPU": "specs", "Link": "specs", "Event": "timeline"}
+_CLASSES |= dict.fromkeys(("ClusterError", "Deadlock", "RankFailed", "Topology", "VirtualRun"), "cluster")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_GPUS:
+    """Give a name from its own module when it is asked for.
+
+    So virtual ranks need no torch, and `help(mpcourse.virtual)` is not the help of ten classes.
+    """
+    if name in _OF_GPUS:
+        importlib.import_module("mpcourse.virtual.vgpu")  # names the backend
+    elif name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module("mpcourse.virtual.vgpu")  # names the backend
-    modules = {each: importlib.import_module(f"mpcourse.virtual.{module}") for each, module in _OF_GPUS.items()}
-    globals().update({each: getattr(module, each) for each, module in modules.items()})
-    return globals()[name]
+    return getattr(importlib.import_module(f"mpcourse.virtual.{(_OF_GPUS | _CLASSES)[name]}"), name)
 
 
 __all__ = [

@@ -118,13 +118,13 @@ def _virtually(
     """
     from mpcourse.check.cases.on_updates_waits import LATE, explained, held_up
     from mpcourse.check.virtual_run import LINK, OnVirtualRank, virtually
-    from mpcourse.virtual import LINKS, ClusterError, Topology, mpi
+    from mpcourse.virtual import LINKS, MPI, ClusterError, Topology
 
     workers = range(1, size)
     slower = {} if answers is None else {(0, rank): replace(LINKS[LINK], latency=answers) for rank in workers}
     weights = [_weights(rank, length) for rank in range(size)]
     gradients = {
-        rank: Gradient(rank, length, mpi.Wtime, lambda rank=rank: mpi.COMM_WORLD.compute(seconds[rank]))  # type: ignore[misc]
+        rank: Gradient(rank, length, MPI.Wtime, lambda rank=rank: MPI.COMM_WORLD.compute(seconds[rank]))  # type: ignore[misc]
         for rank in workers
     }
     arguments = [(weights[0], RATE, steps)] + [(weights[rank], gradients[rank], steps) for rank in workers]
