@@ -93,6 +93,26 @@ def test_a_lesson_leads_to_colab_and_codespaces_of_the_repository_that_github_ac
     assert not places()
 
 
+def test_the_home_page_says_for_whom_how_long_and_where_to_get_the_course(monkeypatch, tmp_path):
+    monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/mp-course")
+    monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
+    SITE.write_sources(tmp_path)
+    home, readme = ((tmp_path / name).read_text() for name in ("index.md", "README.md"))
+    command = "git clone https://github.com/somebody/mp-course.git mpcourse && cd mpcourse\nmake lab"
+    assert command in home and command in readme
+    headings = re.findall("^## (.*)", home, re.MULTILINE)
+    assert headings == ["For whom", "What you will be able to do", "Get the course", "The lessons"]
+    hours, reading, writing = map(
+        int, re.search(r"about (\d+) hours: (\d+) to read.*?(\d+) for", home, re.DOTALL).groups()
+    )
+    assert writing == round(sum(exercise.minutes for exercise in COURSE.exercises) / 60)
+    assert abs(reading + writing - hours) <= 1 and not re.findall(r"(?<!`){\w+}", home)
+    picture = re.search(r"!\[.+\]\((.*?)\)", home)[1]
+    assert (tmp_path / picture).is_file()
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    assert SITE.address() == "ADDRESS" and "ADDRESS\nis where this repository is" in (ROOT / "README.md").read_text()
+
+
 def test_a_link_to_a_solution_or_to_nothing_is_refused(tmp_path):
     for file in ("solutions/e00_hello.py", "mpcourse/none.py"):
         with pytest.raises(ValueError, match=file):

@@ -12,21 +12,24 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import quote
 
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from mpcourse import virtual  # noqa: E402
 from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
 from mpcourse.check.stubs import stub_of  # noqa: E402
 from mpcourse.forkserver import python  # noqa: E402
 from tools.build import judged  # noqa: E402  no part of the package
+from tools.readme import reading_minutes  # noqa: E402
 
-# Where the reference implementations are that lessons show: packages, and the module `training`.
+# What the reference shows: packages, and the module `training`. Of `virtual`, the names that its users need.
 ROOMS = (
-    *("training", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
-    *("model_parallel", "grid", "zero"),
+    *("virtual", "training", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
+    *("model_parallel", "grid", "zero", "plan"),
 )
 PAGES = ("README.md", "TEACHING.md", "SEVERAL_MACHINES.md", "VIRTUAL_GPUS.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -72,6 +75,32 @@ def places_to_run(lesson: Lesson) -> str:
     colab = f"https://colab.research.google.com/github/{repository}/blob/colab/{lesson.id}.ipynb"
     codespaces = f"https://codespaces.new/{repository}/tree/{branch}"
     return f"Without installing anything: [open in Colab]({colab}) or [open in Codespaces]({codespaces})."
+
+
+def address() -> str:
+    """Where the course can be cloned from, as GitHub Actions names it; "ADDRESS" where that is not known."""
+    server, repository = os.environ.get("GITHUB_SERVER_URL", "https://github.com"), os.environ.get("GITHUB_REPOSITORY")
+    return f"{server}/{quote(repository)}.git" if repository else "ADDRESS"
+
+
+def home_page(text: str, course: Course, rows: list[str]) -> str:
+    """website/index.md with the table of lessons, the hours that they take, and where the course is to be had."""
+    reading = sum(reading_minutes(nbformat.reads(judged(x.id)[1], as_version=4)) for x in course.lessons) / 60
+    writing = sum(exercise.minutes for exercise in course.exercises) / 60
+    known = address() != "ADDRESS"
+    values = {
+        "hours": f"{reading + writing:.0f}",
+        "reading": f"{reading:.0f}",
+        "writing": f"{writing:.0f}",
+        "count": str(len(course.lessons)),
+        "exercises": str(len(course.exercises)),
+        "get": "On Debian or Ubuntu:" if known else "On Debian or Ubuntu, with the address of the course's repository:",
+        "address": address(),
+        "lessons": "\n".join(rows),
+    }
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
 
 
 def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
@@ -154,6 +183,13 @@ def modules_of(room: str) -> list[str]:
     return [".".join(parts) for parts in below] or [f"mpcourse.{room}"]
 
 
+def documented(package: ModuleType) -> list[str]:
+    """Sphinx's directives for a package's functions and classes, wherever below it they are; not for its constants."""
+    named = [(name, getattr(package, name)) for name in package.__all__]
+    kinds = [(name, "class" if isinstance(each, type) else "function") for name, each in named if callable(each)]
+    return [f".. auto{kind}:: {package.__name__}.{name}\n" for name, kind in kinds]
+
+
 class Sources:
     """What Sphinx reads, in `folder`. `linked`: files of the repository that pages link to, and that are no pages."""
 
@@ -212,9 +248,11 @@ def write_sources(folder: Path) -> None:
     sources.write("lessons/index.md", f"# Lessons\n\n{toctree(lessons)}")
     sources.write("exercises/index.md", f"# Exercises\n\n{toctree(exercises)}")
     for room in ROOMS:
-        names = modules_of(room)
+        names = [f"mpcourse.{room}"] if room == "virtual" else modules_of(room)
         for name in names:
             page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n"
+            if room == "virtual":
+                page += "   :no-members:\n\n" + "\n".join(documented(virtual))
             if name == names[0] and len(names) > 1:
                 inside = [f"{module.removeprefix(f'{name}.')} <{module}>" for module in names[1:]]
                 page += "   :no-members:\n\n" + "\n   ".join([".. toctree::", ":maxdepth: 1\n", *inside]) + "\n"
@@ -224,14 +262,15 @@ def write_sources(folder: Path) -> None:
     sources.write("reference/index.md", f"# Reference\n\n{begin}\n\n{rooms}")
     sources.write("glossary.md", glossary_page((ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), course))
     for page in PAGES:
-        sources.write(page, sources.with_links((ROOT / page).read_text(encoding="utf-8")))
+        text = (ROOT / page).read_text(encoding="utf-8").replace("git clone ADDRESS", f"git clone {address()}")
+        sources.write(page, sources.with_links(text))
     shutil.copytree(ROOT / "lessons" / "figures", folder / "lessons" / "figures")
     for file in sources.linked:
         code, kind = (ROOT / file).read_text(encoding="utf-8"), {".py": "python", ".cff": "yaml"}[Path(file).suffix]
         sources.write(f"code/{file}.md", f"---\norphan: true\n---\n# {file}\n\n````{kind}\n{code}````\n")
     index = (ROOT / "website" / "index.md").read_text(encoding="utf-8")
     parts = ["lessons/index", "exercises/index", "reference/index", "glossary", *(Path(page).stem for page in PAGES)]
-    sources.write("index.md", index.replace("{lessons}", "\n".join(rows)) + toctree(parts, hidden=True))
+    sources.write("index.md", home_page(index, course, rows) + toctree(parts, hidden=True))
 
 
 def build(folder: Path) -> int:

@@ -7,7 +7,10 @@ import pytest
 
 from tests.test_site import WITHOUT_SPHINX, built_site
 
-PAGES = ("lessons/00_start_here", "exercises/e04_pipeline_step", "reference/mpcourse.data_parallel.communicator")
+PAGES = (
+    *("index", "lessons/00_start_here", "exercises/e04_pipeline_step"),
+    "reference/mpcourse.data_parallel.communicator",
+)
 WIDE = """
 const whole = [document.documentElement, ...document.querySelectorAll(".bd-article-container, .bd-article")];
 return whole.filter(part => part.scrollWidth > part.clientWidth).map(part => part.className);
