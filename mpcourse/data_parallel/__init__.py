@@ -1,7 +1,7 @@
 """Data parallelism by hand: every rank has the whole model and a share of each batch, as in ChainerMN.
 
-`communicator.py` and `optimizer.py` are to be read first. `checked/` holds what tells ranks that they disagree,
-`overlap/` what averages gradients while others are still being computed.
+Read `communicator.py` and `optimizer.py` first, and `loss_scaling.py` for float16. `checked/` says where ranks
+disagree, and `overlap/` averages gradients while others are still being computed.
 
     import torch
     from mpcourse.data_parallel import create_communicator, create_multi_node_optimizer
@@ -26,6 +26,7 @@ from mpcourse.data_parallel.dataset import ShardSampler, scatter_dataset, scatte
 from mpcourse.data_parallel.double_buffering import DoubleBufferedOptimizer
 from mpcourse.data_parallel.evaluator import evaluate, weighted_mean
 from mpcourse.data_parallel.local_sgd import LocalOptimizer
+from mpcourse.data_parallel.loss_scaling import spread_not_finite
 from mpcourse.data_parallel.optimizer import MultiNodeOptimizer
 from mpcourse.data_parallel.overlap.gradient_fusion import FusedLinear, fuse_weight_gradients
 from mpcourse.data_parallel.printing import print_once, progress
@@ -50,5 +51,6 @@ __all__ = [
     "scatter_dataset",
     "scatter_indices",
     "share_of",
+    "spread_not_finite",
     "weighted_mean",
 ]

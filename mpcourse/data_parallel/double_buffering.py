@@ -84,7 +84,14 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
             self._request = None
             self.optimizer.step()
 
-    def _mean(self, examples: int | None) -> None:
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        raise ValueError(
+            "double buffering applies the gradients of the step before, whose loss may have had another scale: with a "
+            "GradScaler take a MultiNodeOptimizer"
+        )
+
+    def _mean(self, examples: int | None, *, finite: bool = True) -> None:
         """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
         self._compare_once()
         parameters = trained_parameters(self.named_parameters())

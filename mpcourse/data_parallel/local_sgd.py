@@ -53,6 +53,13 @@ class LocalOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"LocalOptimizer({self.optimizer!r}, {self.communicator!r}, every={self.every}, begin={self.begin})"
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        raise ValueError(
+            "ranks that step alone would skip different steps of a GradScaler: take a MultiNodeOptimizer, or bfloat16, "
+            "which needs no scaling"
+        )
+
     def mean_gradients(self, examples: int | None = None) -> None:
         """Average now what `step` would average: nothing, where ranks are alone. All ranks call it.
 

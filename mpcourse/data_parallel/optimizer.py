@@ -8,13 +8,19 @@ import torch
 from torch import nn
 
 from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
+from mpcourse.data_parallel.checked.finite import first_not_finite
+from mpcourse.data_parallel.loss_scaling import AveragedFirst, Witness
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
 from mpcourse.data_parallel.parameters import optimizer_tensors, same_tensors, trained_parameters
 
 Closure = Callable[[], Any]
+CHANGED = (
+    "rank {}: gradients were unscaled, or changed otherwise, before their mean over ranks. Call the optimizer's "
+    "mean_gradients() right after backward, and then the scaler's unscale_"
+)
 
 
-class MultiNodeOptimizer(torch.optim.Optimizer):
+class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
     """Any torch optimizer, whose step first averages gradients over all ranks. All ranks make one together.
 
     optimizer: any of torch's, with this rank's parameters, which become those of rank 0 now.
@@ -24,6 +30,7 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
     Everything else is the optimizer's own: param_groups, state, schedulers, hooks. A batch that is refused with
     FloatingPointError, on all ranks, leaves parameters and state as they were: after `zero_grad` training can go on.
+    torch's GradScaler skips such a batch, on all ranks, and lowers its scale: see `loss_scaling.py`.
     Source: ChainerMN's multi-node optimizer (Akiba, Fukuda & Suzuki 2017).
     Raises ValueError, on every rank, where ranks hold different parameters.
     """
@@ -32,7 +39,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         self, optimizer: torch.optim.Optimizer, communicator: CheckedCommunicator, *, model: nn.Module | None = None
     ) -> None:
         self.optimizer, self.communicator, self.model = optimizer, communicator, model
-        self._averaged = self._compared = self._loaded = False
+        self.averaged = self._compared = self._loaded = False
+        self._refused: FloatingPointError | None = None  # what `step` raises, if the mean is still not finite
+        self._witness: Witness | None = None
         self._trained: list[torch.Tensor] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         communicator.broadcast_parameters(self.named_parameters() if model is None else model)
@@ -60,23 +69,34 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         """
         if closure is not None:
             return self.optimizer.step(self._averaging(closure, examples))
-        if not self._averaged:
+        if not self.averaged:
             self._mean(examples)
-        self._averaged = False
+        self.averaged = False
+        if self._refused is not None and first_not_finite({n: p.grad for n, p in self.named_parameters().items()}):
+            raise self._refused
         return self.optimizer.step()
 
     def mean_gradients(self, examples: int | None = None) -> None:
-        """Average gradients now, before `step`: to clip them, or to look at them. All ranks call it, after backward.
+        """Average gradients now, before `step`: to unscale, to clip, or to look at them. All ranks call it, after
+        backward.
 
         examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
-        Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
-        rank and parameter, for a gradient that is not finite; RankFailed where ranks do different things, or one has
-        ended.
+
+        A gradient that is not finite on one rank is so on all ranks afterwards. Then `step` raises FloatingPointError,
+        which names the rank; torch's GradScaler skips the step.
+        Raises, on every rank: ValueError for different models or numbers of examples; RankFailed where ranks do
+        different things, or one has ended.
         """
-        self._mean(examples)
-        self._averaged = True
+        self._mean(examples, finite=False)
+        self._now_averaged()
         if not self._handles:
             self._listen()
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        if not self.averaged and self._witness is not None and self._witness.changed():
+            raise RuntimeError(CHANGED.format(self.communicator.rank))
+        return super()._step_supports_amp_scaling
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, and what is being averaged of them: between backward and step it leaves a batch out.
@@ -85,7 +105,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
         All ranks leave a batch out, or none does.
         """
-        self._averaged = False
+        self.averaged = False
+        if self._witness is not None:
+            self._witness.forget()
         self.communicator.drop(self._trained)
         self.optimizer.zero_grad(set_to_none)
 
@@ -134,16 +156,20 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         def averaged() -> Any:
             loss = closure()
             self._mean(examples)
-            self._averaged = False
+            self.averaged = False
             return self.communicator.mean(loss)
 
         return averaged
 
-    def _mean(self, examples: int | None) -> None:
+    def _mean(self, examples: int | None, *, finite: bool = True) -> None:
         """Average this step's gradients. What was frozen, or is trained only now, is noticed here."""
         self._compare_once()
         parameters = self.named_parameters()
-        self.communicator.mean_gradients(parameters, examples)
+        self._refused = self.communicator.try_mean(parameters, examples, finite=finite)
+        if self._refused is not None and finite:
+            raise self._refused
+        if self._witness is not None:
+            self._witness.forget()
         trained = list(trained_parameters(parameters).values())
         if not same_tensors(trained, self._trained):
             for p in self._trained:
@@ -172,6 +198,9 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
         self._trained = list(trained_parameters(self.named_parameters()).values())
         if self._handles:
             self._listen()
+        # Buckets notice themselves what is changed while they are summed.
+        buckets = hasattr(self.communicator, "buckets")
+        self._witness = Witness(self._trained) if self._trained and not buckets else None
         self.communicator.attach(self.named_parameters())
 
     def _listen(self) -> None:
@@ -183,4 +212,4 @@ class MultiNodeOptimizer(torch.optim.Optimizer):
 
     def _new_gradient(self, _: torch.Tensor) -> None:
         """Backward has computed a gradient of a new batch: what was averaged is of the batch before."""
-        self._averaged = False
+        self.averaged = False

@@ -1,8 +1,12 @@
 """Stage 2: each rank keeps, of the gradients too, its own shard alone."""
 
+import weakref
+from functools import partial
+
 import torch
 
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
+from mpcourse.zero.freed import FreedGradient
 from mpcourse.zero.hooks import at_end_of_backward
 from mpcourse.zero.optimizer import ShardedOptimizer
 
@@ -41,11 +45,15 @@ class ShardedGradients(ShardedOptimizer):
         self._order = sorted(range(len(self.units)), key=lambda i: -at[self.units[i].parameters[-1]])
         self._unit_of = {p: i for i, unit in enumerate(self.units) for p in unit.parameters}
         self._handles = [when_accumulated(p, self._arrived) for p in self._unit_of]
+        self._freed = {p: FreedGradient.of(p) for p in self._unit_of}
+        for p in self._unit_of:
+            p.register_hook(partial(_make_room, weakref.ref(p)))
         self._forget_pass()
 
     def zero_grad(self) -> None:
         """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
         self._forget_pass()
+        self._forget_mean()
         self.own = [None] * len(self.units)
         for p in self._unit_of:
             p.grad = None
@@ -79,7 +87,7 @@ class ShardedGradients(ShardedOptimizer):
 
     def _begin_pass(self) -> None:
         if self._sent is None:
-            self._sent = 0
+            self._sent, self.averaged = 0, False
             at_end_of_backward(self._end_pass)
 
     @torch.no_grad()
@@ -88,6 +96,11 @@ class ShardedGradients(ShardedOptimizer):
         while self._sent != len(self._order):
             self._send_next()
         self._forget_pass()
+        self._hide_gradients()
+
+    def _hide_gradients(self) -> None:
+        for p, freed in self._freed.items():
+            p.grad = freed
 
     def _send_next(self) -> None:
         assert self._sent is not None
@@ -110,3 +123,9 @@ class ShardedGradients(ShardedOptimizer):
     def _keep(self, i: int, own: torch.Tensor) -> None:
         before = self.own[i]
         self.own[i] = own if before is None else before.add_(own)
+
+
+def _make_room(of: weakref.ref[torch.Tensor], _: torch.Tensor) -> None:
+    """Before backward adds to p.grad: forget that an earlier gradient was freed."""
+    if (p := of()) is not None and isinstance(p.grad, FreedGradient):
+        p.grad = None

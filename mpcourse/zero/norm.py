@@ -9,26 +9,27 @@ if TYPE_CHECKING:
     from mpcourse.zero.optimizer import ShardedOptimizer
 
 
-def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> float:
+def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> tuple[float, FloatingPointError | None]:
     """The 2-norm of the gradients of all parameters, the same number on all ranks, which call it.
+
+    With it comes the error to raise on all ranks where the norm is not finite, or None.
 
     sharded: whose units, names and communicator are used.
     gradients: of each unit this rank's chunk, (chunk,), in the parameters' dtype.
-
-    Raises FloatingPointError, on all ranks, where it is not finite.
     """
     if hasattr(sharded.comm, "count"):  # alone, without data: see alone.py
-        return 0.0
+        return 0.0, None
     norms = [_norm(gradient) for gradient in gradients]
     bad = next((i for i, norm in enumerate(norms) if not math.isfinite(norm)), None)
     name = None if bad is None else _first_not_finite(sharded, bad, gradients[bad])
     by_rank = sharded.comm.allgather((sum(norm**2 for norm in norms), name))
+    error = None
     if names := [name for _, name in by_rank if name is not None]:
-        raise FloatingPointError(
+        error = FloatingPointError(
             f"the mean of the gradients of {names[0]!r} is not finite, so nothing was updated: look at the losses and "
             "examples of all ranks, or at the learning rate"
         )
-    return sum(squares for squares, _ in by_rank) ** 0.5
+    return sum(squares for squares, _ in by_rank) ** 0.5, error
 
 
 def _norm(gradient: torch.Tensor) -> float:

@@ -8,8 +8,10 @@ from torch import nn
 
 from mpcourse.comm import Comm
 from mpcourse.data_parallel.checked.fingerprint import check_equal
+from mpcourse.data_parallel.loss_scaling import AveragedFirst
 from mpcourse.data_parallel.parameters import optimizer_tensors
 from mpcourse.zero.elementwise import MakeOptimizer, check_elementwise
+from mpcourse.zero.freed import FreedGradient
 from mpcourse.zero.messages import (
     all_gather,
     broadcast_from_first,
@@ -25,7 +27,7 @@ from mpcourse.zero.state import load_parts, part_of
 BUCKET = 25 << 20  # bytes
 
 
-class ShardedOptimizer:
+class ShardedOptimizer(AveragedFirst):
     """An optimizer whose state is sharded over the ranks of `comm`. All ranks make one together.
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
@@ -41,6 +43,9 @@ class ShardedOptimizer:
 
     optimizer: torch's, of this rank's shards; learning rate schedulers take it.
     units: in the order of parameters.
+
+    torch's GradScaler takes this optimizer, too: `scaler.step(sharded, clip=1.0)` skips the step on all ranks where a
+    gradient of any rank is not finite.
     Of P parameters, each of p ranks sends 2 P (p - 1) / p values a step, as many as in an all-reduce of gradients.
     Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, for
     optimizers that differ in their options, and where nothing is trained.
@@ -69,6 +74,7 @@ class ShardedOptimizer:
         self.flats: list[torch.Tensor] = []  # of each unit all parameters
         self.shards: list[torch.Tensor] = []  # this rank's chunk of these
         self.masters: list[torch.Tensor] = []  # the same elements, as the optimizer updates them
+        self._refused: FloatingPointError | None = None  # what `step` raises, if the mean is still not finite
         check_alike(comm, self.names)
         broadcast_from_first(comm, replicas, [*self.names, *(module.buffers() if module else ())])
         groups = trained(given)
@@ -92,8 +98,11 @@ class ShardedOptimizer:
         Raises FloatingPointError, on all ranks, where the mean of gradients is not finite: parameters and state stay as
         they were.
         """
-        gradients = [self._mean(i) for i in range(len(self.units))]
-        norm = global_norm(self, gradients)
+        gradients = self._averaged() if self.averaged else [self._mean(i) for i in range(len(self.units))]
+        self.averaged = False
+        norm, error = global_norm(self, gradients)
+        if error is not None:
+            raise self._refused or error
         factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
         # Unit by unit, so that a copy in the master's dtype is one of a unit: an optimizer leaves alone what has no
         # gradient.
@@ -104,8 +113,39 @@ class ShardedOptimizer:
             self._publish(i)
         return norm
 
+    @torch.no_grad()
+    def mean_gradients(self) -> None:
+        """Average gradients now, before `step`, for torch's GradScaler. All ranks call it, after backward.
+
+        A gradient that is not finite on one rank makes those of all ranks NaN. Then `step` raises FloatingPointError,
+        and a GradScaler skips the step.
+        """
+        for i, master in enumerate(self.masters):
+            master.grad = self._mean(i).to(master.dtype)
+        gradients = [master.grad for master in self.masters if master.grad is not None]
+        _, self._refused = global_norm(self, gradients)
+        if self._refused is not None:
+            for gradient in gradients:
+                gradient.fill_(float("nan"))
+        self._hide_gradients()
+        self._now_averaged()
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """What GradScaler unscales: this rank's shards, with the mean of their gradients.
+
+        Raises RuntimeError before `mean_gradients()`. Learning rates are in `optimizer.param_groups` at any time.
+        """
+        if not self.averaged:
+            raise RuntimeError(
+                "before unscale_ call the sharded optimizer's mean_gradients(): no rank has gradients to unscale yet. "
+                "(Learning rates are in its optimizer.param_groups)"
+            )
+        return self.optimizer.param_groups
+
     def zero_grad(self) -> None:
         """Set all gradients to zero: those of the next backward passes add up. Any rank may call it."""
+        self._forget_mean()
         for unit, flat in zip(self.units, self.gradients, strict=True):
             flat.zero_()
             for p, view in zip(unit.parameters, unit.views(flat), strict=True):
@@ -127,7 +167,24 @@ class ShardedOptimizer:
         for i in range(len(self.units)):
             self._publish(i)
 
+    def _averaged(self) -> list[torch.Tensor]:
+        """What `mean_gradients` has left, taken from the masters."""
+        gradients = [master.grad for master in self.masters if master.grad is not None]
+        self._forget_mean()
+        return gradients
+
+    def _forget_mean(self) -> None:
+        self.averaged, self._refused = False, None
+        for master in self.masters:
+            master.grad = None
+
     # What the other stages do in other ways.
+
+    def _hide_gradients(self) -> None:
+        """Have nobody take for gradients what is left of them: sums over some of the ranks."""
+        for unit, flat in zip(self.units, self.gradients, strict=True):
+            for p, view in zip(unit.parameters, unit.views(flat), strict=True):
+                p.grad = FreedGradient.of(view)
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         """The parameters of each unit."""

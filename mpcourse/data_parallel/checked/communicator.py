@@ -71,22 +71,42 @@ class CheckedCommunicator(Communicator):
             self._check_writeable(tensors)
         self.inner.broadcast_parameters(tensors, root)
 
-    def mean_gradients(self, model: Model, examples: int | None = None) -> None:
+    def mean_gradients(self, model: Model, examples: int | None = None, *, finite: bool = True) -> None:
         """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
 
         model: a module, or its parameters, by name or in a list. A gradient that only some ranks have counts as zeros
         on the others; one that no rank has stays None.
         examples: of this rank's batch. It must be the same on all ranks, for the mean of means is the mean then; see
         `share` for what to do otherwise. None: not compared.
+        finite: refuse a gradient that is not finite; False: average it, too, so that the mean is not finite on any
+        rank, where torch's GradScaler finds it.
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
         rank and parameter, for a gradient that is not finite; RuntimeError for one that was changed after its
         all-reduce began, where that is during backward.
         """
+        error = self.try_mean(model, examples, finite=finite)
+        if error is not None and finite:
+            raise error
+
+    def try_mean(self, model: Model, examples: int | None = None, *, finite: bool = False) -> FloatingPointError | None:
+        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+
+        model: a module, or its parameters, by name or in a list.
+        examples: of this rank's batch, the same on all ranks; None: not compared.
+        finite: leave gradients as they are where one is not finite; False: average it, too.
+        Returns the error for a gradient that is not finite, which names rank and parameter; None where all are finite.
+        Raises, on every rank: ValueError for different models or numbers of examples; RuntimeError for a gradient that
+        was changed after its all-reduce began, where that is during backward.
+        """
         parameters = trained_parameters(model)
-        missing = self.agree_on_gradients(parameters, examples)
-        self.inner.mean_gradients(parameters)
+        missing, error = self._agree("averages gradients", parameters, examples, self._report(parameters))
+        if error is not None and finite:
+            self._refuse(parameters)
+            return error
+        error = self._sum(parameters) or error
         for name in missing:
             parameters[name].grad = None
+        return error
 
     def mean_parameters(self, model: Model) -> None:
         """Every trained parameter becomes its mean over all ranks. All ranks call it.
@@ -97,7 +117,9 @@ class CheckedCommunicator(Communicator):
         """
         parameters = trained_parameters(model)
         report = Report(set(), first_not_finite({name: p.detach() for name, p in parameters.items()}))
-        self._agree("averages parameters", parameters, None, report, "the parameter")
+        _, error = self._agree("averages parameters", parameters, None, report, "the parameter")
+        if error is not None:
+            raise error
         self.inner.mean_parameters(parameters)
 
     def share(self, examples: int) -> float:
@@ -146,9 +168,10 @@ class CheckedCommunicator(Communicator):
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
         rank and parameter, for a gradient that is not finite.
         """
-        gradients = {name: p.grad for name, p in parameters.items()}
-        report = Report({name for name, g in gradients.items() if g is None}, first_not_finite(gradients))
-        return self._agree("averages gradients", parameters, examples, report)
+        missing, error = self._agree("averages gradients", parameters, examples, reported(parameters))
+        if error is not None:
+            raise error
+        return missing
 
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
         """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
@@ -184,6 +207,20 @@ class CheckedCommunicator(Communicator):
     def progress(self) -> None:
         self.inner.progress()
 
+    # What one that averages during backward does in other ways.
+
+    def _report(self, parameters: Mapping[str, torch.Tensor]) -> Report:
+        """What this rank tells of its gradients."""
+        return reported(parameters)
+
+    def _refuse(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Be ready for the next step where this one is refused on all ranks."""
+
+    def _sum(self, parameters: Mapping[str, torch.Tensor]) -> FloatingPointError | None:
+        """Average the gradients; the error for one that was found only now not to be finite."""
+        self.inner.mean_gradients(parameters)
+        return None
+
     def _agree(
         self,
         doing: str,
@@ -191,8 +228,11 @@ class CheckedCommunicator(Communicator):
         examples: int | None,
         report: Report,
         what: str = "the gradient of",
-    ) -> set[str]:
-        """Compare reports, and raise on all ranks what one of them tells. what: how errors call what is averaged."""
+    ) -> tuple[set[str], FloatingPointError | None]:
+        """Compare reports. The names of gradients that no rank has, and the error for one that is not finite.
+
+        what: how errors call what is averaged. All else that a report tells is raised on all ranks.
+        """
         count = -1 if examples is None else examples
         said = self.exchange(doing, self._fingerprint(parameters), count, report.flags, meanwhile=self.progress)
         if len({alike for alike, _, _ in said}) > 1:
@@ -203,9 +243,9 @@ class CheckedCommunicator(Communicator):
             flags |= own
         if flags & CHANGED:
             self._raise_changed(report.changed)
-        if flags & NOT_FINITE:
-            self._raise_not_finite(report.not_finite, what)
-        return set.intersection(*self.comm.allgather(report.missing)) if flags & MISSING else set()
+        error = self._not_finite(report.not_finite, what) if flags & NOT_FINITE else None
+        missing = set.intersection(*self.comm.allgather(report.missing)) if flags & MISSING else set()
+        return missing, error
 
     def _fingerprint(self, parameters: Mapping[str, torch.Tensor]) -> int:
         """A hash of the parameters' descriptions. The last one is kept: to make it takes longer than to send it."""
@@ -229,9 +269,18 @@ class CheckedCommunicator(Communicator):
             "backward. To clip or unscale gradients, call the optimizer's mean_gradients() first"
         )
 
-    def _raise_not_finite(self, own: str | None, what: str) -> NoReturn:
+    def _not_finite(self, own: str | None, what: str) -> FloatingPointError:
         bad = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
-        raise not_finite(*bad[0], len(bad) - 1, what)
+        return not_finite(*bad[0], len(bad) - 1, what)
+
+
+def reported(parameters: Mapping[str, torch.Tensor]) -> Report:
+    """What a rank tells of gradients that nobody sums yet.
+
+    parameters: this rank's, by name.
+    """
+    gradients = {name: p.grad for name, p in parameters.items()}
+    return Report({name for name, g in gradients.items() if g is None}, first_not_finite(gradients))
 
 
 def is_expanded(t: torch.Tensor) -> bool:

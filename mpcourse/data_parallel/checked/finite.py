@@ -14,6 +14,28 @@ def looks_finite(t: torch.Tensor) -> bool:
     return cmath.isfinite(t.sum().item()) or bool(t.isfinite().all())
 
 
+class Sample:
+    """A copy of a vector, or of the first row of anything else, to notice later whether it was changed.
+
+    t: a tensor of any shape, dtype and device.
+    """
+
+    def __init__(self, t: torch.Tensor) -> None:
+        self.copy = self._row(t).clone()
+
+    def differs(self, t: torch.Tensor) -> bool:
+        """Whether t is not what it was then; NaN equals NaN.
+
+        t: of the same shape, dtype and device.
+        """
+        now = self._row(t)
+        return not bool(((now == self.copy) | ((now != now) & (self.copy != self.copy))).all())
+
+    @staticmethod
+    def _row(t: torch.Tensor) -> torch.Tensor:
+        return t.detach()[:1] if t.dim() > 1 else t.detach()
+
+
 def first_not_finite(values: Mapping[str, torch.Tensor | None]) -> str | None:
     """The name of the first tensor that is not finite; None where all are.
 
@@ -33,5 +55,6 @@ def not_finite(rank: int, name: str, more: int = 0, what: str = "the gradient of
     also = f" (and one on {more} more ranks)" if more else ""
     return FloatingPointError(
         f"rank {rank}: {what} {name!r} is not finite{also}. Its mean would spoil the model on all ranks: look "
-        "at that rank's loss and examples, or at the learning rate"
+        "at that rank's loss and examples, or at the learning rate. A GradScaler skips such a step if the optimizer's "
+        "mean_gradients() comes before the scaler's unscale_()"
     )

@@ -7,6 +7,7 @@ import torch
 from mpcourse.collectives.fast.nonblocking import Request
 from mpcourse.collectives.fast.shared_buffer import SharedBuffer
 from mpcourse.comm import Comm
+from mpcourse.data_parallel.checked.finite import Sample
 from mpcourse.data_parallel.flat_buffers import FlatBuffers, write_scaled
 from mpcourse.data_parallel.overlap.requests import BufferAllreduces
 from mpcourse.virtual import mpi_of
@@ -30,6 +31,7 @@ class Bucket:
         self.shared_buffers: list[tuple[SharedBuffer, list[torch.Tensor]]] = []  # each with the parameters in it
         self.requests: list[Request] = []  # in flight
         self._given: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # gradients in flight, with their versions
+        self._sample: tuple[torch.Tensor, Sample] | None = None  # of a parameter's gradient in flight
         self.span, self._over = (0.0, 0.0), True
 
         def make_buffer(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -85,9 +87,18 @@ class Bucket:
             self.requests = [BufferAllreduces(comm, [buffer.data for buffer in self.flat.buffers], tag)]
         # What is summed are tensors with versions of their own: a gradient's changes only where somebody else writes.
         self._given = [(p, p.grad, p.grad._version) for p in self.parameters if p.grad is not None]
+        # GradScaler.unscale_ changes all gradients and leaves their versions. So a sample of one is kept, the smallest
+        # that is not summed where it lies.
+        apart = [p for p, given, _ in self._given if given.data_ptr() != self.views[p].data_ptr()]
+        least = min(apart, key=torch.Tensor.numel, default=None)
+        self._sample = None if least is None or least.grad is None else (least, Sample(least.grad))
 
     def changed(self) -> torch.Tensor | None:
         """A parameter whose gradient was changed since its all-reduce began; None if there is none."""
+        if self._sample is not None:
+            p, sample = self._sample
+            if p.grad is not None and sample.differs(p.grad):
+                return p
         return next((p for p, given, version in self._given if p.grad is not given or given._version != version), None)
 
     def test(self) -> None:
@@ -102,7 +113,7 @@ class Bucket:
         self.test()
         for p, view in self.views.items():
             p.grad = view
-        self.requests, self.arrived, self._given, self._fused = [], set(), [], set()
+        self.requests, self.arrived, self._given, self._sample, self._fused = [], set(), [], None, set()
 
     def not_finite(self) -> tuple[int, torch.Tensor] | None:
         """Whose gradient made a sum in shared memory infinite or NaN: a rank, and a parameter; None for none."""
