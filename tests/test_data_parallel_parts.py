@@ -128,8 +128,28 @@ def test_evaluation_weighs_by_counts():
     assert run(program, 3).results == [(0.25, 1.75, 1.0)] * 3
     with pytest.raises(ValueError, match="no rank has any example"):
         run(lambda comm: evaluate(create_communicator("flat", comm), 0, 0), 2)
-    with pytest.raises(ValueError, match="rank 1 evaluates b, and rank 0 a"):
+    with pytest.raises(ValueError, match="rank 1 evaluates 'b', and rank 0 evaluates 'a'"):
         run(lambda comm: weighted_mean(create_communicator("flat", comm), {"ab"[comm.rank]: 1.0}, 1), 2)
+
+
+@pytest.mark.parametrize("empty", [{0}, {2}, {0, 1}])
+def test_a_rank_without_examples_needs_no_means(empty):
+    def program(comm):
+        count = 0 if comm.rank in empty else comm.rank + 1
+        return weighted_mean(create_communicator("flat", comm), {"loss": float(comm.rank)} if count else {}, count)
+
+    counts = [0 if rank in empty else rank + 1 for rank in range(3)]
+    wanted = sum(rank * count for rank, count in enumerate(counts)) / sum(counts)
+    assert run(program, 3).results == [{"loss": pytest.approx(wanted)}] * 3
+
+
+def test_a_rank_with_examples_and_no_means_is_named():
+    def program(comm):
+        means = [{}, {"accuracy": 1.0, "loss": 1.0}, {}][comm.rank]
+        return weighted_mean(create_communicator("flat", comm), means, comm.rank)
+
+    with pytest.raises(ValueError, match="rank 2 evaluates nothing, and rank 1 evaluates 'accuracy', 'loss'"):
+        run(program, 3)
 
 
 @pytest.mark.parametrize("edge", [[0, 4, 8], [0, 1, 8], [0, 8, 8]])

@@ -36,6 +36,8 @@ REFUSED = {
     "seed": "rank 1 was given another schedule, seed",
     "illegal": "IllegalAction: stage {last}, action 0, B0: the gradient before its forward",
     "tied": "tied parameter 'w' is not the same on all ranks: {{0: ((2,)",
+    "tied alone": "tied parameter 'w' is named on rank {last} alone, so its gradients would be added to no others",
+    "other name": "is named on rank",
     "x": "rank 0 needs x",
     "target": "rank {last} needs target",
     "lengths": "x has 7 examples on rank 0, target has 8 on rank {last}",

@@ -25,7 +25,7 @@ def weighted_mean(communicator: Communicator, means: Mapping[str, float], count:
     """Means over all ranks' examples, of each rank's means over its own. All ranks call it, and get the same bits.
 
     communicator: whose ranks all call this.
-    means: by name, the same names on all ranks; a rank without examples gives what it likes.
+    means: by name, the same names on all ranks with examples; a rank without examples may give {}.
     count: examples of this rank, 0 or more.
     Raises ValueError, on every rank, for different names, or where no rank has any example.
     """
@@ -35,15 +35,24 @@ def weighted_mean(communicator: Communicator, means: Mapping[str, float], count:
 def _means(communicator: Communicator, sums: Mapping[str, float], count: int) -> dict[str, float]:
     communicator.exchange("evaluates")
     by_rank = communicator.comm.allgather((sorted(sums), count))
-    names = by_rank[0][0]
-    for rank, (theirs, examples) in enumerate(by_rank):
-        if theirs != names:
-            raise ValueError(f"rank {rank} evaluates {', '.join(theirs)}, and rank 0 {', '.join(names)}")
+    for rank, (_, examples) in enumerate(by_rank):
         if examples < 0:
             raise ValueError(f"rank {rank} has {examples} examples: a count is 0 or more")
     total = sum(examples for _, examples in by_rank)
     if not total:
         raise ValueError("no rank has any example to evaluate")
-    row = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64)
+    first = next(rank for rank, (_, examples) in enumerate(by_rank) if examples)
+    names = by_rank[first][0]
+    for rank, (theirs, examples) in enumerate(by_rank):
+        if examples and theirs != names:
+            raise ValueError(
+                f"rank {rank} evaluates {_named(theirs)}, and rank {first} evaluates {_named(names)}: all ranks with "
+                "examples need the same names"
+            )
+    row = torch.tensor([float(sums[name]) if count else 0.0 for name in names], dtype=torch.float64)
     naive_allreduce(communicator.comm, row)
     return {name: value / total for name, value in zip(names, row.tolist(), strict=True)}
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"

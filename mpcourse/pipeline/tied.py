@@ -17,7 +17,8 @@ class Tied:
     own: this rank's, by a name that is the same on all ranks that hold a copy.
 
     The values become those of the lowest rank that holds the parameter.
-    Raises ValueError, on every rank, where copies differ in shape, dtype, or in whether they are trained.
+    Raises ValueError, on every rank, where copies differ in shape, dtype, or in whether they are trained, and for a
+    name that only one of several ranks has.
     """
 
     def __init__(self, comm: Comm, own: Mapping[str, nn.Parameter]) -> None:
@@ -25,6 +26,11 @@ class Tied:
         self._shared: list[tuple[Any, nn.Parameter]] = []
         for name in sorted(set().union(*by_rank)):
             holders = {rank: of[name] for rank, of in enumerate(by_rank) if name in of}
+            if len(holders) == 1 < comm.size:
+                raise ValueError(
+                    f"tied parameter {name!r} is named on rank {min(holders)} alone, so its gradients would be added "
+                    "to no others: name it in `tied` on each rank that holds a copy"
+                )
             if len(set(holders.values())) > 1:
                 raise ValueError(f"tied parameter {name!r} is not the same on all ranks: {holders}")
             group = comm.Split(int(name in own), comm.rank)  # ranks without a copy form a group that is not used

@@ -290,6 +290,8 @@ def refused():
     ask("seed", lambda: make(one_f_one_b(p, 4), seed=comm.rank))
     ask("illegal", lambda: make([[("F", 0), ("B", 0)]] * (p - 1) + [[("B", 0), ("F", 0)]]))
     ask("tied", lambda: make(one_f_one_b(p, 4), tied={"w": nn.Parameter(torch.zeros(2 + comm.rank))}))
+    ask("tied alone", lambda: make(one_f_one_b(p, 4), tied={"w": part.weight} if last else {}))
+    ask("other name", lambda: make(one_f_one_b(p, 4), tied={"w" if first else "W": part.weight}))
     stage = make(one_f_one_b(p, 4))
     ask("x", lambda: stage.step(None, x))
     ask("target", lambda: stage.step(x, None if last else x))
