@@ -19,8 +19,9 @@ from mpcourse.model_parallel import (
     recv,
     send,
 )
-from mpcourse.virtual import run
+from mpcourse.virtual import RankFailed, run
 from mpcourse.virtual.cluster import Deadlock
+from tests.programs import collective_gradients
 from tests.programs.chain_list_truth import LABELS, Layers, X, equal, made
 
 PROGRAM = Path(__file__).parent / "programs" / "chain_list_truth.py"
@@ -280,3 +281,102 @@ def test_a_model_can_be_copied_and_its_parameters_are_listed():
         return sorted(dict(model.named_parameters())), len(list(copy.deepcopy(model.parts).parameters()))
 
     assert run(program, 1).results[0] == (["parts.0.bias", "parts.0.weight"], 2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_whoever_requires_gradients_all_ranks_have_those_of_one_process(size):
+    """All combinations of ranks whose x requires a gradient, and of ranks within no_grad."""
+    assert run(collective_gradients.differing, size).results == [[]] * size
+
+
+def test_on_real_ranks_too(mpirun):
+    done = mpirun(3, "-m", "mpi4py", collective_gradients.__file__)
+    assert done.stdout.strip() == "[[], [], []]", done.stderr[-3000:]
+
+
+def test_pieces_that_others_drop_have_gradients_if_they_give_them_to_bcast():
+    def program(comm):
+        x = torch.ones(2, requires_grad=True)
+        total = sum(allgather(comm, x)).sum()
+        (bcast(comm, total) * (comm.rank + 1)).backward()
+        return x.grad.tolist()
+
+    assert run(program, 3).results == [[6.0, 6.0]] * 3
+
+
+def left_out(comm, x):
+    y = allreduce(comm, x)
+    if comm.rank == 0:
+        y.sum().backward()
+
+
+def left_out_twice(comm, x):
+    left_out(comm, x)
+    left_out(comm, x)
+
+
+def pieces_dropped(comm, x):
+    pieces = allgather(comm, x)
+    bcast(comm, sum(pieces).sum() if comm.rank == 0 else None).backward()
+
+
+def other_results(comm, x):
+    """Each rank uses another one of two results, which have one shape."""
+    results = allreduce(comm, x), allreduce(comm, 2 * x)
+    results[comm.rank].sum().backward()
+
+
+def other_results_beside_no_grad(comm, x):
+    with torch.no_grad() if comm.rank == 2 else torch.enable_grad():
+        results = allreduce(comm, x), allreduce(comm, 2 * x)
+    if comm.rank < 2:
+        results[comm.rank].sum().backward()
+
+
+def other_calls(comm, x):
+    allgather(comm, x) if comm.rank else allreduce(comm, x)
+
+
+@pytest.mark.parametrize(
+    ("program", "size", "said"),
+    [
+        (
+            left_out,
+            2,
+            "rank 0 waits in the backward pass of allreduce. Where a rank's loss does not depend on a result",
+        ),
+        (left_out_twice, 3, "rank 0 runs the backward pass of allreduce, rank 1 runs allreduce, rank 2 runs allreduce"),
+        (pieces_dropped, 3, "rank 0 waits in the backward pass of allgather.*add 0 . result.sum.. to the loss"),
+        (other_results, 2, "ranks run the backward pass of allreduce, but of different calls"),
+        (other_results_beside_no_grad, 3, "ranks run the backward pass of allreduce, but of different calls"),
+        (other_calls, 2, "ranks do different things: rank 0 runs allreduce, rank 1 runs allgather"),
+    ],
+)
+def test_a_backward_pass_that_others_do_not_run_is_named(program, size, said):
+    with pytest.raises(RankFailed, match=said):
+        run(lambda comm: program(comm, torch.ones(2, requires_grad=True)), size)
+
+
+def test_collective_calls_name_what_differs_between_ranks():
+    def shapes(comm):
+        allreduce(comm, torch.ones(2 + comm.rank))
+
+    def roots(comm):
+        bcast(comm, torch.ones(2), comm.rank)
+
+    with pytest.raises(ValueError, match=r"x is \(2,\) float32 on rank 0, and \(3,\) float32 on rank 1"):
+        run(shapes, 2)
+    with pytest.raises(ValueError, match="the root of bcast is rank 0 on rank 0, and rank 1 on rank 1"):
+        run(roots, 2)
+
+
+def test_who_receives_within_no_grad_what_wants_a_gradient_says_so():
+    def program(comm):
+        if comm.rank == 0:
+            send(torch.ones(2, requires_grad=True), comm, 1).backward()
+        else:
+            with torch.no_grad():
+                recv(comm, 0)
+
+    with pytest.raises(RuntimeError, match="rank 1 receives within no_grad what rank 0 wants a gradient of"):
+        run(program, 2)

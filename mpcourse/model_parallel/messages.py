@@ -43,19 +43,21 @@ def receive_tensors(comm: Comm, rank: int, tag: int) -> tuple[list[torch.Tensor 
     return received, [each is not None and each[2] for each in described]
 
 
-def exchange(comm: Comm, outgoing: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def exchange(comm: Comm, outgoing: Sequence[torch.Tensor], among: Sequence[int] | None = None) -> list[torch.Tensor]:
     """All-to-all: rank r gets this rank's outgoing[r]; the result's element r is what rank r had for this one.
 
-    comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
+    comm: mpi4py's communicator, or a virtual rank's.
     outgoing: one tensor for each rank; shapes and dtypes may differ.
+    among: the ranks that call this, in ascending order; the result's other elements mean nothing. None: all ranks.
 
     Pairwise exchange (Thakur et al. 2005): in step k a rank sends k further, and receives from k before, so that no two
     send to the same one.
     """
-    p, own = comm.size, comm.rank
-    incoming: list[torch.Tensor] = [outgoing[own]] * p
+    ranks = list(range(comm.size)) if among is None else list(among)
+    p, own = len(ranks), ranks.index(comm.rank)
+    incoming: list[torch.Tensor] = [outgoing[comm.rank]] * comm.size
     for step in range(1, p):
-        to, source = (own + step) % p, (own - step) % p
+        to, source = ranks[(own + step) % p], ranks[(own - step) % p]
         (described,) = comm.sendrecv(_described([outgoing[to]]), to, 0, None, source, 0)
         arrived = _room_for(described)
         assert arrived is not None

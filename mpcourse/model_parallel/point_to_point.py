@@ -97,7 +97,8 @@ def recv(comm: Comm, rank: int, delegate: torch.Tensor | None = None, tag: int =
     tag: the same there.
 
     A tensor that required no gradient at its sender requires none here.
-    Raises ValueError for this rank itself, or a rank that there is not.
+    Raises ValueError for this rank itself, or a rank that there is not; RuntimeError within no_grad, where the sender
+    wants a gradient.
     """
     xs, _ = received(comm, rank, _begin(delegate), tag)
     return xs[0] if len(xs) == 1 else xs
@@ -116,6 +117,11 @@ def received(
     """
     _check_rank(comm, rank)
     tensors, wanted = receive_tensors(comm, rank, tag)
+    if any(wanted) and not torch.is_grad_enabled():
+        raise RuntimeError(
+            f"rank {comm.rank} receives within no_grad what rank {rank} wants a gradient of, and would wait for in "
+            "backward: call send within no_grad, too"
+        )
     after, *xs = _Recv.apply(comm, rank, tag, wanted, delegate, *tensors)
     return tuple(xs), after
 
