@@ -9,6 +9,7 @@ from torch import nn
 
 from mpcourse.collectives.fast.nonblocking import NonblockingRing
 from mpcourse.data_parallel import (
+    COMMUNICATORS,
     DoubleBufferedOptimizer,
     LocalOptimizer,
     MultiNodeOptimizer,
@@ -263,6 +264,53 @@ def test_gradients_are_dropped_where_ranks_have_begun_to_sum_different_ones():
 
     after = [-1.5, -1.5], [-1.5, -1.5]
     assert run(program, 2).results == [([[0, 0], [0, 0]], *after), ([None, [0, 0]], *after)]
+
+
+LEAVES_OUT = {"early": ({3}, {1}, 1), "late": ({4}, {2}, 2), "one rank alone": (set(), {2}, 2)}
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("double_buffering", [False, True])
+@pytest.mark.parametrize("case", LEAVES_OUT)
+@pytest.mark.parametrize("kind", COMMUNICATORS)
+def test_ranks_that_leave_out_different_batches_are_named(kind, case, double_buffering, set_to_none):
+    """Else they would average gradients of different batches, and never notice."""
+    *batches, step = LEAVES_OUT[case]
+
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = create_multi_node_optimizer(sgd([weight]), create_communicator(kind, comm), double_buffering)
+        for batch in range(1, 5):
+            optimizer.zero_grad(set_to_none)
+            backward(comm, [weight], batch)
+            if batch not in batches[comm.rank]:
+                optimizer.step()
+
+    said = f"in step {step} ranks average gradients of different batches.*: 0 on rank 0, 1 on rank 1"
+    with pytest.raises(RankFailed, match=f"{said}|rank 0 averages gradients, rank 1 drops gradients"):
+        run(program, 2)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("kind", ["naive", "flat", "hierarchical"])
+def test_ranks_that_leave_out_the_same_batches_train_on(kind, twice):
+    """Also where rank 1 had no gradients of a batch, or forgets twice what is zero or was averaged."""
+
+    def program(comm):
+        weight = nn.Parameter(torch.zeros(2))
+        optimizer = MultiNodeOptimizer(sgd([weight]), create_communicator(kind, comm))
+        for batch in range(1, 6):
+            for _ in range(1 + twice * comm.rank):
+                optimizer.zero_grad(set_to_none=batch % 2 == 0)
+            if twice or not (comm.rank and batch == 2):
+                backward(comm, [weight], batch)
+            if batch in (2, 4):
+                optimizer.zero_grad()
+                continue
+            optimizer.step()
+        return weight.unique().tolist()
+
+    assert run(program, 2).results == [[-1.5 * (1 + 3 + 5)]] * 2
 
 
 class TwoHeads(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from mpcourse.data_parallel.checked.control_channel import ControlChannel
 from mpcourse.data_parallel.checked.fingerprint import check_alike, check_equal, fingerprint
 from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
+from mpcourse.data_parallel.checked.left_out import LeftOut
 from mpcourse.data_parallel.communicator import Communicator, nothing
 from mpcourse.data_parallel.parameters import Model, all_tensors, same_tensors, trained_parameters
 
@@ -55,6 +56,7 @@ class CheckedCommunicator(Communicator):
         self.inter_rank, self.inter_size = inner.inter_rank, inner.inter_size
         self.control = ControlChannel(inner.comm)
         self._known: tuple[list[str], list[torch.Tensor], int] = ([], [], fingerprint({}))
+        self.left_out = LeftOut()
 
     def broadcast_parameters(self, model: Model, root: int = 0) -> None:
         """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
@@ -190,15 +192,24 @@ class CheckedCommunicator(Communicator):
         self.inner.allreduce(buffer)
 
     def attach(self, model: Model) -> None:
+        self.left_out.alone = False
         self.inner.attach(model)
 
     def detach(self) -> None:
+        self.left_out.alone = True
         self.inner.detach()
 
     def check_idle(self) -> None:
         self.inner.check_idle()
 
     def drop(self, model: Model) -> None:
+        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards.
+
+        model: a module, or its parameters, by name or in a list; the same on all ranks.
+
+        All ranks leave a batch out, or none does: the next mean compares it.
+        """
+        self.left_out.drop(trained_parameters(model).values())
         self.inner.drop(model)
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -234,12 +245,15 @@ class CheckedCommunicator(Communicator):
         what: how errors call what is averaged. All else that a report tells is raised on all ranks.
         """
         count = -1 if examples is None else examples
-        said = self.exchange(doing, self._fingerprint(parameters), count, report.flags, meanwhile=self.progress)
-        if len({alike for alike, _, _ in said}) > 1:
+        left_out = self.left_out.since_last_mean(parameters.values()) if doing == "averages gradients" else 0
+        numbers = self._fingerprint(parameters), count, report.flags, left_out
+        said = self.exchange(doing, *numbers, meanwhile=self.progress)
+        if len({alike for alike, *_ in said}) > 1:
             check_alike(self.comm, parameters)
-        _check_examples([count for _, count, _ in said])
+        self.left_out.compare([theirs for *_, theirs in said])
+        _check_examples([count for _, count, _, _ in said])
         flags = 0
-        for _, _, own in said:
+        for _, _, own, _ in said:
             flags |= own
         if flags & CHANGED:
             self._raise_changed(report.changed)

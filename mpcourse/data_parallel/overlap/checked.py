@@ -8,7 +8,7 @@ from mpcourse.data_parallel.checked.communicator import CheckedCommunicator, Rep
 from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
 from mpcourse.data_parallel.overlap.bucket import Bucket
 from mpcourse.data_parallel.overlap.bucketed import BucketedCommunicator
-from mpcourse.data_parallel.parameters import Model
+from mpcourse.data_parallel.parameters import Model, trained_parameters
 
 
 class CheckedBuckets(CheckedCommunicator):
@@ -40,6 +40,7 @@ class CheckedBuckets(CheckedCommunicator):
 
         model: a module, or its parameters, by name or in a list; the same on all ranks.
         """
+        self.left_out.drop(trained_parameters(model).values())
         if self.inner.has_arrived(model):
             begun = self.exchange("drops gradients", self.inner.begun, meanwhile=self.progress)
             self.inner.discard(max(count for (count,) in begun))
