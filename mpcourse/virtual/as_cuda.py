@@ -1,7 +1,9 @@
 """`virtual_gpus(2, as_cuda=True)`: the box's GPUs answer to "cuda", so that a program that names it runs as it is."""
 
 import contextlib
+import importlib
 import sys
+import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +12,73 @@ import torch
 if TYPE_CHECKING:
     from mpcourse.virtual.box import Box
 
-_KEPT = {"amp", "is_initialized"}  # torch.cuda's own
+_MODULES = {
+    f"torch.cuda{path}": path.lstrip(".")
+    for path in ("", ".memory", ".random", ".nccl", ".nvtx", ".graphs", ".profiler", ".streams", ".tunable", ".sparse",
+                 ".gds", ".green_contexts")
+}  # fmt: skip
+_OF_BACKENDS = ("blas_workspace_size", "cublas_workspace_size", "cublaslt_workspace_size")
+# torch.cuda's own, in which no device is asked.
+KEPT = {
+    *("amp", "classproperty", "cudaStatus", "CudaError", "DeferredCudaCallError", "get_gencode_flags"),
+    *("has_half", "has_magma", "is_initialized", "default_generators"),
+}
+
+
+def _names(module: Any) -> Iterator[str]:
+    """The public names of a module of torch.cuda that are its own: no modules, and nothing that it imports."""
+    for name in dir(module):
+        value = getattr(module, name, None)
+        if name.startswith("_") or isinstance(value, types.ModuleType):
+            continue
+        if getattr(value, "__module__", "").startswith("torch.") or name in getattr(module, "__all__", ()):
+            yield name
+
+
+class _Refused(type):
+    """What is not offered: a class, as what asks isinstance of it goes on."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(cls.__doc__)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(cls.__doc__)
+
+    def __getitem__(cls, index: Any) -> Any:
+        raise RuntimeError(cls.__doc__)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch.Tensor) and instance.type() == f"torch.cuda.{cls.__name__}"
+
+
+def _refused(name: str) -> type:
+    """name: as a program writes it, `torch.cuda.memory_usage`."""
+    of_vgpu = sys.modules["mpcourse.virtual.vgpu"]
+    text = f"virtual GPUs do not offer {name}{of_vgpu.instead(name.removeprefix('torch.cuda.'))}"
+    return _Refused(name.rpartition(".")[2], (), {"__doc__": text})
 
 
 @contextlib.contextmanager
 def answering_to_cuda(box: "Box") -> Iterator[None]:
-    """In here, torch.cuda asks `box` what torch.vgpu asks it."""
-    own = sys.modules["mpcourse.virtual.vgpu"]
-    names = [n for n in vars(own) if not n.startswith("_") and n not in _KEPT and hasattr(torch.cuda, n)]
-    names = [n for n in names if getattr(getattr(own, n), "__module__", "").startswith("mpcourse.")]
-    before = {n: getattr(torch.cuda, n) for n in names}
-    for n in names:
-        setattr(torch.cuda, n, getattr(own, n))
+    """In here, torch.cuda asks `box` what torch.vgpu asks it. Raises RuntimeError, when called, for all else of it."""
+    offered = vars(sys.modules["mpcourse.virtual.vgpu"])
+    ours = {n: v for n, v in offered.items() if getattr(v, "__module__", "").startswith("mpcourse.virtual.")}
+    before: list[tuple[Any, str, Any]] = []
+
+    def replace(module: Any, name: str, value: Any) -> None:
+        before.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+
+    for path, short in _MODULES.items():
+        module = importlib.import_module(path)
+        for name in [n for n in _names(module) if n not in KEPT]:
+            own = name in ours and short != "nccl"
+            replace(module, name, ours[name] if own else _refused(f"{path}.{name}"))
+    for name in (*_OF_BACKENDS, "cufft_plan_cache"):
+        replace(torch.backends.cuda, name, _refused(f"torch.backends.cuda.{name}"))
+    replace(torch.cuda, "default_generators", (torch.default_generator,) * len(box.devices))  # they draw from the CPU's
     set_default_device = torch.set_default_device
     torch.set_default_device = lambda device: set_default_device(
         virtual(box, device) if device is not None and torch.device(device).type == "cuda" else device
@@ -30,8 +87,8 @@ def answering_to_cuda(box: "Box") -> Iterator[None]:
         yield
     finally:
         torch.set_default_device = set_default_device
-        for n in names:
-            setattr(torch.cuda, n, before[n])
+        for module, name, plain in before:
+            setattr(module, name, plain)
 
 
 def virtual(box: "Box", device: Any) -> torch.device:

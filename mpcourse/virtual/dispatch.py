@@ -109,8 +109,8 @@ class DispatchMode(TorchDispatchMode):
             check_lengths(args[1], box.device_at(block_index(blocks[-1])))
         if index >= 0 and not inputs:
             self._check_room(func, op, args, kwargs, index)
-        if box.dry and index >= 0:
-            out = shapes_or_refusal(SHAPES.get(func, func), func, args, kwargs)
+        if box.dry:
+            out = shapes_or_refusal(func, args, kwargs, index >= 0)
         else:
             out = self._kernel(func, index, inputs)(*args, **kwargs)
         if made_by_torch(op.name, kwargs):
@@ -214,7 +214,7 @@ class DispatchMode(TorchDispatchMode):
         if device.type == "vgpu":
             index = box.index_of(device)
             return without_pinning(kwargs) | {"device": box.backing}, index
-        if device.type not in ("cpu", box.backing.type):
+        if device.type not in ("cpu", "meta", box.backing.type):
             return kwargs, None
         if made_by_torch(op.name, kwargs):
             return kwargs, HOST

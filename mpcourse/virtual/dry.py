@@ -90,10 +90,13 @@ SHAPES: dict[Any, Callable[..., Any]] = {
 kept.VALUES.update(dropout.VALUES)
 
 
-def shapes_or_refusal(run: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    """The results' shapes. Raises RuntimeError, in a line of ours, where they depend on values."""
+def shapes_or_refusal(func: Any, args: tuple, kwargs: dict, on_device: bool) -> Any:
+    """The results' shapes, of an operation on a device; on the CPU, its results.
+
+    Raises RuntimeError, in a line of ours, where they depend on values.
+    """
     try:
-        return shapes_of(run, func, args, kwargs)
+        return shapes_of(SHAPES.get(func, func), func, args, kwargs) if on_device else func(*args, **kwargs)
     except RuntimeError as error:  # NotImplementedError among them
         if isinstance(error, NotImplementedError) or "meta tensor" in str(error):
             raise no_data(f"{func._overloadpacket.__name__}()") from None

@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import _get_current_function_mode_stack
 
-from mpcourse.virtual import attention, encoder, fused, kernels, recurrent
+from mpcourse.virtual import attention, comm, encoder, fused, kernels, recurrent
 from mpcourse.virtual.box import Box
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.dropout import dropout
@@ -22,6 +22,7 @@ from mpcourse.virtual.unplaced import note_devices, place, place_gradients, unpl
 Tensor = torch.Tensor
 kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | attention.KERNELS | fused.KERNELS)
 encoder.install()
+comm.install()
 _here = threading.local()
 
 

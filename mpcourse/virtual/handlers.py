@@ -209,6 +209,33 @@ def _from_data(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Te
     return mode.move(func(*args, **kwargs), target, False).requires_grad_(needs_grad)
 
 
+def _quantile(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
+    """A number q becomes a tensor on the device, as torch's C++ code makes it there."""
+    given = dict(zip(("input", "q"), args, strict=False)) | kwargs
+    x, q = given.pop("input"), given.pop("q")
+    if not isinstance(q, Tensor) and index_of(mode, x) != HOST:
+        with mode:
+            q = torch.full((), q, dtype=x.dtype, device=mode.box.device_at(index_of(mode, x)))
+    return func(x, q, *args[2:], **given)
+
+
+def _unravel_index(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
+    """Python code that makes tensors where the indices are: it has to see where that is."""
+    with mode:
+        indices, shape = args[0] if args else kwargs["indices"], args[1] if len(args) > 1 else kwargs["shape"]
+        return torch.functional._unravel_index(indices, shape).unbind(-1)
+
+
+def _tensor_split(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
+    """Where to cut is read on the CPU (aten/src/ATen/native/TensorShape.cpp)."""
+    where = args[1] if len(args) > 1 else kwargs.get("indices_or_sections", kwargs.get("tensor_indices_or_sections"))
+    if isinstance(where, Tensor) and (index := index_of(mode, where)) != HOST:
+        raise RuntimeError(
+            f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {mode.box.names[index]}"
+        )
+    return func(*args, **kwargs)
+
+
 def _ctc_loss(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
     """The lengths are read by the host, wherever they are (aten/src/ATen/native/LossCTC.cpp)."""
 
@@ -261,6 +288,9 @@ HANDLERS: dict[Any, Handler] = {
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,
     F.ctc_loss: _ctc_loss,
+    **dict.fromkeys((torch.quantile, torch.nanquantile, Tensor.quantile, Tensor.nanquantile), _quantile),
+    torch.unravel_index: _unravel_index,
+    **dict.fromkeys((torch.tensor_split, Tensor.tensor_split), _tensor_split),
     **CUDA_HANDLERS,
     **OFFERED_HANDLERS,
     **PIN_HANDLERS,

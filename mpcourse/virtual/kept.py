@@ -154,7 +154,20 @@ def _col2im(columns: Tensor, size: Sequence[int], kernel: Sequence[int], *rest: 
 
 
 def _geqrf(x: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x.mT).mT, x.new_empty(*x.shape[:-2], min(x.shape[-2:]))
+    return torch.empty_like(x.mT, memory_format=torch.contiguous_format).mT, x.new_empty(
+        *x.shape[:-2], min(x.shape[-2:])
+    )
+
+
+def _index_put(func: Any) -> Callable[..., Tensor]:
+    """By a mask, which without data has nothing to say: the result has the shape of what it changes all the same."""
+
+    def run(x: Tensor, indices: Sequence[Tensor | None], *rest: Any, **kwargs: Any) -> Tensor:
+        if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
+            return x if func._schema.is_mutable else torch.empty_like(x)
+        return func(x, indices, *rest, **kwargs)
+
+    return run
 
 
 _NORMS = (
@@ -193,4 +206,11 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss_backward.default: _like(1),
     aten.fractional_max_pool3d_backward.default: _like(1),
     aten.geqrf.default: _geqrf,
+    **{
+        func: _index_put(func)
+        for func in (
+            *(aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default),
+            aten._unsafe_index_put.default,
+        )
+    },
 }

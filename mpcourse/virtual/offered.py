@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
 from mpcourse.virtual.box import box_here
 from mpcourse.virtual.nested import tensors_in
@@ -76,13 +75,6 @@ def _has_device(value: Any, *args: Any, **kwargs: Any) -> bool:
     )
 
 
-_instead(
-    nn.DataParallel,
-    "forward",
-    lambda self, *args, **kwargs: self.device_ids,
-    "nn.DataParallel is not offered on virtual GPUs: split the batch with chunk, one copy of the model to each GPU, or "
-    "use mpcourse.data_parallel",
-)
 _instead(
     torch,
     "compile",

@@ -195,6 +195,17 @@ _GPUS: list[tuple] = [
 
 # Streaming multiprocessors, of NVIDIA's architecture white papers.
 _MULTIPROCESSORS = {
+    "GTX TITAN X (Maxwell)": 24,
+    "GTX 1080": 20,
+    "GTX 1080 Ti": 28,
+    "Tesla P40": 30,
+    "Tesla P100-SXM2": 56,
+    "Tesla T4": 40,
+    "RTX 3090": 82,
+    "A10": 72,
+    "RTX 4090": 128,
+    "L4": 58,
+    "L40S": 142,
     "Tesla V100-SXM2": 80,
     "Tesla V100-SXM2-16GB": 80,
     "A100-SXM4": 108,

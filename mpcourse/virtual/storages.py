@@ -50,3 +50,17 @@ def _resize_and_recount(storage: torch.UntypedStorage, size: int) -> Any:
 
 
 torch.UntypedStorage.resize_ = _resize_and_recount  # type: ignore[method-assign, assignment]
+
+
+# A storage on a virtual GPU says so. The data are the CPU's, or none.
+_device: Any = getattr(torch._C.StorageBase, "device")  # noqa: B009, a getter that mypy does not know
+
+
+def _virtual_device(storage: torch.UntypedStorage) -> torch.device:
+    block: Block | None = getattr(storage, TAG, None)
+    if block is None or box_here() is None:
+        return _device.__get__(storage)
+    return block.box.device_at(block.index)
+
+
+torch.UntypedStorage.device = property(_virtual_device)  # type: ignore[assignment]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.box import active_box
+from mpcourse.virtual.box import active_box, box_here
 
 
 class Stream:
@@ -42,6 +42,14 @@ class Stream:
         event = Event() if event is None else event
         event.record(self)
         return event
+
+    def __enter__(self) -> "Stream":
+        self._entered = stream(self)
+        self._entered.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.__exit__(*error)
 
     def _wait_for(self, seconds: float) -> None:
         free_at = active_box().free_at
@@ -105,6 +113,29 @@ class Event:
         if not (self.enable_timing and end.enable_timing):
             raise ValueError("both events must be made with Event(enable_timing=True)")
         return (end.seconds - self.seconds) * 1e3
+
+
+class _InBox(type):
+    """torch.Stream and torch.Event: in a box those of its devices."""
+
+    plain: type
+    ours: type
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if box_here() is None:
+            return cls.plain(*args, **kwargs)
+        if cls.ours is Event and args and not isinstance(args[0], bool):
+            args = args[1:]  # the device, of which an event has the queue that it is recorded in
+        kwargs.pop("device", None) if cls.ours is Event else None
+        return cls.ours(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.plain | cls.ours)
+
+
+for _name, _ours in (("Stream", Stream), ("Event", Event)):
+    _both = {"plain": getattr(torch, _name), "ours": _ours}
+    setattr(torch, _name, _InBox(_name, (), _both))
 
 
 _record_stream = torch.Tensor.record_stream

@@ -28,6 +28,10 @@ def is_initialized() -> bool:
     return True
 
 
+def init() -> None:
+    """Nothing: a box is ready when it is entered."""
+
+
 def _is_in_bad_fork() -> bool:
     return False
 
@@ -104,6 +108,14 @@ def device(device: Any) -> Iterator[None]:
         box.current = before
 
 
+@contextlib.contextmanager
+def device_of(tensor: torch.Tensor) -> Iterator[None]:
+    """In here, a plain "vgpu" is the device of `tensor`; of one on the CPU, what it was."""
+    block = active_box().block_of(tensor)
+    with contextlib.nullcontext() if block is None else device(block.index):
+        yield
+
+
 def synchronize(device: Any = None) -> None:
     """Wait for all devices, or for one. Outside of a box there is nothing to wait for: torch.profiler asks anywhere."""
     if not is_available():
@@ -174,6 +186,43 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     return stats
 
 
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """`memory_stats`, its names taken apart at their dots."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *path, last = name.split(".")
+        inner = nested
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested
+
+
+def memory_cached(device: Any = None) -> int:
+    """The old name of `memory_reserved`."""
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Any = None) -> int:
+    """The old name of `max_memory_reserved`."""
+    return max_memory_reserved(device)
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let the allocator have no more than `fraction` of the device's memory. Raises ValueError unless 0 to 1."""
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"the fraction must be between 0 and 1, not {fraction}")
+    index = _index(device)
+    gpu = active_box().gpus[index]
+    _allocator(index).capacity = min(int(fraction * gpu.memory), gpu.memory - gpu.context)
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """What part of the device's memory the allocator may have."""
+    index = _index(device)
+    return _allocator(index).capacity / active_box().gpus[index].memory
+
+
 def reset_max_memory_allocated(device: Any = None) -> None:
     reset_peak_memory_stats(device)
 
@@ -195,11 +244,23 @@ def get_device_name(device: Any = None) -> str:
     return active_box().gpus[_index(device)].name
 
 
-def get_device_properties(device: Any = None) -> SimpleNamespace:
-    """name and total_memory (bytes) of a device, and its compute capability as major and minor."""
+class Properties(SimpleNamespace):
+    """What is known of a device: name, total_memory (bytes), major, minor, multi_processor_count, warp_size."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"virtual GPUs do not know {name}: get_device_properties has {', '.join(vars(self))}")
+
+
+def get_device_properties(device: Any = None) -> Properties:
+    """name and total_memory (bytes) of a device, its compute capability as major and minor, its multiprocessors."""
     gpu = active_box().gpus[_index(device)]
     major, minor = gpu.capability
-    return SimpleNamespace(name=gpu.name, total_memory=gpu.memory, major=major, minor=minor)
+    known = Properties(name=gpu.name, total_memory=gpu.memory, major=major, minor=minor, warp_size=32)
+    if gpu.multiprocessors:
+        known.multi_processor_count = gpu.multiprocessors
+    return known
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
@@ -207,25 +268,80 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
     return active_box().gpus[_index(device)].capability
 
 
+def is_tf32_supported() -> bool:
+    """Whether the current device's tensor cores round float32 to TF32."""
+    return get_device_capability() >= (8, 0)
+
+
+def is_current_stream_capturing() -> bool:
+    """No: virtual GPUs have no graphs."""
+    return False
+
+
+def get_arch_list() -> list[str]:
+    """The architectures that kernels exist for: those of the box's devices."""
+    return sorted({"sm_{}{}".format(*gpu.capability) for gpu in active_box().gpus})
+
+
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether the current device computes in bfloat16 by itself, or, including_emulation, at all."""
     return including_emulation or get_device_capability() >= (8, 0)
 
 
+def _to_vgpu(self: torch.Tensor, device: Any = None, non_blocking: bool = False) -> torch.Tensor:
+    """Tensor.vgpu(device), as Tensor.cuda(device)."""
+    box = active_box()
+    return self.to(box.device_at(box.gpu_index(device)), non_blocking=non_blocking)
+
+
+def _module_to_vgpu(self: Any, device: Any = None) -> Any:
+    """Module.vgpu(device), as Module.cuda(device)."""
+    return self._apply(lambda t: t.vgpu(device))
+
+
+torch.Tensor.vgpu = _to_vgpu  # type: ignore[attr-defined]
+torch.nn.Module.vgpu = _module_to_vgpu  # type: ignore[attr-defined]
+
+_GRAPHS = "; each operation is enqueued by itself, so leave the graph out"
+_HISTORY = "; box.ledger.history(device) has each change of the memory held"
+_EVENTS = "; box.events names the line that asked for each operation"
+_BUSY = "; mpcourse.virtual.busy says how long each device computed"
+_ALLOCATOR = "; a box has one allocator, which box.ledger.allocators shows"
+# What to do instead, by the beginning of a name in torch.cuda.
 _INSTEAD = {
-    "memory_snapshot": "; box.ledger.history(device) has each change of the memory held",
-    "memory": "; box.ledger.history(device) has each change of the memory held",
-    "CUDAGraph": "; each operation is enqueued by itself, so leave the graph out",
-    "graph": "; each operation is enqueued by itself, so leave the graph out",
-    "nvtx": "; box.events names the line that asked for each operation",
-    "utilization": "; mpcourse.virtual.busy says how long each device computed",
+    "memory_snapshot": _HISTORY,
+    "memory_usage": _BUSY,
+    "utilization": _BUSY,
+    "memory.memory_snapshot": _HISTORY,
+    "memory": _HISTORY,
+    "CUDAGraph": _GRAPHS,
+    "graph": _GRAPHS,
+    "make_graphed": _GRAPHS,
+    "nvtx": _EVENTS,
+    "profiler": _EVENTS,
+    "nccl": "; torch.cuda.comm copies and adds over the devices of a box",
+    "MemPool": _ALLOCATOR,
+    "use_mem_pool": _ALLOCATOR,
+    "caching_allocator": _ALLOCATOR,
+    "CUDAPluggable": _ALLOCATOR,
+    "change_current_allocator": _ALLOCATOR,
+    "StreamContext": "; torch.cuda.stream(s) is one",
+    "ExternalStream": "; torch.cuda.Stream() makes one",
+    "get_stream_from_external": "; torch.cuda.Stream() makes one",
 }
+
+
+def instead(name: str) -> str:
+    """What to do in place of something that is not offered, as the end of a sentence; mostly nothing."""
+    if name.endswith(("Tensor", "Storage")):
+        return "; torch.tensor(values, dtype=..., device=...) makes one"
+    return next((text for begin, text in _INSTEAD.items() if name.startswith(begin)), "")
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
-    raise AttributeError(f"virtual GPUs do not offer torch.vgpu.{name}{_INSTEAD.get(name, '')}")
+    raise AttributeError(f"virtual GPUs do not offer torch.vgpu.{name}{instead(name)}")
 
 
 def _index(device: Any) -> int:
