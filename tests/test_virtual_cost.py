@@ -272,8 +272,33 @@ def test_a_group_of_few_channels_leaves_most_of_a_tile_on_tensor_cores_unused():
             layer = layer.to(memory_format=torch.channels_last)
             x = torch.empty(64, 512, 30, 30, dtype=torch.half, device="vgpu:0").to(memory_format=torch.channels_last)
             found[groups] = seconds(box, lambda x=x, layer=layer: layer(x))
-    assert found[4] == pytest.approx(found[1] / 4, rel=0.05)  # 128 channels a group
+    assert found[4] == pytest.approx(found[1] / 4, rel=0.1)  # 128 channels a group
     assert found[1] / 32 * 3 < found[32] < found[4]  # 16
+
+
+# Milliseconds of convolutions in mixed precision on a V100, of DeepBench (results/train): width, height of the image,
+# channels, batch, filters, their size, padding and stride; forward, gradient of the input, of the weight.
+CONVOLUTIONS = [
+    ((112, 112, 64, 8, 128, 3, 1, 1), (0.185, 0.300, 0.258)),
+    ((56, 56, 128, 8, 256, 3, 1, 1), (0.169, 0.197, 0.185)),
+    ((28, 28, 256, 8, 512, 3, 1, 1), (0.186, 0.232, 0.170)),
+    ((14, 14, 512, 8, 512, 3, 1, 1), (0.120, 0.139, 0.086)),
+    ((112, 112, 64, 16, 128, 3, 1, 1), (0.355, 0.374, 0.423)),
+]
+
+
+@pytest.mark.parametrize(("shape", "published"), CONVOLUTIONS)
+def test_convolutions_on_tensor_cores_take_about_as_long_as_measured(shape, published):
+    width, height, channels, batch, filters, size, padding, stride = shape
+    with virtual_gpus(1, "Tesla V100-SXM2", dry=True) as box, torch.device("vgpu:0"):
+        x = torch.empty(batch, channels, height, width, dtype=torch.half).to(memory_format=torch.channels_last)
+        weight = torch.empty(filters, channels, size, size, dtype=torch.half, requires_grad=True)
+        box.reset()
+        y = F.conv2d(x.requires_grad_(), weight, None, stride, padding)
+        y.backward(torch.empty_like(y))
+        forward, backward = (e.seconds * 1e3 for e in box.events if "convolution" in e.name and e.lane == "vgpu:0")
+    assert forward == pytest.approx(published[0], rel=0.25)
+    assert backward == pytest.approx(sum(published[1:]), rel=0.35)
 
 
 # Microseconds that a step of an LSTM takes forward. On a V100 by DeepBench (results/train), without the products of the

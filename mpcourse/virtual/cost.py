@@ -9,7 +9,7 @@ import torch
 from mpcourse.virtual.attention_time import SOFTMAX, attention_seconds
 from mpcourse.virtual.flops import below_diagonal, counted, formula
 from mpcourse.virtual.layout import channels_last
-from mpcourse.virtual.products import product_seconds, shape_of
+from mpcourse.virtual.products import TYPICAL, product_seconds, shape_of
 from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
@@ -43,9 +43,6 @@ _SORTS = {"sort", "_unique2", "unique_dim", "mode"}
 _SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
 # Element by element like those that torch tags as pointwise, and refused in the same words.
 _ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward", "binary_cross_entropy"}
-# Channels of the result in the smallest tile of a product on tensor cores (NVIDIA, Matrix Multiplication Background
-# User's Guide, lists 64 x 64). A group with fewer channels wastes the rest.
-CONVOLUTION_TILE = 64
 # One kernel goes through the steps of all sequences, which are the first size of this argument. A step reads what the
 # step before wrote: it goes twice to the cache that multiprocessors share, some 200 cycles each time (Jia et al. 2018,
 # Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking).
@@ -154,7 +151,8 @@ def cost(
         dtype, tf32 = inputs[0].dtype, rounds_to_tf32("matmul")
         peak, tensor_cores = gpu.peak(dtype, tf32)
         if gpu.by_shape and tensor_cores and (shape := shape_of(op.name, args)):
-            seconds = max(seconds, product_seconds(gpu, peak, *shape, dtype.itemsize))
+            reached = peak * gpu.product_efficiency * TYPICAL
+            seconds = max(seconds, product_seconds(gpu, reached, *shape, dtype.itemsize))
         else:
             seconds = max(seconds, flops / gpu.rate(dtype, tf32=tf32))
     return Cost(nbytes, flops, gpu.kernel + seconds)
@@ -251,33 +249,44 @@ def _convolution(
 ) -> Cost:
     """One kernel, or in backward two: the gradient of the input, and that of the weight, each with half of the FLOPs.
 
-    Tensor cores want channels last: cuDNN rearranges what is not, before and after (NVIDIA, Convolutional Layers User's
-    Guide). Each group is a product of its own, and pays for a whole tile of it.
+    On tensor cores each is a product for each group (implicit GEMM), and takes what one of its shape does. They want
+    channels last: cuDNN rearranges what is not, before and after (NVIDIA, Convolutional Layers User's Guide).
     """
     backward = "backward" in op.name
-    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    gradient, x, weight = args[:3] if backward else (fresh[0], *args[:2])
     groups = kwargs["groups"] if "groups" in kwargs else args[9 if backward else 8]
-    dtype, tf32 = x.dtype, rounds_to_tf32("conv")
-    rate, rearranged = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1] and channels_last(x, weight) is None
-    if groups > 1:
-        filled = min(1.0, max(x.shape[1], weight.shape[0]) / groups / CONVOLUTION_TILE)
-        rate = max(rate * filled, gpu.rate(torch.float32))  # or by kernels without tensor cores
-        rearranged &= groups < x.shape[1]  # for one filter a channel torch has kernels of its own
-    kernels: list[tuple[int, int]]  # bytes of images, and of the rest
+    wanted = (True, False, False)
     if backward:
-        gradient = _reached(args[:1])
         wanted = kwargs["output_mask"] if "output_mask" in kwargs else args[10]
-        kernels = [(gradient + x.nbytes, weight.nbytes)] * (wanted[0] + wanted[1])
-        rest = [gradient] if wanted[2] else []  # the sum that is the bias's gradient
-    else:
-        images = x.nbytes + fresh[0].nbytes
-        kernels, rest = [(images, _reached(inputs) - x.nbytes)], []
+    dtype, tf32 = x.dtype, rounds_to_tf32("conv")
+    rate, tensor_cores = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1]
+    images = _reached([gradient]) + x.nbytes
+    # Of each kernel, bytes besides images, and rows and columns of the product's result.
+    kernels: list[tuple[int, int, int]] = []
+    if wanted[0]:
+        made = x if backward else gradient
+        others = weight.nbytes if backward else _reached(inputs) - x.nbytes
+        kernels.append((others, _pixels(made), made.shape[1] // groups))
+    if wanted[1]:
+        kernels.append((weight.nbytes, weight.shape[0] // groups, weight.numel() // weight.shape[0]))
     width = gpu.bandwidth * gpu.memory_efficiency
-    nbytes, seconds = sum(rest), sum(rest) / width
-    for images, others in kernels:
-        seconds += max((images + others) / width, flops / len(kernels) / rate)
-        nbytes += images + others
-        if rearranged:
-            seconds += 2 * images / width
-            nbytes += 2 * images
-    return Cost(nbytes, flops, gpu.kernel * (len(kernels) + len(rest)) + seconds)
+    nbytes = _reached([gradient]) if wanted[2] else 0  # the sum that is the bias's gradient
+    seconds, launched = nbytes / width, len(kernels) + (nbytes > 0)
+    # For one filter a channel torch has kernels of its own.
+    rearranged = tensor_cores and channels_last(x, weight) is None and not 1 < groups == x.shape[1]
+    for others, rows, columns in kernels:
+        share = flops // len(kernels)
+        took = share / rate
+        if tensor_cores and gpu.multiprocessors:
+            inner = share // (2 * groups * rows * columns)
+            took = product_seconds(gpu, rate, groups, rows, columns, inner, dtype.itemsize)
+        if tensor_cores and groups > 1:  # there are kernels without them, too
+            took = min(took, share / gpu.rate(torch.float32))
+        moved = images + others
+        seconds += max(moved / width, took) + (2 * images / width if rearranged else 0.0)
+        nbytes += moved + (2 * images if rearranged else 0)
+    return Cost(nbytes, flops, gpu.kernel * launched + seconds)
+
+
+def _pixels(images: Tensor) -> int:
+    return images.numel() // images.shape[1]
