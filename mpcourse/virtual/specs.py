@@ -1,9 +1,8 @@
 """Published hardware: what a GPU computes, holds and moves, and how fast a link is.
 
-Peaks are the vendors' data-sheet figures. No program reaches them: `product_efficiency`, `convolution_efficiency` and
-`memory_efficiency` say which part of a peak an operation is taken to reach. The first two are what others measured at
-best (the table says who); the third is an assumption, the same for all GPUs. `fitted` replaces them by what was
-measured on one.
+Peaks are the vendors' data-sheet figures. Few programs reach them: `product_efficiency`, `convolution_efficiency` and
+`memory_efficiency` say which part of a peak an operation is taken to reach. They are what others measured (the table
+says who), and 0.8 where we know of no measurement. `fitted` replaces them by what was measured on one.
 """
 
 import difflib
@@ -31,7 +30,8 @@ class GPU:
     int8: peak in operations/s; 0: it has none.
     host_link: name of the link to its host.
     capability: CUDA's compute capability.
-    product_efficiency: part of a peak that matrix products reach, 0 to 1.
+    product_efficiency: part of a peak that matrix products reach, above 1 where a card boosts above its data sheet.
+    float32_efficiency: likewise without tensor cores; 0: as with them.
     convolution_efficiency: part of a peak that convolutions reach on tensor cores (without them they are as good as
     products).
     memory_efficiency: part of the memory's bandwidth that operations reach.
@@ -56,6 +56,7 @@ class GPU:
     host_link: str = "PCIe 3.0 x16"
     capability: tuple[int, int] = (8, 0)
     product_efficiency: float = 0.8
+    float32_efficiency: float = 0.0
     convolution_efficiency: float = 0.77
     memory_efficiency: float = 0.8
     launch: float = 8e-6
@@ -96,7 +97,9 @@ class GPU:
         tf32: float32 may be rounded to it.
         """
         peak, tensor_cores = self.peak(dtype, tf32)
-        return peak * (self.convolution_efficiency if convolution and tensor_cores else self.product_efficiency)
+        if not tensor_cores:
+            return peak * (self.float32_efficiency or self.product_efficiency)
+        return peak * (self.convolution_efficiency if convolution else self.product_efficiency)
 
     def fitted(self, runs: Iterable[tuple[float, float, int, float]]) -> "GPU":
         """This GPU with the efficiencies, and the cost of an operation, that explain measured runs best.
@@ -117,7 +120,7 @@ class GPU:
         compute, memory, kernel = x.tolist()
         if not (compute > 0 and memory > 0 and kernel >= 0):
             raise UserError(f"these runs fit no GPU: 1/efficiency {compute:.3g} and {memory:.3g}, {kernel:.3g} s an op")
-        reached = {"product_efficiency": 1 / compute, "convolution_efficiency": 1 / compute}
+        reached = dict.fromkeys(("product_efficiency", "float32_efficiency", "convolution_efficiency"), 1 / compute)
         return replace(self, **reached, memory_efficiency=1 / memory, kernel=kernel)
 
 
@@ -166,8 +169,9 @@ class Host:
 # are such, with sums in float32. Where ECC or the driver takes a part of the memory: what nvidia-smi shows.
 # Then CUDA's compute capability, PCIe's generation, and the part of the peak that products reach at best, measured by
 # d: DeepBench (baidu-research/DeepBench, results/train, the fastest product; P40: of a TITAN Xp, which has its chip; a
-# card that boosts above the clock of its sheet: 1), or by m: Maximum Achievable Matmul FLOPS (stas00/ml-engineering, in
-# bfloat16; there an H200 is as an H100). "": by nobody that we know of; 0.8 is what the newer ones reach.
+# card that boosts above the clock of its sheet: 1), by m: Maximum Achievable Matmul FLOPS (stas00/ml-engineering, in
+# bfloat16; there an H200 is as an H100), or by t: zzc0721/torch-performance-test-data, in float16. "": by nobody that
+# we know of; 0.8 is what the newer ones reach.
 # fmt: off
 _GPUS: list[tuple] = [
     # name                    fp32   tf32   fp16   int8    fp64   GB/s  MiB     capable     PCIe  products
@@ -179,13 +183,13 @@ _GPUS: list[tuple] = [
     ("Tesla V100-SXM2",        15.7,  0,     125,   62.8,   7.8,   900,  32768,  (7, 0),     3,    0.90,    "d"),
     ("Tesla V100-SXM2-16GB",   15.7,  0,     125,   62.8,   7.8,   900,  16384,  (7, 0),     3,    0.90,    "d"),
     ("Tesla T4",               8.1,   0,     65,    130,    0.254, 320,  15360,  (7, 5),     3,    0.72,    "d"),
-    ("RTX 3090",               35.6,  35.6,  71,    284,    0.556, 936,  24576,  (8, 6),     4,    0.8,     ""),
+    ("RTX 3090",               35.6,  35.6,  71,    284,    0.556, 936,  24576,  (8, 6),     4,    1.07,    "t"),
     ("A10",                    31.2,  62.5,  125,   250,    0.488, 600,  23040,  (8, 6),     4,    0.8,     ""),
     ("A100-SXM4",              19.5,  156,   312,   624,    19.5,  2039, 81920,  (8, 0),     4,    0.87,    "m"),
     ("A100-SXM4-40GB",         19.5,  156,   312,   624,    19.5,  1555, 40960,  (8, 0),     4,    0.87,    "m"),
-    ("RTX 4090",               82.6,  82.6,  165.2, 660.6,  1.29,  1008, 24576,  (8, 9),     4,    0.8,     ""),
-    ("L4",                     30.3,  60,    121,   242.5,  0.473, 300,  23040,  (8, 9),     4,    0.8,     ""),
-    ("L40S",                   91.6,  183,   362,   733,    1.43,  864,  46080,  (8, 9),     4,    0.8,     ""),
+    ("RTX 4090",               82.6,  82.6,  165.2, 660.6,  1.29,  1008, 24576,  (8, 9),     4,    1.0,     "t"),
+    ("L4",                     30.3,  60,    121,   242.5,  0.473, 300,  23040,  (8, 9),     4,    0.58,    "t"),
+    ("L40S",                   91.6,  183,   362,   733,    1.43,  864,  46080,  (8, 9),     4,    0.74,    "t"),
     ("H100-PCIe",              51,    378,   756,   1513,   51,    2000, 81559,  (9, 0),     5,    0.8,     ""),
     ("H100-SXM",               67,    494,   989,   1979,   67,    3350, 81559,  (9, 0),     5,    0.80,    "m"),
     ("H200-SXM",               67,    494,   989,   1979,   67,    4800, 143771, (9, 0),     5,    0.80,    "m"),
@@ -193,6 +197,23 @@ _GPUS: list[tuple] = [
 ]
 # fmt: on
 
+# Products of float32 without tensor cores where they reach less: 24.7, 54, 15.4 and 46.9 TFLOP/s by the same data (t).
+_FLOAT32 = {"RTX 3090": 0.69, "RTX 4090": 0.65, "L4": 0.51, "L40S": 0.51}
+# What a multiplication of long vectors reaches of the memory's bandwidth (mli/transformers-benchmarks; an RTX 3090 is
+# taken to be as a 3090 Ti, whose memory is of the same kind).
+_MEMORY = {
+    "Tesla V100-SXM2": 0.87,
+    "Tesla V100-SXM2-16GB": 0.87,
+    "A100-SXM4": 0.79,
+    "A100-SXM4-40GB": 0.79,
+    "RTX 3090": 0.92,
+    "RTX 4090": 0.93,
+}
+# Convolutions on tensor cores: the best of DeepBench in mixed precision, 95.9 TFLOP/s of 125 on a V100 and 42.2 of 65
+# on a T4. On later GPUs, whose convolutions nobody has published layer by layer, they fall as far behind products as on
+# a V100.
+_CONVOLUTIONS = {"Tesla V100-SXM2": 0.77, "Tesla V100-SXM2-16GB": 0.77, "Tesla T4": 0.65}
+_BEHIND = 0.77 / 0.90
 # Streaming multiprocessors, of NVIDIA's architecture white papers.
 _MULTIPROCESSORS = {
     "GTX TITAN X (Maxwell)": 24,
@@ -222,9 +243,9 @@ def _gpu(name: str, *row: Any) -> GPU:
     return GPU(
         name, fp32 * 1e12, bandwidth * 1e9, memory * MiB, fp64 * 1e12, fp16 * 1e12, tf32 * 1e12, int8 * 1e12,
         f"PCIe {pcie}.0 x16", capability, products,
-        # Of an A100's or later tensor cores nobody has published convolutions layer by layer. DeepBench's best on a
-        # V100 (95.9 TFLOP/s of 125) and on a T4 (42.2 of 65) in mixed precision.
-        convolution_efficiency=0.65 if name == "Tesla T4" else 0.77,
+        float32_efficiency=_FLOAT32.get(name, 0.0),
+        convolution_efficiency=_CONVOLUTIONS.get(name, products * _BEHIND),
+        memory_efficiency=_MEMORY.get(name, GPU.memory_efficiency),
         # torch gives cuBLAS more on Hopper and later (c10/cuda, ATen/cuda/CublasHandlePool.cpp).
         workspace=32 * MiB if capability >= (9, 0) else GPU.workspace,
         multiprocessors=_MULTIPROCESSORS.get(name, 0),
