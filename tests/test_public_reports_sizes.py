@@ -146,5 +146,6 @@ def test_activations_of_a_transformer_layer_are_what_autograd_saves():
         before = box.ledger.used[0]
         there = again(x)
         kept = box.ledger.used[0] - before - box.ledger.kinds(0)["workspaces"]
-        assert kept == sum(saved.values()) + output.nbytes
+        numbers = 16  # seed and offset of dropout's random numbers: CUDA's attention keeps them without dropout, too
+        assert kept == sum(saved.values()) + output.nbytes + numbers
         del there

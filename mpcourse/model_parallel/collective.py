@@ -245,7 +245,8 @@ def _backward(comm: Comm, call: Call) -> Iterator[None]:
             raise RankFailed(f"ranks run {doing}, but of different calls. {DEPEND}")
         yield
     except Deadlock as error:
-        raise RankFailed(f"rank {comm.rank} waits in {doing}. {DEPEND}. {error}") from error
+        error.add_note(f"rank {comm.rank} waits in {doing}. {DEPEND}")
+        raise
 
 
 def _sum_of_some(comm: Comm, among: Sequence[int], x: torch.Tensor) -> torch.Tensor:

@@ -37,8 +37,8 @@ def attention_seconds(
 ) -> float:  # fmt: skip
     """Seconds on the device, without a kernel's least.
 
-    kernel: a key of SOFTMAX. dtype: of query, key and value. query: its shape, (batch, heads, queries, head dimension). flops: of all products,
-    those of scores under a causal mask left out.
+    kernel: a key of SOFTMAX. dtype: of query, key and value. query: its shape, (batch, heads, queries, head
+    dimension). flops: of all products, those of scores under a causal mask left out.
     """
     width = query[-1]
     scores = flops / ((10 if backward else 4) * width)

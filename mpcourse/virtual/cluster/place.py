@@ -7,7 +7,8 @@ from types import FrameType, TracebackType
 from mpcourse.virtual.line import location
 
 _CLUSTER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(_CLUSTER))) + os.sep
+_VIRTUAL = os.path.dirname(os.path.dirname(_CLUSTER)) + os.sep
+_LIBRARY = os.path.dirname(os.path.dirname(_VIRTUAL)) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
@@ -21,7 +22,7 @@ def place(frame: FrameType | None) -> str:
         code = frame.f_code
         if _is_programs(code.co_filename):
             own = location((code.co_filename, frame.f_lineno))
-        elif code.co_filename.startswith(_LIBRARY) and not code.co_filename.startswith(_CLUSTER):
+        elif code.co_filename.startswith(_LIBRARY) and not code.co_filename.startswith(_VIRTUAL):
             within = within or location((code.co_filename, frame.f_lineno))
             if code.co_name != "<lambda>":
                 called = code.co_qualname.rpartition("<locals>.")[2]
