@@ -150,3 +150,27 @@ def test_a_message_that_does_not_fit_is_found_also_when_its_sender_has_returned(
 
     with pytest.raises(ClusterError, match="truncated"):
         run(program, 2)
+
+
+def test_a_message_does_not_overtake_one_that_waits_for_its_turn():
+    """The second message may still go to the receive from any source, so the third may not go to the last receive."""
+
+    def program(c):
+        c.Barrier()
+        if c.rank == 0:
+            c.compute(1e-6)
+            return MPI.Request.waitall([c.isend(text, 1, tag) for text, tag in (("a", 5), ("b", 5), ("c", 6))])
+        return MPI.Request.waitall([c.irecv(tag=5), c.irecv(source=0), c.irecv(source=0, tag=6)])
+
+    def blocking(c):
+        c.Barrier()
+        if c.rank == 0:
+            c.compute(1e-6)
+            return MPI.Request.waitall([c.isend(text, 1, 5) for text in "abc"])
+        c.compute(1e-6)
+        first, second = c.irecv(), c.irecv(source=0, tag=5)
+        third = c.recv(source=0, tag=5)
+        return [first.wait(), second.wait(), third]
+
+    for each in (program, blocking):
+        assert run(each, 2).results[1] == ["a", "b", "c"]

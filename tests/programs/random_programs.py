@@ -51,6 +51,16 @@ def by_any(MPI, requests):
     return sorted(MPI.Request.Waitany(requests) for _ in requests)
 
 
+def probed(MPI, comm, waits):
+    """What is found by a probe, and then received."""
+    status = MPI.Status()
+    if waits:
+        comm.probe(status=status)
+    else:
+        until(lambda: comm.iprobe(status=status))
+    return comm.recv(source=status.source, tag=status.tag)
+
+
 def by_some(name, requests):
     """The same by Waitsome or Testsome."""
     done = []
@@ -404,8 +414,102 @@ def anybody(p):
     p.name("t")
 
 
+def in_order(p):
+    """Messages of one rank and receives that fit several of them: each goes to the first receive that it fits.
+
+    Which that is does not depend on what comes first (MPI 4.1, section 3.5), so what each receive gets is certain.
+    """
+    draw, (comm, members) = p.draw, p.draw.choice(p.comms)
+    a, b = draw.randrange(len(members)), draw.randrange(len(members))
+    base = 2000 + 10 * p.count
+    tags = [base + draw.randrange(3) for _ in range(draw.randrange(1, 7))]
+    objects, left, patterns = draw.random() < 0.5, list(tags), []
+    while left:
+        tag = draw.choice([*set(left), "MPI.ANY_TAG"])
+        patterns.append(f"source={draw.choice([a, 'MPI.ANY_SOURCE'])}, tag={tag}")
+        left.remove(left[0] if tag == "MPI.ANY_TAG" else tag)
+    free = draw.random() < 0.5 and comm == "c0"
+    if free:  # a communicator of their own, which is freed while messages are under way
+        comm = p.name("c")
+        for rank in members:
+            p.say(rank, f"{comm} = c0.Dup()")
+    alone(p, comm, members, free)
+    sends, receives, requests = p.name("q"), p.name("q"), p.name("y")
+    for me in {a, b}:
+        rank = members[me]
+        if me == a:
+            how = draw.choice(["isend", "issend"])
+            x = [f"thing({k})" if objects else f"v({k}, 3, 'd')" for k in range(len(tags))]
+            how = how if objects else how.capitalize()
+            p.say(rank, f"{sends} = [" + ", ".join(
+                f"{comm}.{how}({x[k]}, {b}, {tag})" for k, tag in enumerate(tags)) + "]")  # fmt: skip
+        if me == b:
+            if objects:
+                p.say(rank, f"{receives} = [" + ", ".join(f"{comm}.irecv({each})" for each in patterns) + "]")
+            else:
+                p.say(rank, f"{requests} = [np.zeros(3) for _ in range({len(tags)})]")
+                p.say(rank, f"{receives} = [" + ", ".join(
+                    f"{comm}.Irecv({requests}[{k}], {each})" for k, each in enumerate(patterns)) + "]")  # fmt: skip
+    if free:
+        for rank in members:
+            p.say(rank, f"{comm}.Free(); out({comm} == MPI.COMM_NULL)")
+    for me in sorted({a, b}):
+        waited = " + ".join([receives] * (me == b) + [sends] * (me == a))
+        found = f"out(MPI.Request.waitall({waited})[:{len(tags)}])"
+        if not objects:
+            found = f"MPI.Request.Waitall({waited})" + f"; out({requests})" * (me == b)
+        p.say(members[me], found if me == b else f"MPI.Request.waitall({waited})")
+    alone(p, comm, members, free)
+    p.name("t")
+
+
+def alone(p, comm, members, is_own):
+    """Nothing else is under way, or a receive of anything would take that."""
+    for rank in [] if is_own else members:
+        p.say(rank, f"{comm}.Barrier()")
+
+
+def crowd(p):
+    """A rank takes all that all others send with any tag, by all means; what it finds is put in order."""
+    draw, (comm, members) = p.draw, p.draw.choice(p.comms)
+    root, times, probes = draw.randrange(len(members)), draw.randrange(1, 4), draw.random() < 0.5
+    alone(p, comm, members, False)
+    for me, rank in enumerate(members):
+        if me == root:
+            continue
+        how = draw.choice(["send", "ssend", "isend"])
+        send = f"{comm}.{how}(({me}, i), {root}, i)"
+        p.say(rank, f"MPI.Request.waitall([{send} for i in range({times})])" if how == "isend"
+              else f"for i in range({times}): {send}")  # fmt: skip
+    total, root = times * (len(members) - 1), members[root]
+    if probes:
+        p.say(root, f"out(sorted(probed(MPI, {comm}, {draw.choice([True, False])}) for _ in range({total})))")
+    elif draw.random() < 0.5:
+        p.say(root, f"out(sorted({comm}.recv() for _ in range({total})))")
+    else:
+        p.say(root, f"out(sorted(MPI.Request.waitall([{comm}.irecv() for _ in range({total})])))")
+    alone(p, comm, members, False)
+
+
+def freed(p):
+    """A communicator that was made is not needed any more."""
+    made = [each for each in p.comms if each[0] != "c0"]
+    if not made:
+        communicators(p)
+        return
+    draw, comm = p.draw, p.draw.choice(made)
+    how, name = draw.choice(["Free", "Disconnect"]), comm[0]
+    n, last = len(comm[1]), draw.random() < 0.5
+    for me, rank in enumerate(comm[1]):
+        if last and n > 1:  # it ends with a receive from anybody
+            p.say(rank, f"{name}.send({me}, {(me + 1) % n}, 5)" if me == 0 else f"out({name}.recv(tag=5))")
+            p.say(rank, f"out({name}.recv(tag=5))" if me == 0 else f"{name}.send({me}, {(me + 1) % n}, 5)")
+        p.say(rank, f"{name}.{how}(); out([{name} == MPI.COMM_NULL, bool({name})])")
+    p.comms.remove(comm)
+
+
 PARTS = [at_once, at_once, one_by_one, shifts, memory_together, memory_together, memory_together, objects_together,
-         communicators, anybody]  # fmt: skip
+         communicators, communicators, anybody, in_order, in_order, crowd, freed, freed]  # fmt: skip
 
 
 # -- programs that hang --
@@ -497,10 +601,66 @@ HANGS = {f.__name__: f for f in (nobody_sends, another_tag, all_send_first, all_
                                  one_too_many, waits_for_all)}  # fmt: skip
 
 
+# -- programs that may hang --
+
+
+def uncertain(seed, size):
+    """A program that hangs or ends, and where: for each rank the number of the line in which it waits for ever.
+
+    By sends that wait for their receive, receives that name their source, and barriers, so it is certain which.
+    """
+    p = Program(seed, size)
+    draw, calls = p.draw, [[] for _ in range(size)]
+    for _ in range(draw.randrange(1, 3 * size)):
+        if draw.random() < 0.1:
+            for rank in range(size):
+                calls[rank].append(("barrier", None, None))
+        a, b = draw.sample(range(size), 2)
+        tag = draw.randrange(2)
+        calls[a].append(("send", b, tag))
+        calls[b].append(("recv", a, tag))
+    for _ in range(draw.choice([0, 0, 1, 2])):  # two calls of a rank change places
+        mine = calls[draw.randrange(size)]
+        if len(mine) > 1:
+            i, j = draw.sample(range(len(mine)), 2)
+            mine[i], mine[j] = mine[j], mine[i]
+    if draw.random() < 0.3:  # one is left out
+        mine = calls[draw.randrange(size)]
+        if mine:
+            mine.pop(draw.randrange(len(mine)))
+    for rank, mine in enumerate(calls):
+        for kind, peer, tag in mine:
+            upper = draw.random() < 0.3
+            p.say(rank, {"barrier": "c0.Barrier()", "send": f"c0.ssend({rank}, {peer}, {tag})",
+                         "recv": f"out(c0.{'irecv' if upper else 'recv'}(None, {peer}, {tag})"
+                                 f"{'.wait()' if upper else ''})"}[kind])  # fmt: skip
+    return p.text(), stuck(calls)
+
+
+def stuck(calls):
+    """Where ranks wait for ever that make these calls, one after the other: by rank, the line."""
+    at = [0] * len(calls)
+
+    def current(rank):
+        return calls[rank][at[rank]] if at[rank] < len(calls[rank]) else None
+
+    moved = True
+    while moved:
+        moved = False
+        if all(current(rank) and current(rank)[0] == "barrier" for rank in range(len(calls))):
+            at, moved = [n + 1 for n in at], True
+        for a in range(len(calls)):
+            call = current(a)
+            if call and call[0] == "send" and current(call[1]) == ("recv", a, call[2]):
+                at[a], at[call[1]], moved = at[a] + 1, at[call[1]] + 1, True
+    before = [sum(len(mine) + 3 for mine in calls[:rank]) for rank in range(len(calls))]
+    return {rank: before[rank] + at[rank] + 2 for rank, mine in enumerate(calls) if at[rank] < len(mine)}
+
+
 def play(text, file, comm, MPI):
     """What a rank finds that runs a program."""
     names = {"np": np, "near": near, "v": v, "thing": thing, "until": until, "by_any": by_any, "by_some": by_some,
-             "plus_twice": plus_twice}  # fmt: skip
+             "plus_twice": plus_twice, "probed": probed}  # fmt: skip
     exec(compile(text, file, "exec"), names)
     found = []
     names[f"rank{comm.Get_rank()}"](comm, MPI, lambda x: found.append(told(x)))

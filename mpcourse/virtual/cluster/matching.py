@@ -44,8 +44,9 @@ class Message:
 class Matching:
     """Messages that nobody has received, and receives whose message has not come.
 
-    A message goes to the first receive that it fits, in the order in which they began. A receive that names its source
-    takes its message as soon as both are known. A receive from any source takes what was sent first, so what it gets is
+    A message goes to the first receive that it fits, in the order in which they began, and messages of one rank do not
+    overtake each other. A receive that names its source takes its message as soon as both are known, unless an earlier
+    receive or message has to be decided first. A receive from any source takes what was sent first, so what it gets is
     decided when the cluster's time has come to when a message was sent: until then somebody may send an earlier one. So
     this is always true: a message that is kept here and that fits a receive that waits is also among what the cluster
     will do next (`awaited`), and gets its receive when its time comes.
@@ -74,7 +75,7 @@ class Matching:
         if m.eager:
             m.start, m.end = world.wires.leave(m.owner, target, m.nbytes, m.posted)
         r = queues.receiver(m.source, m.tag)
-        if r is not None and r.peer != ANY:
+        if r is not None and r.peer != ANY and queues.first(m.source, r.tag) is None:
             queues.forget(r)
             self._meet(m, r)
             return
@@ -94,7 +95,7 @@ class Matching:
     def take(self, context: int, rank: int, source: int, tag: int) -> Message | None:
         """The message that a receive from `source` gets at once; None where it has to wait."""
         queues = self.queues[context, rank]
-        if queues.wild or (m := queues.first(source, tag)) is None:
+        if queues.wild or (m := queues.first(source, tag)) is None or m.awaited:
             return None
         queues.take(m)
         return m

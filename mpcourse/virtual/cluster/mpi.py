@@ -58,7 +58,7 @@ def Wtime() -> float:
 
 
 def Wtick() -> float:
-    """Seconds of that moment."""
+    """Seconds of the shortest time that the clock can tell: of one question whether a message is there."""
     return _POLL_SECONDS
 
 

@@ -12,7 +12,10 @@ from mpcourse.virtual.cluster.waiting import Waiter
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.matching import Matching
 
-POLL_SECONDS = 1e-7  # seconds of one Test, Iprobe, or of reading the clock
+POLL_SECONDS = 1e-7  # seconds of one Test or Iprobe
+# The clock moves by TICK seconds between two readings with nothing in between, so no program divides by zero. Who reads
+# it READINGS times in a row waits for time to pass: then each takes POLL_SECONDS.
+TICK, READINGS = 1e-9, 10
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
 # sleeps until something is said to it: a second of asking would take ten million calls.
 EXACT, BARE = 100, 20
@@ -66,8 +69,9 @@ class Polling:
     def time(self, rank: int) -> float:
         """What rank `rank` reads off its clock, which has moved since it read it last."""
         waiter, now = self.waiters[rank], self.clock[rank]
-        if now == waiter.read:
-            self.clock[rank] = now + POLL_SECONDS
+        waiter.readings = waiter.readings + 1 if now == waiter.read else 0
+        if waiter.readings:
+            self.clock[rank] = now + (POLL_SECONDS if waiter.readings >= READINGS else TICK)
             if now == waiter.asked:  # who only reads the clock between two questions does nothing else
                 waiter.asked = self.clock[rank]
         waiter.read = self.clock[rank]

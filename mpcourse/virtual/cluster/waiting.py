@@ -22,6 +22,7 @@ class Waiter:
         self.bare, self.asked = 0, -1.0
         self.vain, self.said = 0, 0  # how often it has asked in vain since ranks have said that much
         self.asleep = False  # until something is said to it
+        self.readings = 0  # of its clock, in a row with nothing in between
         self.read = -1.0  # when this rank read its clock
         self.frame: FrameType | None = None  # None: it is not suspended
         self.call: Callable[[], str] = str  # what it asks, for messages of errors
