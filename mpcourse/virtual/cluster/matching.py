@@ -86,7 +86,7 @@ class Matching:
         m.order = next(self.order)
         queues.put(m)
         if r is not None:
-            world.decide_later(queues, m)
+            world.decide_later(queues, m, r)
         waiter = world.waiters[target]
         waiting = waiter.message
         if waiter.asleep or (waiting is not None and waiting[0] == context and _fits(m, *waiting[1:])):
@@ -117,20 +117,32 @@ class Matching:
         queues.wait(r)
         for m in queues.messages():
             if not m.awaited and _fits(m, r.peer, r.tag):
-                self.world.decide_later(queues, m)
+                self.world.decide_later(queues, m, r)
 
     def forget(self, r: Request) -> None:
         """A receive is given up."""
         self.queues[r.context, r.owner].forget(r)
 
+    def look(self, r: Request) -> None:
+        """A rank waits for a receive from any source: what is there by now finds its receive."""
+        queues = self.queues[r.context, r.owner]
+        while r.end is None and (m := queues.first(r.peer, r.tag)) is not None:
+            if m.posted > self.world.clock[r.owner]:
+                self.world.decide_later(queues, m, r)
+                return
+            self.decide(queues, m)
+
     def decide(self, queues: MatchQueues, m: Message) -> None:
-        """The time of a message has come: it goes to the first receive that it fits, if that still waits."""
+        """The time of a message has come: those that were sent before find their receives, then `m` finds its own."""
         m.awaited = False
-        r = queues.receiver(m.source, m.tag)
-        if r is not None:
-            queues.take(m)
+        while not m.taken and (r := queues.receiver(m.source, m.tag)) is not None:
+            first = queues.first(r.peer, r.tag)
+            while (earlier := queues.receiver(first.source, first.tag)) is not r:
+                r = earlier
+                first = queues.first(r.peer, r.tag)
+            queues.take(first)
             queues.forget(r)
-            self._meet(m, r)
+            self._meet(first, r)
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
         """Whether a message is there that a receive of rank `rank` would take."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from mpcourse.virtual.cluster.match_queues import ANY
 from mpcourse.virtual.cluster.open_requests import Open
 from mpcourse.virtual.cluster.request import Request
 
@@ -80,7 +81,13 @@ class Waiting:
         waiter.requests, waiter.left = pending, len(pending)
         for q in pending:
             q.awaited = True
-        self._suspend(rank, frame)
+        while True:
+            for q in pending:
+                if q.receives and q.peer == ANY and q.end is None:
+                    self.matching.look(q)
+            if not waiter.left:
+                break
+            self._suspend(rank, frame)
         waiter.requests = ()
 
     def settle(self, q: Request, end: float) -> None:

@@ -139,14 +139,22 @@ class World(Waiting, Polling):
     def push(self, time: float, rank: int) -> None:
         heapq.heappush(self._ready, (time, next(self.order), rank, self._tickets[rank]))
 
-    def decide_later(self, queues: MatchQueues, m: Message) -> None:
-        """Let `m` find its receive when the time has come at which it was sent."""
+    def decide_later(self, queues: MatchQueues, m: Message, r: Request) -> None:
+        """Let `m`, which `r` may take, find its receive when the time has come at which it was sent.
+
+        Also where its rank is busy with something else, because the sender waits. A rank that waits looks itself, on its
+        own clock.
+        """
         m.awaited = True
-        heapq.heappush(self._ready, (m.posted, m.order, HUB, (queues, m)))
+        time = m.posted
+        if r.awaited:
+            time = max(time, self.clock[r.owner])
+            self.push(time, r.owner)
+        heapq.heappush(self._ready, (time, next(self.order), HUB, (queues, m, m.order)))
 
     def _decide(self) -> None:
         """What is done next is a message: see who gets it."""
-        _, order, _, (queues, m) = heapq.heappop(self._ready)
+        queues, m, order = heapq.heappop(self._ready)[3]
         if m.order == order and not m.taken:  # a Sendrecv may have made another message of it
             self.matching.decide(queues, m)
 
