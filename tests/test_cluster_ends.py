@@ -7,7 +7,6 @@ import pytest
 
 from mpcourse.virtual import MPI, ClusterError, run
 from mpcourse.virtual.cluster import threads, world
-from mpcourse.virtual.cluster.matching import Matching
 from mpcourse.virtual.cluster.threads import Turns
 
 HERE = __name__.rpartition(".")[2]
@@ -148,21 +147,21 @@ def test_a_turn_that_is_lost_ends_the_run_and_says_where_each_rank_stands(monkey
 
 
 def test_a_rank_whose_thread_dies_in_the_cluster_ends_the_run(monkeypatch, impatient):
-    def broken(self, queues, m):
+    def broken(self, rank):
         raise KeyError("a fault of the cluster")
 
     def program(c):
-        if c.rank == 0:
-            c.compute(1.0)
-            c.Bsend(bytearray(1), 1)
-        else:
+        if c.rank:
             c.Recv(bytearray(1))  # gets nothing
+        else:
+            c.compute(1.0)
+            c.Iprobe()
 
-    monkeypatch.setattr(Matching, "decide", broken)
+    monkeypatch.setattr(world.World, "_end", broken)
     monkeypatch.setattr(threading, "excepthook", lambda told: None)
     with pytest.raises(ClusterError, match=rf"rank 1 waits in Recv\(.*{HERE}.py:{line('gets nothing')}") as caught:
         run(program, 2)
-    assert caught.value.kind == "stalled"
+    assert caught.value.kind == "stalled" and "rank 0 has ended in the middle of its program" in str(caught.value)
 
 
 def test_ranks_that_compute_or_sleep_are_not_stalled(monkeypatch):

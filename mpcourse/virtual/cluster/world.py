@@ -142,8 +142,8 @@ class World(Waiting, Polling):
     def decide_later(self, queues: MatchQueues, m: Message, r: Request) -> None:
         """Let `m`, which `r` may take, find its receive when the time has come at which it was sent.
 
-        Also where its rank is busy with something else, because the sender waits. A rank that waits looks itself, on its
-        own clock.
+        Also where its rank is busy with something else, because the sender waits. A rank that waits looks by itself, on
+        its own clock.
         """
         m.awaited = True
         time = m.posted
