@@ -93,6 +93,18 @@ class MatchQueues:
                 return r
         return exact
 
+    def pair(self, m: "Message") -> "tuple[Message, Request] | None":
+        """A message and a receive, each the first for the other: `m` and its receive, or what is decided before it.
+
+        None: no receive waits that `m` fits.
+        """
+        while (r := self.receiver(m.source, m.tag)) is not None:
+            first = self.first(r.peer, r.tag)
+            if first is None or first is m:
+                return m, r
+            m = first
+        return None
+
     def forget(self, r: "Request") -> None:
         """A receive has its message, or is given up."""
         if r.peer == ANY or r.tag == ANY:

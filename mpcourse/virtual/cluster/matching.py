@@ -135,11 +135,8 @@ class Matching:
     def decide(self, queues: MatchQueues, m: Message) -> None:
         """The time of a message has come: those that were sent before find their receives, then `m` finds its own."""
         m.awaited = False
-        while not m.taken and (r := queues.receiver(m.source, m.tag)) is not None:
-            first = queues.first(r.peer, r.tag)
-            while (earlier := queues.receiver(first.source, first.tag)) is not r:
-                r = earlier
-                first = queues.first(r.peer, r.tag)
+        while not m.taken and (pair := queues.pair(m)) is not None:
+            first, r = pair
             queues.take(first)
             queues.forget(r)
             self._meet(first, r)
