@@ -1,11 +1,13 @@
 """What users of MultiNodeOptimizer do at unexpected moments: it is refused, or nothing goes wrong."""
 
 import contextlib
+import functools
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from mpcourse.collectives.fast.nonblocking import NonblockingRing
 from mpcourse.data_parallel import (
@@ -508,3 +510,81 @@ def test_who_says_all_it_had_to_say_and_then_leaves_is_not_missed():
             control._wait(lambda: False, "averages gradients")
 
     run(program, 2)
+
+
+def gradient_of(model, x):
+    model(x).sum().backward()
+
+
+def synced_first(optimizer, model):
+    gradient_of(model, torch.ones(1, 2))
+    with optimizer.no_sync():
+        gradient_of(model, torch.ones(1, 2))
+
+
+def synced_twice(optimizer, model):
+    gradient_of(model, torch.ones(1, 2))
+    gradient_of(model, torch.ones(1, 2))
+
+
+def checkpointed(use_reentrant, optimizer, model):
+    x = torch.ones(1, 2, requires_grad=True)
+    for _ in range(2):
+        x = checkpoint(model, x, use_reentrant=use_reentrant)
+    x.sum().backward()
+
+
+def cleared(optimizer, model):
+    gradient_of(model, torch.ones(1, 2))
+    model.zero_grad()
+
+
+def clipped_early(optimizer, model):
+    gradient_of(model, torch.ones(1, 2))
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+
+REACHED = "a second backward pass reached 'parameter [01]', whose gradient is being averaged since the first"
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (
+            synced_first,
+            "pass within no_sync.. reached .* run the last one outside of no_sync.., and all before it within",
+        ),
+        (synced_twice, f"{REACHED}. Of several passes before one step, run all but the last within no_sync"),
+        (
+            functools.partial(checkpointed, True),
+            f"{REACHED}. It is used in several checkpoints, .* use_reentrant=False",
+        ),
+        (cleared, "rank 0: the gradient of 'parameter [01]' was set to None while it was being averaged.*zero_grad"),
+        (
+            clipped_early,
+            "rank 0: the gradient of 'parameter [01]' was changed while it was being averaged.*before you clip",
+        ),
+    ],
+)
+def test_a_message_about_gradients_in_flight_says_what_has_happened_to_them(use, said):
+    def program(comm):
+        model = nn.Linear(2, 2)
+        optimizer = MultiNodeOptimizer(sgd(model.parameters()), create_communicator("bucketed", comm))
+        use(optimizer, model)
+        optimizer.step()
+
+    with pytest.raises(RuntimeError, match=said):
+        run(program, 2)
+
+
+def test_a_layer_in_two_checkpoints_that_are_not_reentrant_is_averaged_once():
+    def program(comm, kind):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 2)
+        optimizer = MultiNodeOptimizer(sgd(model.parameters()), create_communicator(kind, comm))
+        checkpointed(False, optimizer, model)
+        optimizer.step()
+        return model.weight.tolist()
+
+    flat, bucketed = (run(lambda comm, k=kind: program(comm, k), 2).results[0] for kind in ("flat", "bucketed"))
+    assert flat == bucketed

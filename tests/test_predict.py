@@ -234,6 +234,17 @@ def test_the_command_predicts_a_file_of_ones_own(cli, model_file):
     assert [d["kept"]["parameters"] for d in told["devices"]] == [4 * (20 * 30 + 30), 4 * (30 * 5 + 5)]
 
 
+def test_a_model_that_reads_values_is_told_what_the_command_lacks(cli, model_file):
+    model_file.write_text(
+        model_file.read_text()
+        + "class Reads(nn.Linear):\n    def forward(self, x):\n"
+        + "        return super().forward(x) * int((x > 0).sum())\ndef reads():\n    return Reads(20, 5)\n"
+    )
+    done = cli("predict", f"{model_file}:reads", "--batch", 7, 20)
+    assert_one_line_error(done, "model.py:12", "needs a value, and this command runs a model without data")
+    assert "dry" not in done.stderr
+
+
 def test_the_table_says_what_is_held_whether_it_fits_and_what_is_not_predicted(cli, model_file):
     shown = cli("predict", f"{model_file}:make_model", "--batch", 7, 20, "--gpus", 2).stdout
     for phrase in ("vgpu:1", "parameters", "as nvidia-smi shows it", "yes", "Cut after 0, chosen", "A step of sgd"):

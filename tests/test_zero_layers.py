@@ -124,7 +124,8 @@ def seconds(kind, steps):
 def test_prefetching_hides_messages_behind_computing():
     computing = 8 * (2 + 4)
     plain, ahead = (seconds(kind, 2) - seconds(kind, 1) for kind in ("ShardedParameters", "PrefetchedParameters"))
-    assert plain == pytest.approx(computing + 8 * 3)  # two gathers and a reduce-scatter of each layer
+    # Two gathers and a reduce-scatter of each layer, and a few bytes by which ranks compare which layer they run.
+    assert 0 < plain - (computing + 8 * 3) < 0.2
     assert computing < ahead < computing + 5  # what is not hidden: the first gather of each direction, the last sum
 
 

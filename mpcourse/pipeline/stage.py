@@ -129,7 +129,7 @@ class Stage:
             try:
                 outputs = call(self.module, inputs)
             except RuntimeError as error:
-                if "leaf Variable" in str(error):
+                if "leaf Variable" in str(error) and any(x.requires_grad for x in inputs):  # else a parameter is meant
                     raise RuntimeError(IN_PLACE.format(self.part)) from error
                 raise
             if self.loss is not None:

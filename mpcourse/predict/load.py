@@ -12,6 +12,7 @@ import torch.nn as nn
 
 from mpcourse.errors import UserError
 from mpcourse.source import load_module, shown_path
+from mpcourse.virtual.device_checks import NoData
 
 _LIBRARIES = tuple(
     os.path.dirname(os.path.dirname(os.path.abspath(file))) + os.sep for file in (torch.__file__, contextlib.__file__)
@@ -76,6 +77,11 @@ def blame(error: BaseException) -> str:
     error: as it was raised.
     """
     text = " ".join(str(error).split())
+    if isinstance(error, NoData):  # whose own words are for those who have made the box
+        text = (
+            f"{error.what} needs a value, and this command runs a model without data, on shapes alone: its forward "
+            "must not depend on what tensors hold"
+        )
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename:
         return f"{shown_path(Path(error.filename))}:{error.lineno}: {type(error).__name__}: {error.msg}"

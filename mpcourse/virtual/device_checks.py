@@ -95,9 +95,20 @@ def check_lengths(lengths: Tensor, device: torch.device) -> None:
         )
 
 
-def no_data(what: str) -> RuntimeError:
+class NoData(RuntimeError):
+    """A value was asked of a dry box.
+
+    what: the call that asks, e.g. "item()".
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        line = location(asking_line()[0])
+        super().__init__(
+            f"{what} at {line}: a dry box holds no data, so there is no value to read; leave out `dry=True`"
+        )
+
+
+def no_data(what: str) -> NoData:
     """The error for a value asked of a dry box."""
-    line = location(asking_line()[0])
-    return RuntimeError(
-        f"{what} at {line}: a dry box holds no data, so there is no value to read; leave out `dry=True`"
-    )
+    return NoData(what)

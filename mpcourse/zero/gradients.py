@@ -8,6 +8,7 @@ import torch
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
 from mpcourse.zero.freed import FreedGradient
 from mpcourse.zero.hooks import at_end_of_backward
+from mpcourse.zero.in_step import PASS
 from mpcourse.zero.optimizer import ShardedOptimizer
 
 
@@ -53,6 +54,7 @@ class ShardedGradients(ShardedOptimizer):
     def zero_grad(self) -> None:
         """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
         self._forget_pass()
+        self._left_out.drop(self._unit_of, lambda p: isinstance(p.grad, FreedGradient))
         self._forget_mean()
         self.own = [None] * len(self.units)
         for p in self._unit_of:
@@ -87,6 +89,7 @@ class ShardedGradients(ShardedOptimizer):
 
     def _begin_pass(self) -> None:
         if self._sent is None:
+            self._in_step.check(PASS)
             self._sent, self.averaged = 0, False
             at_end_of_backward(self._end_pass)
 

@@ -8,10 +8,12 @@ from torch import nn
 
 from mpcourse.comm import Comm
 from mpcourse.data_parallel.checked.fingerprint import check_equal
+from mpcourse.data_parallel.checked.left_out import LeftOut
 from mpcourse.data_parallel.loss_scaling import AveragedFirst
 from mpcourse.data_parallel.parameters import optimizer_tensors
 from mpcourse.zero.elementwise import MakeOptimizer, check_elementwise
 from mpcourse.zero.freed import FreedGradient
+from mpcourse.zero.in_step import STEP, InStep
 from mpcourse.zero.messages import (
     all_gather,
     broadcast_from_first,
@@ -75,6 +77,8 @@ class ShardedOptimizer(AveragedFirst):
         self.shards: list[torch.Tensor] = []  # this rank's chunk of these
         self.masters: list[torch.Tensor] = []  # the same elements, as the optimizer updates them
         self._refused: FloatingPointError | None = None  # what `step` raises, if the mean is still not finite
+        self._in_step, self._left_out = InStep(comm, self._layer_names(parameters)), LeftOut()
+        self._left_out.alone = hasattr(comm, "count")
         check_alike(comm, self.names)
         broadcast_from_first(comm, replicas, [*self.names, *(module.buffers() if module else ())])
         groups = trained(given)
@@ -98,8 +102,7 @@ class ShardedOptimizer(AveragedFirst):
         Raises FloatingPointError, on all ranks, where the mean of gradients is not finite: parameters and state stay as
         they were.
         """
-        gradients = self._averaged() if self.averaged else [self._mean(i) for i in range(len(self.units))]
-        self.averaged = False
+        gradients = self._averaged() if self.averaged else self._means()
         norm, error = global_norm(self, gradients)
         if error is not None:
             raise self._refused or error
@@ -120,8 +123,8 @@ class ShardedOptimizer(AveragedFirst):
         A gradient that is not finite on one rank makes those of all ranks NaN. Then `step` raises FloatingPointError,
         and a GradScaler skips the step.
         """
-        for i, master in enumerate(self.masters):
-            master.grad = self._mean(i).to(master.dtype)
+        for master, gradient in zip(self.masters, self._means(), strict=True):
+            master.grad = gradient.to(master.dtype)
         gradients = [master.grad for master in self.masters if master.grad is not None]
         _, self._refused = global_norm(self, gradients)
         if self._refused is not None:
@@ -146,6 +149,7 @@ class ShardedOptimizer(AveragedFirst):
     def zero_grad(self) -> None:
         """Set all gradients to zero: those of the next backward passes add up. Any rank may call it."""
         self._forget_mean()
+        self._left_out.drop(p for unit in self.units for p in unit.parameters)
         for unit, flat in zip(self.units, self.gradients, strict=True):
             flat.zero_()
             for p, view in zip(unit.parameters, unit.views(flat), strict=True):
@@ -167,6 +171,12 @@ class ShardedOptimizer(AveragedFirst):
         for i in range(len(self.units)):
             self._publish(i)
 
+    def _means(self) -> list[torch.Tensor]:
+        """Of each unit this rank's chunk of the mean of gradients, once all ranks are about to step."""
+        own = self._left_out.since_last_mean(p for unit in self.units for p in unit.parameters)
+        self._left_out.compare(self._in_step.check(STEP, number=own))
+        return [self._mean(i) for i in range(len(self.units))]
+
     def _averaged(self) -> list[torch.Tensor]:
         """What `mean_gradients` has left, taken from the masters."""
         gradients = [master.grad for master in self.masters if master.grad is not None]
@@ -179,6 +189,10 @@ class ShardedOptimizer(AveragedFirst):
             master.grad = None
 
     # What the other stages do in other ways.
+
+    def _layer_names(self, parameters: Parameters) -> list[str]:
+        """The names of the layers that are gathered one by one: here none are."""
+        return []
 
     def _hide_gradients(self) -> None:
         """Have nobody take for gradients what is left of them: sums over some of the ranks."""

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from mpcourse.comm import Comm
 from mpcourse.zero.elementwise import MakeOptimizer
 from mpcourse.zero.gradients import ShardedGradients
+from mpcourse.zero.in_step import BACKWARD, FORWARD, WHOLE
 from mpcourse.zero.messages import all_gather
 from mpcourse.zero.optimizer import BUCKET
 from mpcourse.zero.sharding import Parameters, Unit, divided
@@ -36,6 +37,7 @@ class ShardedParameters(ShardedGradients):
     are NaN for whoever looks at them, except within `whole`. Gradients are those of stage 2, with a layer as a unit.
     Each rank sends 3 P (p - 1) / p values in a step of one backward pass; a layer that also uses the parameters of
     another one, which are tied, gathers those, too.
+    All ranks run the same layers in the same order: else all raise RankFailed, which names the layers.
     Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
     element-wise, for models that differ in shape, for optimizers that differ in their options, and where nothing is
     trained.
@@ -62,6 +64,7 @@ class ShardedParameters(ShardedGradients):
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
         """Within it all parameters are there, to be looked at or saved. All ranks enter it together."""
+        self._in_step.check(WHOLE)
         self._gather(range(len(self.units)))
         self._stay = True
         try:
@@ -106,7 +109,17 @@ class ShardedParameters(ShardedGradients):
 
     # When a layer's parameters are there.
 
+    def _layer_names(self, parameters: Parameters) -> list[str]:
+        names = {m: name for name, m in parameters.named_modules()} if isinstance(parameters, nn.Module) else {}
+        return [repr(names.get(layer) or number) for number, layer in enumerate(self.layers)]
+
+    def _compare(self, what: int, number: int) -> None:
+        """Before a layer is gathered: all ranks are about to gather this one."""
+        if not self._here.issuperset(self._needed[number]):
+            self._in_step.check(what, number)
+
     def _before_forward(self, number: int) -> None:
+        self._compare(FORWARD, number)
         self._gather(self._needed[number])
 
     def _after_forward(self, number: int, output: object) -> None:
@@ -118,6 +131,7 @@ class ShardedParameters(ShardedGradients):
 
     def _before_backward(self, number: int) -> None:
         self._begin_pass()
+        self._compare(BACKWARD, number)
         self._free(self._here - set(self._needed[number]))  # of the layer behind it
         self._gather(self._needed[number])
 

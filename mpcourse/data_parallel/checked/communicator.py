@@ -21,7 +21,7 @@ class Report(NamedTuple):
 
     missing: those without a gradient.
     not_finite: one whose gradient is not finite; None where all are.
-    changed: one whose gradient was changed after its all-reduce had begun; None where none was.
+    changed: one whose gradient was changed after its all-reduce had begun, and how; None where none was.
     """
 
     missing: set[str]
@@ -277,10 +277,11 @@ class CheckedCommunicator(Communicator):
                 )
 
     def _raise_changed(self, own: str | None) -> NoReturn:
-        rank, name = next((rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None)
+        rank, told = next((rank, told) for rank, told in enumerate(self.comm.allgather(own)) if told is not None)
         raise RuntimeError(
-            f"rank {rank}: the gradient of {name!r} was changed while it was being averaged, which begins during "
-            "backward. To clip or unscale gradients, call the optimizer's mean_gradients() first"
+            f"rank {rank}: the gradient of {told} while it was being averaged, which begins during backward. Call the "
+            "optimizer's mean_gradients() before you clip, unscale or otherwise change gradients, and its zero_grad() "
+            "to leave a batch out"
         )
 
     def _not_finite(self, own: str | None, what: str) -> FloatingPointError:

@@ -140,7 +140,7 @@ class ControlChannel:
             rank, calls = self._ended[0]
             raise RankFailed(
                 f"rank {self.comm.rank} {doing} (its call {self._calls[0]}), and rank {rank} has ended after "
-                f"{calls} calls: do all ranks take the same number of steps, and none of them alone?"
+                f"{calls} calls: it raised an error, or makes fewer calls than this rank, e.g. takes fewer steps"
             )
 
 

@@ -1,12 +1,20 @@
 """Do ranks average gradients of the same batch? A batch that only some of them have left out is noticed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
 from mpcourse.errors import RankFailed
 
 SHIFT = 1 << 20  # two numbers in one: batches, and calls
+
+
+def has_gradient(p: torch.Tensor) -> bool:
+    """Whether a parameter's gradient is there, and not zero.
+
+    p: the parameter.
+    """
+    return p.grad is not None and bool(p.grad.any())
 
 
 class LeftOut:
@@ -20,15 +28,15 @@ class LeftOut:
         self._averaged: set[torch.Tensor] = set()  # parameters whose gradients were averaged since they were dropped
         self._batches = self._calls = self._means = 0
 
-    def drop(self, parameters: Iterable[torch.Tensor]) -> None:
+    def drop(self, parameters: Iterable[torch.Tensor], computed: Callable[[torch.Tensor], bool] = has_gradient) -> None:
         """Gradients are about to be dropped: those that were never averaged belong to a batch that is left out.
 
         parameters: whose gradients.
+        computed: of a parameter, whether backward has computed a gradient of it.
         """
         dropped = set(parameters)
-        unused = [p.grad for p in dropped - self._averaged if p.grad is not None]
         self._calls += 1
-        self._batches += not self.alone and any(bool(gradient.any()) for gradient in unused)
+        self._batches += not self.alone and any(computed(p) for p in dropped - self._averaged)
         self._averaged -= dropped
 
     def since_last_mean(self, parameters: Iterable[torch.Tensor]) -> int:

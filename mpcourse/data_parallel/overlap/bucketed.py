@@ -1,6 +1,8 @@
 """Buckets of gradients are averaged while other gradients are still being computed, as PyTorch's DDP does it."""
 
 import contextlib
+import os
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -17,6 +19,7 @@ from mpcourse.data_parallel.overlap.hooks import when_accumulated
 from mpcourse.data_parallel.parameters import Model, same_tensors, trained_parameters
 from mpcourse.virtual import MPI, mpi_of
 
+CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, of Li et al., "PyTorch Distributed", VLDB 2020
 
 
@@ -144,9 +147,9 @@ class BucketedCommunicator(Communicator):
         return bool(late)
 
     def changed(self) -> str | None:
-        """The name of a parameter whose gradient was changed since its all-reduce began."""
+        """The name of a parameter whose gradient was changed since its all-reduce began, and how."""
         changed = (bucket.changed() for bucket in islice(self.buckets, self.begun))
-        return next((self._names[p] for p in changed if p is not None), None)
+        return next((f"{self._names[p]!r} was {how_changed(p)}" for p in changed if p is not None), None)
 
     def made_not_finite(self) -> tuple[int, str] | None:
         """Rank and parameter whose gradient made a sum of the last step infinite or NaN, where that was seen late."""
@@ -224,20 +227,33 @@ class BucketedCommunicator(Communicator):
 
     def _arrived(self, p: torch.Tensor) -> None:
         """Backward has added to p.grad for the last time in this pass."""
-        if not self._syncing:
-            return
         bucket = self._bucket_of[p]
         if p in bucket.arrived:
-            raise RuntimeError(
-                f"a second backward pass reached {self._names[p]!r}, whose gradient is being averaged: was a step "
-                "left out? Of several passes before one step, run all but the last within no_sync()"
-            )
+            raise RuntimeError(f"{self._reached(self._names[p])}. {self._remedy()}")
+        if not self._syncing:
+            return
         bucket.arrived.add(p)
         if bucket.full:
             self._look(bucket.parameters)
             self._begin_full()
         elif self.begun:
             self.progress()
+
+    def _reached(self, name: str) -> str:
+        within = "" if self._syncing else " within no_sync()"
+        return f"a second backward pass{within} reached {name!r}, whose gradient is being averaged since the first"
+
+    def _remedy(self) -> str:
+        """What to do, as far as it can be seen from here why there is a second pass."""
+        frames = traceback.extract_stack()
+        if any(f.name == "backward" and f.filename.endswith(CHECKPOINT) for f in frames):
+            return (
+                "It is used in several checkpoints, and with use_reentrant=True each of them runs a backward pass of "
+                "its own: take use_reentrant=False"
+            )
+        if not self._syncing:
+            return "Of several passes before one step, run the last one outside of no_sync(), and all before it within"
+        return "Of several passes before one step, run all but the last within no_sync(). Or was a step left out?"
 
     def _look(self, parameters: Iterable[torch.Tensor]) -> None:
         """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
@@ -257,3 +273,11 @@ class BucketedCommunicator(Communicator):
             self.buckets[self.begun].start(self.overlap_comm, self._tags[self.begun], 1 / self.size)
             self.begun += 1
         self.progress()
+
+
+def how_changed(p: torch.Tensor) -> str:
+    """What happened to p.grad, in words, where it is not what is being averaged any more.
+
+    p: a parameter.
+    """
+    return "set to None" if p.grad is None else "changed"
