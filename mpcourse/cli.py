@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
     add_grade(command("grade", _grade, "Teachers: check all answers of a class, each in a sandbox."))
     add_export(command("export", _export, "Teachers: the checks for Gradescope, GitHub Classroom or nbgrader."))
-    command("lab", _lab, "Open JupyterLab on the lessons. Further arguments are passed on to `jupyter lab`.")
+    command("lab", _lab, "Open JupyterLab on your next lesson. Further arguments are passed on to `jupyter lab`.")
     return parser
 
 

@@ -112,10 +112,10 @@ def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kern
     assert "00_start_here.ipynb" in names
     assert "/lab/tree/lessons/05_mpi_allreduce.ipynb" in lab[2].read_text(), "lesson 04's last exercise has passed"
     kernel = ask(lab, "/api/kernels", {"name": "python3", "path": "lessons"})
-    assert "mpcourse.jupyter.kernel.LessonKernel" in execute(lab, kernel["id"], "print(type(get_ipython().kernel))")
     printed = execute(
         lab,
         kernel["id"],
+        "print(type(get_ipython().kernel))\n"
         "program = 'from mpi4py import MPI; print(MPI.COMM_WORLD.size)'\n"
         "lines = !mpirun -np 2 python -c '{program}' && mpcourse --version\n"
         "print(lines)\n"
@@ -124,6 +124,7 @@ def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kern
     )
     assert ("forks\n" in printed) == offered()
     assert "'2', '2', 'mpcourse " in printed, printed
+    assert "mpcourse.jupyter.kernel.LessonKernel" in printed
 
 
 def test_a_terminal_finds_the_course_though_start_up_files_reset_the_path(lab):

@@ -58,6 +58,8 @@ for (const widget of [...window.jupyterapp.shell.widgets("main")]) {
 CHANGED = "return window.jupyterapp.shell.currentWidget.context.model.dirty;"
 # Save the open lesson. The promise ends when it is saved.
 SAVE = "window.jupyterapp.shell.currentWidget.context.save().then(arguments[0]);"
+# The path of the file that JupyterLab shows in front.
+IN_FRONT = "return window.jupyterapp.shell.currentWidget.context?.path;"
 # A point of the window that is beside the first line of a cell.
 BESIDE = """
 const prompt = arguments[0].querySelector(".jp-InputArea-prompt");
@@ -104,6 +106,10 @@ class Page:
     def save(self):
         """Save the open lesson, and wait until it is saved."""
         self.browser.execute_async_script(SAVE)
+
+    def in_front(self):
+        """The path of the file that JupyterLab shows in front."""
+        return self.browser.execute_script(IN_FRONT)
 
     def run_all(self, seconds):
         """Run > Run All Cells, and wait until every cell has run; at most so many seconds."""

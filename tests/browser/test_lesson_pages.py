@@ -73,6 +73,15 @@ def test_a_lesson_that_is_opened_counts_as_saved_and_saving_it_changes_no_byte(c
     assert file.read_bytes() == before
 
 
+@pytest.mark.timeout(SECONDS)
+def test_a_lessons_link_to_an_exercise_opens_its_file(page):
+    page.open(LESSONS[5], len(code_cells(LESSONS[5])))
+    link = page.find("//a[contains(@href, 'e05_exchange.py')]")
+    page.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+    link.click()
+    page.until(30, "the exercise's file", lambda: page.in_front() == "exercises/e05_exchange.py")
+
+
 def looks_well_and_moves(page, cells, screenshots):
     """All figures are there and in their own size, no label is cut off, and figures follow their widgets."""
     page.show_all()
