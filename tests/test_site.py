@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pytest
 
+from mpcourse import virtual
 from mpcourse.check.manifest import load_course
 from tests.conftest import ROOT, load_script
 
@@ -117,6 +118,14 @@ def test_a_link_to_a_solution_or_to_nothing_is_refused(tmp_path):
     for file in ("solutions/e00_hello.py", "mpcourse/none.py"):
         with pytest.raises(ValueError, match=file):
             SITE.Sources(tmp_path).with_links(f"[it](../{file})", "lessons")
+
+
+def test_the_reference_has_the_functions_and_classes_of_virtual_and_the_modules_of_plan(sources):
+    page = (sources / "reference" / "mpcourse.virtual.rst").read_text()
+    shown = re.findall(r"^\.\. auto(\w+):: mpcourse\.virtual\.(\w+)", page, re.MULTILINE)
+    assert {("function", "virtual_gpus"), ("function", "run"), ("class", "Topology"), ("class", "Box")} < set(shown)
+    assert {name for _, name in shown} == set(virtual.__all__) - {"GPUS", "LINKS", "MPI"}
+    assert (sources / "reference" / "mpcourse.plan.search.rst").is_file()
 
 
 def test_what_lessons_show_of_the_library_has_its_page_in_the_reference():
