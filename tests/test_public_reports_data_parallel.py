@@ -294,6 +294,24 @@ def test_a_frozen_parameter_is_broadcast_and_not_trained():
     assert first == second and first[1] == 2
 
 
+@KINDS
+def test_sparse_gradients_are_refused_in_our_words(kind):
+    """Embeddings with sparse=True ended backward in DistributedDataParallel with an error about strides.
+
+    https://github.com/pytorch/pytorch/issues/17356 and https://github.com/horovod/horovod/issues/1230
+    """
+
+    def program(comm):
+        model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 1))
+        communicator = create_communicator(kind, comm)
+        optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator, model=model)
+        model(torch.arange(3)).sum().backward()
+        optimizer.step()
+
+    with pytest.raises(ValueError, match="is sparse, and only dense ones are summed"):
+        run(program, 2)
+
+
 # -- the same start, and the same rates, on all ranks --
 
 

@@ -15,6 +15,7 @@ from tests.test_cluster import load_programs
 
 PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
 FILE = PROGRAMS.with_name("reported_mpi.py")
+pytestmark = pytest.mark.filterwarnings("ignore:the .buf. argument is deprecated")  # it is the one that is reported
 with MPI.as_mpi4py():
     reported = load_script(FILE)
 

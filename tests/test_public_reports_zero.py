@@ -183,9 +183,9 @@ def test_a_norm_counts_what_every_rank_has_once():
 
 @STAGES
 def test_passes_before_a_step_add_up(stage):
-    """Accumulated gradients kept in shards must be those of one process; overwriting them trains on the last batch.
+    """ZeRO-2 forgot the gradients of all micro-batches but the last one, because each backward pass ended a step.
 
-    https://github.com/huggingface/picotron/pull/5
+    https://github.com/allenai/open-instruct/pull/1498
     """
 
     def program(comm):
@@ -197,6 +197,41 @@ def test_passes_before_a_step_add_up(stage):
 
     wanted = one_process(2, passes=3)
     assert_equal_to_one_process([(b, a) for a, b in run(program, 2).results], wanted)
+
+
+@STAGES
+def test_one_graph_may_be_run_backward_twice(stage):
+    """A second backward pass through the same graph failed: the parameters of the first had been freed.
+
+    https://github.com/deepspeedai/DeepSpeed/issues/3539
+    """
+
+    def program(comm):
+        model = tower()
+        update = stage(sgd, model, comm)
+        loss = (model(inputs(comm.rank)) ** 2).sum() / 2
+        loss.backward(retain_graph=True)
+        loss.backward()
+        norm = update.step()
+        return values(model, update), norm
+
+    assert_equal_to_one_process(run(program, 2).results, one_process(2))
+
+
+@pytest.mark.parametrize("stage", [ShardedGradients, ShardedParameters])
+def test_sparse_gradients_are_refused_in_our_words(stage):
+    """Embeddings with sparse=True ended backward with an error of torch's about its own inside.
+
+    https://github.com/pytorch/pytorch/issues/17356
+    """
+
+    def program(comm):
+        model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 1))
+        stage(sgd, model, comm)
+        model(torch.arange(3)).sum().backward()
+
+    with pytest.raises(ValueError, match=r"a parameter of shape \(9, 4\) is sparse.*sparse=False"):
+        run(program, 2)
 
 
 @STAGES

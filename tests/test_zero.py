@@ -10,7 +10,14 @@ from torch import nn
 
 from mpcourse.large_batch import LAMB, LARS
 from mpcourse.virtual import run
-from mpcourse.zero import ShardedOptimizer, ShardedParameters, Unit, within_nodes
+from mpcourse.zero import (
+    PrefetchedParameters,
+    ShardedGradients,
+    ShardedOptimizer,
+    ShardedParameters,
+    Unit,
+    within_nodes,
+)
 from mpcourse.zero.elementwise import check_elementwise
 from tests.programs import zero_truth
 from tests.programs.zero_truth import MODELS, OPTIMIZERS, STAGES, on_ranks
@@ -185,3 +192,23 @@ def test_a_tied_weight_is_gathered_for_each_layer_that_uses_it():
         return nn.Sequential(first, nn.Linear(12, 12), last)
 
     assert sent_in_a_step("ShardedParameters", 2, model=tied).tolist() == [(5 * 60 + 3 * 156) / 2] * 2
+
+
+@pytest.mark.parametrize("stage", [ShardedParameters, PrefetchedParameters])
+def test_a_gradient_penalty_is_refused_by_stage_3_and_right_in_stage_2(stage):
+    def penalty(model, x):
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return (gradient.norm() - 1).pow(2)
+
+    def program(comm, stage):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        x = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+        wanted = torch.autograd.grad(penalty(model, x), list(model.parameters())[:-1])  # but for the last bias
+        update = stage(plain, model, comm)
+        penalty(model, x).backward()
+        return update.step() - sum(g.pow(2).sum().item() for g in wanted) ** 0.5
+
+    with pytest.raises(RuntimeError, match="create_graph=True.*Take stage 2"):
+        run(lambda comm: program(comm, stage), 2)
+    assert run(lambda comm: program(comm, ShardedGradients), 2).results == [pytest.approx(0, abs=1e-12)] * 2

@@ -130,6 +130,11 @@ class ShardedParameters(ShardedGradients):
                 tensor.register_hook(lambda _: self._before_backward(number))  # the layer's backward begins with it
 
     def _before_backward(self, number: int) -> None:
+        if torch.is_grad_enabled():  # as it is for create_graph=True alone
+            raise RuntimeError(
+                "this backward pass makes a graph (create_graph=True, as for a gradient penalty), for which parameters "
+                "would have to stay: stage 3 frees them. Take stage 2"
+            )
         self._begin_pass()
         self._compare(BACKWARD, number)
         self._free(self._here - set(self._needed[number]))  # of the layer behind it
