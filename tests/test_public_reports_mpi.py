@@ -11,18 +11,16 @@ import pytest
 
 from mpcourse.virtual import MPI, ClusterError, Deadlock, run
 from tests.conftest import load_script
-from tests.test_cluster import load_programs
 
 PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
 FILE = PROGRAMS.with_name("reported_mpi.py")
 pytestmark = pytest.mark.filterwarnings("ignore:the .buf. argument is deprecated")  # it is the one that is reported
 with MPI.as_mpi4py():
-    reported = load_script(FILE)
+    reported, plain = load_script(FILE), load_script(PROGRAMS).plain
 
 
 @pytest.mark.parametrize("program", reported.PROGRAMS, ids=lambda program: program.__name__)
 def test_on_virtual_ranks(program):
-    plain = load_programs().plain
     found = [plain(result) for result in run(program, reported.RANKS).results]
     assert json.loads(json.dumps(found)) == reported.EXPECTED[program.__name__]
 
