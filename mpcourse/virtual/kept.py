@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from mpcourse.virtual.remembered import shapes_of
 
@@ -54,7 +55,7 @@ def carried(x: Tensor) -> Any:
 
 def carry_over(x: Tensor, copy: Tensor) -> None:
     """A copy on another device carries the same."""
-    if hasattr(x.untyped_storage(), _CARRIED):
+    if not is_lazy(x) and hasattr(x.untyped_storage(), _CARRIED):
         setattr(copy.untyped_storage(), _CARRIED, carried(x))
 
 
