@@ -18,7 +18,10 @@ ROOMS = (
     "collectives", "data", "data_parallel", "grid", "large_batch", "launch", "model_parallel", "model_states", "models",
     "pipeline", "plan", "predict", "source", "split", "step_memory", "training", "zero",
 )  # fmt: skip
-EXAMPLES = ("collectives", "data_parallel", "grid", "pipeline", "plan", "predict", "split", "virtual", "zero")
+EXAMPLES = (
+    "collectives", "data_parallel", "grid", "large_batch", "model_parallel", "pipeline", "plan", "predict", "split",
+    "virtual", "zero",
+)  # fmt: skip
 LEANING = r"The same\b|As of\b|As the\b"  # how a docstring begins that says to read another one
 
 

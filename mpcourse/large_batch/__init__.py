@@ -1,6 +1,14 @@
 """Training with large batches: learning rates, optimizers and norms made for them, and what tells how large is enough.
 
 Post-local SGD (Lin et al. 2020) is `mpcourse.data_parallel.LocalOptimizer` with `begin`.
+
+    import torch
+    from mpcourse.large_batch import LARS
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = LARS(model.parameters(), lr=1.0)  # a rate of its own for each layer
+    model(torch.randn(512, 4)).square().mean().backward()
+    optimizer.step()
 """
 
 from mpcourse.large_batch.ghost_batch_norm import GhostBatchNorm

@@ -1,6 +1,19 @@
 """Model parallelism over ranks, as ChainerMN had it: messages and collective calls that autograd sees.
 
 `point_to_point.py` is to be read first, then `chain_list.py`, which is made of it.
+
+    import torch
+    from mpcourse.model_parallel import recv, send
+    from mpcourse.virtual import run
+
+    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+        if comm.rank == 0:
+            x = torch.ones(3, requires_grad=True)
+            send(2 * x, comm, 1).backward()  # waits for the gradient of what was sent
+            return x.grad
+        recv(comm, 0).square().sum().backward()  # sends it back
+
+    print(run(program, 2).results)  # rank 0 has the gradient, 8 everywhere
 """
 
 from mpcourse.model_parallel.chain_list import MultiNodeChainList
