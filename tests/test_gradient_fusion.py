@@ -350,12 +350,12 @@ def test_a_pass_while_the_sum_is_under_way_does_not_touch_it():
         model(X).square().sum().backward()
         for p in model.parameters():
             p.grad = None  # as zero_grad does: the mean does not need it any more
-        with optimizer.no_sync():
+        with optimizer.no_sync(), pytest.raises(RuntimeError, match="a second backward pass within no_sync.. reached"):
             (5 * model(X).square().sum()).backward()
         assert at_home() == []
         optimizer.mean_gradients()
 
-    with pytest.raises(RuntimeError, match="'parameter 3' was changed while it was being averaged"):
+    with pytest.raises(RuntimeError, match="'parameter [23]' was (changed|set to None) while it was being averaged"):
         on_ranks(program)
 
 

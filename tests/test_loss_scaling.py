@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from mpcourse.data_parallel import (
     COMMUNICATORS,
@@ -14,6 +15,8 @@ from mpcourse.data_parallel import (
     MultiNodeOptimizer,
     create_communicator,
 )
+from mpcourse.grid import Grid, GridTrainer, Shape, stage, transformer
+from mpcourse.pipeline import one_f_one_b
 from mpcourse.virtual import run
 from tests.programs import loss_scaling_truth
 from tests.programs.loss_scaling_truth import STAGES, differing
@@ -223,3 +226,69 @@ def test_after_the_mean_stage_1_has_no_gradients_to_clip_either():
 
     with pytest.raises(RuntimeError, match=FREED):
         run(program, 2)
+
+
+SHAPE = Shape(vocabulary=11, length=3, width=8, heads=2, layers=2)
+GRID_STEPS, BAD_STEP, BATCH = 6, 2, 8
+
+
+def token_loss(output, target):
+    return F.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def token_batches():
+    draw = torch.Generator().manual_seed(3)
+    shape = (BATCH, SHAPE.length)
+    return [[torch.randint(SHAPE.vocabulary, shape, generator=draw) for _ in range(2)] for _ in range(GRID_STEPS)]
+
+
+def grid_scaler():
+    return torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+
+def one_grid(clip):
+    """One process: scales, and all weights."""
+    model, scaler, scales = transformer(SHAPE), grid_scaler(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.3, momentum=0.9)
+    for step, (x, target) in enumerate(token_batches()):
+        optimizer.zero_grad()
+        scaler.scale(token_loss(model(x), target) * (float("inf") if step == BAD_STEP else 1)).backward()
+        scaler.unscale_(optimizer)
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales, model
+
+
+@pytest.mark.parametrize(("sizes", "clip"), [((2, 2, 1), None), ((1, 2, 2), 0.3), ((2, 2, 2), 0.3)])
+def test_on_a_grid_whose_ranks_hold_different_gradients_all_decide_alike(sizes, clip):
+    """In one step the loss of one replica is infinite, which only its last stage computes."""
+    data, pipeline, tensor = sizes
+
+    def program(comm):
+        grid = Grid(comm, data=data, pipeline=pipeline, tensor=tensor)
+        part, tied = stage(transformer(SHAPE, grid.tensor), pipeline, grid.pipeline.rank)
+        scaler, scales, bad = grid_scaler(), [], False
+
+        def loss(output, target):
+            return token_loss(output, target) * (float("inf") if bad and grid.data.rank == data - 1 else 1)
+
+        def sgd(parameters):
+            return torch.optim.SGD(parameters, 0.3, momentum=0.9)
+
+        trainer = GridTrainer(grid, part, one_f_one_b(pipeline, 2), loss, sgd, tied=tied, clip=clip, scaler=scaler)
+        own = slice(grid.data.rank * BATCH // data, (grid.data.rank + 1) * BATCH // data)
+        for step, (x, target) in enumerate(token_batches()):
+            bad = step == BAD_STEP
+            told = trainer.step(x[own], target[own])
+            scales.append(scaler.get_scale())
+            assert bad or told.loss is None or 0 < told.loss < 5  # not scaled
+        return scales, part[0].weight.detach() if grid.pipeline.rank == 0 else None
+
+    scales, model = one_grid(clip)
+    assert scales == [8, 16, 8, 8, 16, 16]
+    for found, weight in run(program, data * pipeline * tensor).results:
+        assert found == scales
+        assert weight is None or (weight - model[0].weight).abs().max() < 1e-5

@@ -289,7 +289,7 @@ None
 # layer computes twice as long forward, and four times as long backward, as its parameters take to arrive.
 
 # %%
-WIDTH, LAYERS = 100, 8
+WIDTH, LAYERS = 200, 8
 ARRIVE = 3 * (WIDTH * WIDTH / 4) * 4 / 1e9  # seconds: three chunks of float32 come from three other ranks, at 1 GB/s
 LINK = Link("1 GB/s", bandwidth=1e9, latency=0.0)
 
@@ -328,7 +328,7 @@ None
 
 # %% [markdown]
 # Waiting, a step takes 72 times as long as a layer's parameters take to arrive, 48 of them computing. One layer ahead
-# it takes 52. What is not hidden is the first gather of each direction, and the last sum of gradients. In forward each
+# it takes 51. What is not hidden is the first gather of each direction, and the last sum of gradients. In forward each
 # message bar is a gather; in backward there are gathers and sums.
 #
 # ## The bandwidth below which stage 3 loses

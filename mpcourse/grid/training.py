@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mpcourse.data_parallel import create_communicator
+from mpcourse.data_parallel import create_communicator, spread_not_finite
 from mpcourse.data_parallel.parameters import optimizer_tensors
 from mpcourse.grid.clip import clip_grad_norm
 from mpcourse.grid.grid import Grid
@@ -38,6 +38,7 @@ class GridTrainer:
     make_optimizer: takes a list of parameters.
     tied: this rank's tied parameters, by a name that is the same on all stages that hold a copy.
     clip: the largest global norm of gradients; None: no clipping.
+    scaler: torch's, one on each rank, made alike; all skip the same steps. None: the loss is not scaled.
 
     A step is: forward and backward of the micro-batches along the pipeline, with all-reduces along the tensor axis
     within each layer; the mean of gradients along the data axis; clipping by the norm of all gradients; the optimizer,
@@ -56,9 +57,12 @@ class GridTrainer:
         *,
         tied: dict[str, nn.Parameter] | None = None,
         clip: float | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        self.grid, self.part, self.clip = grid, part, clip
-        self.pipeline = PipelineRank(grid.pipeline, part, schedule, loss, tied=tied)
+        self.grid, self.part, self.loss, self.clip = grid, part, loss, clip
+        self.scaler = scaler or torch.amp.GradScaler(enabled=False)
+        self.scale = torch.ones(())
+        self.pipeline = PipelineRank(grid.pipeline, part, schedule, self._scaled_loss, tied=tied)
         self.replicas = create_communicator("flat", grid.data)
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters)
@@ -75,10 +79,18 @@ class GridTrainer:
         Returns this replica's loss, and the norm.
         """
         self.optimizer.zero_grad()
+        self.scale = self.scaler.scale(torch.ones((), device=self.pipeline.device))  # on stages without a loss, too
         loss = self.pipeline.step(x, target)
-        self.replicas.mean_gradients(self.part)
+        self.replicas.mean_gradients(self.part, finite=not self.scaler.is_enabled())
+        if self.scaler.is_enabled():
+            spread_not_finite(self.grid.comm, self.parameters)
+            self.scaler.unscale_(self.optimizer)
         norm = None
         if self.clip is not None:
             norm = clip_grad_norm(self.grid, self.parameters, self.clip, self.sharded, self.counted_elsewhere)
-        self.optimizer.step()
-        return StepResult(None if loss is None else float(loss), norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return StepResult(None if loss is None else float(loss / self.scale), norm)
+
+    def _scaled_loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.loss(output, target) * self.scale
