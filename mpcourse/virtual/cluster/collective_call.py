@@ -12,7 +12,7 @@ import numpy as np
 from mpcourse.virtual.cluster.constants import ERR_ROOT
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.place import place
-from mpcourse.virtual.cluster.request import Line, Request, put
+from mpcourse.virtual.cluster.request import WATCHED, Line, Request, put
 
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)
 Finish = Callable[[list[Any]], tuple[int, list[Any]]]  # of what all gave, the bytes that count and what each gets
@@ -119,7 +119,8 @@ def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agree
     if not blocking:
         receives = name == "Ibcast" and agreed["root"] != comm.rank
         targets = sent if receives else into
-        kept = [(each, each.copy()) for each in _arrays(targets) if receives or targets is not sent]
+        if targets is not sent or receives:
+            kept = [(each, each.copy()) for each in _arrays(targets) if each.nbytes <= WATCHED]
         if not receives:
             sent = sent.copy() if isinstance(sent, np.ndarray) else [piece.copy() for piece in sent]
 

@@ -14,7 +14,7 @@ from mpcourse.virtual.cluster.constants import ANY_SOURCE, ANY_TAG, ERR_RANK, ER
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.matching import ANY, Message
 from mpcourse.virtual.cluster.place import place
-from mpcourse.virtual.cluster.request import Line, Request, Status, call_text, put
+from mpcourse.virtual.cluster.request import WATCHED, Line, Request, Status, call_text, put
 
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.comm import VirtualComm
@@ -164,7 +164,7 @@ def irecv(
     if into is not None:
         if world.open[r.owner]:
             _alone(world, r, r.owner, into, True)
-        if not blocking:
+        if not blocking and into.nbytes <= WATCHED:
             r.before = into.copy()  # to tell, in its Wait, whether the program has written into it
     if source == PROC_NULL:
         r.end, r.source, r.nbytes = r.posted, PROC_NULL, 0

@@ -14,6 +14,7 @@ from mpcourse.virtual.cluster.refused import NotOffered, Offered
 if TYPE_CHECKING:
     from mpcourse.virtual.cluster.world import World
 
+WATCHED = 1 << 16  # bytes of the largest receive buffer that is compared in its Wait: of more it would take long
 Line = tuple[CodeType, int]  # a function, and where in it: the number of the line is looked up when it is asked for
 
 
