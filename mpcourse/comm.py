@@ -16,7 +16,9 @@ class Comm(Protocol):
     """A communicator: `size` ranks, numbered from 0; this process, or this virtual rank, is number `rank`.
 
     Upper-case methods send and receive buffers (numpy arrays, CPU tensors), lower-case ones any Python objects, which
-    they pickle. Signatures and errors are those of mpi4py.
+    they pickle. Elements of a buffer travel in the order in which they lie in memory: an array in Fortran's order that
+    is received into one in C's order comes transposed. `irecv` has room for a pickle of 32768 bytes, or of as many as
+    its buffer has. Signatures and errors are those of mpi4py.
     """
 
     @property

@@ -15,7 +15,7 @@ class ClusterError(RuntimeError):
     """A mistake in what ranks say to each other. Every rank that was still running raises one.
 
     kind: "deadlock", "truncated", "datatypes", "collectives", "counts", "buffer", "never received", "never waited",
-    "changed", "misuse". A number alone is mpi4py's MPI.Exception(number).
+    "changed", "misuse", "stalled". A number alone is mpi4py's MPI.Exception(number).
     text: what the error says.
     waits: where each rank was that waited.
     cycle: ranks that wait for each other in a circle.
