@@ -96,7 +96,7 @@ def run(
     `compute` move on.
     Raises what the first rank that failed raised, with notes that say which one it was and on which line, and where the
     others wait: they go on until they wait for each other, as under mpirun, but for two seconds at most. ClusterError,
-    or its Deadlock, for mistakes in what ranks say to each other; after that no rank runs on. A rank that asks 100,000
+    or its Deadlock, for mistakes in what ranks say to each other; after that no rank runs on. A rank that asks 25,000
     times in vain, while nobody says anything, counts as one that waits. Where no rank has gone on for five seconds, and
     none computes or sleeps, a ClusterError says where each stands. RuntimeError within a virtual rank; ValueError for
     numbers that make no sense, or a topology of another number of ranks.

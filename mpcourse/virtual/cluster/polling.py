@@ -22,7 +22,7 @@ EXACT, BARE = 100, 20
 # How often a rank may ask while nobody says anything, before that counts as waiting. A program may give up before, when
 # it has asked some number of times, or for some time. So that the time is over soon, the clock of a rank that has asked
 # PATIENT times, while nobody else can go on, moves by GROWTH times as much each time.
-MOST_VAIN, PATIENT, GROWTH = 100_000, 50_000, 1.001
+MOST_VAIN, PATIENT, GROWTH = 25_000, 15_000, 1.003
 
 
 class Polling:
