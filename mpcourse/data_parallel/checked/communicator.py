@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -10,32 +10,9 @@ from mpcourse.data_parallel.checked.control_channel import ControlChannel
 from mpcourse.data_parallel.checked.fingerprint import check_alike, check_equal, fingerprint
 from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
 from mpcourse.data_parallel.checked.left_out import LeftOut
+from mpcourse.data_parallel.checked.report import CHANGED, MISSING, NOT_FINITE, Report, reported
 from mpcourse.data_parallel.communicator import Communicator, nothing
 from mpcourse.data_parallel.parameters import Model, all_tensors, same_tensors, trained_parameters
-
-MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of some gradient of a rank
-
-
-class Report(NamedTuple):
-    """What a rank tells of its gradients before their mean, by names of parameters.
-
-    missing: those without a gradient.
-    not_finite: one whose gradient is not finite; None where all are.
-    changed: one whose gradient was changed after its all-reduce had begun, and how; None where none was.
-    """
-
-    missing: set[str]
-    not_finite: str | None = None
-    changed: str | None = None
-
-    @property
-    def flags(self) -> int:
-        """MISSING, NOT_FINITE and CHANGED added up, as far as they apply: what other ranks are told in one number."""
-        return (
-            MISSING * bool(self.missing)
-            | NOT_FINITE * (self.not_finite is not None)
-            | CHANGED * (self.changed is not None)
-        )
 
 
 class CheckedCommunicator(Communicator):
@@ -287,15 +264,6 @@ class CheckedCommunicator(Communicator):
     def _not_finite(self, own: str | None, what: str) -> FloatingPointError:
         bad = [(rank, name) for rank, name in enumerate(self.comm.allgather(own)) if name is not None]
         return not_finite(*bad[0], len(bad) - 1, what)
-
-
-def reported(parameters: Mapping[str, torch.Tensor]) -> Report:
-    """What a rank tells of gradients that nobody sums yet.
-
-    parameters: this rank's, by name.
-    """
-    gradients = {name: p.grad for name, p in parameters.items()}
-    return Report({name for name, g in gradients.items() if g is None}, first_not_finite(gradients))
 
 
 def is_expanded(t: torch.Tensor) -> bool:

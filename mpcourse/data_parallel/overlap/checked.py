@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import torch
 
-from mpcourse.data_parallel.checked.communicator import CheckedCommunicator, Report
+from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
+from mpcourse.data_parallel.checked.report import Report
 from mpcourse.data_parallel.overlap.bucket import Bucket
 from mpcourse.data_parallel.overlap.bucketed import BucketedCommunicator
 from mpcourse.data_parallel.parameters import Model, trained_parameters
