@@ -501,7 +501,7 @@ for row in LLAMA_3:
         f"{row.gpus:5} GPUs, {row.length:6} tokens, context {row.context:2}: published {row.teraflops} TFLOP/s, "
         f"predicted {counts[0].teraflops:.0f}; with attention counted under its mask {counts[1].teraflops:.0f}"
     )
-assert all(abs(plain) < 10 for plain, _ in misses[:2]) and 50 < misses[2][0] < 55
+assert all(abs(plain) < 10 for plain, _ in misses[:2]) and 34 < misses[2][0] < 39
 assert all(abs(under) < 10 for _, under in misses)
 
 
@@ -509,7 +509,7 @@ assert all(abs(under) < 10 for _, under in misses)
 # In the last row 16 ranks share each sequence. This **context axis** works as a data axis, whose ranks gather keys and
 # values of the whole sequence in each layer. Most of the FLOPs are attention's there. A causal mask leaves half of
 # them, and the paper does not tell how it counts them in its 380 TFLOP/s. By the count of the source that it cites,
-# without the mask, ours is 53 % too fast; by the other, 9 %.
+# without the mask, ours is 36 % too fast; by the other, 3 % too slow.
 #
 # **Predict first.** On 1536 GPUs, which part of a step of each way is computation, and what is the rest?
 
