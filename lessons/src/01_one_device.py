@@ -253,23 +253,24 @@ None
 
 # %%
 many, many_seconds = on_gpu(4096)
-assert busy(many.events, "vgpu:0") > 0.7 * many_seconds
+assert busy(many.events, "vgpu:0") > 0.65 * many_seconds
 copying = sum(e.seconds for e in many.copies) / many_seconds
-assert round(copying, 2) == 0.18 and many.copies[0].lane == "cpu -> vgpu:0"
+assert round(copying, 2) == 0.33 and many.copies[0].lane == "cpu -> vgpu:0"
 plot.timeline(many, "Batch 4096: the host is done early, the GPU has work to the end")
 None
 
 
 # %% [markdown]
 # Now the host is ahead, and from the copy on the GPU has kernels queued all the time: the step is **compute-bound**.
-# And the copy of the batch has become visible: 18 % of the step, in which the GPU waits. It goes over PCIe 4.0, an
-# A100's link to its host, at 24 GB/s in one direction.
+# And the copy of the batch has become visible: 33 % of the step, in which the GPU waits. It goes over PCIe 4.0, an
+# A100's link to its host, which carries 24 GB/s in one direction, and reaches 45 % of that here.
 #
 # A data loader can hide that copy. Ordinary memory of the host is *pageable*: the driver first copies it into a buffer
-# of its own, and the host waits. **Pinned memory** stays where it is, so that the GPU can read it without the host.
-# With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` the host launches the copy as it does a
-# kernel, and goes on. On a second CUDA stream the copy then runs beside the kernels of the step before. (A virtual GPU
-# has one queue: the host goes on, but the copy waits for the kernels.)
+# of its own, which takes more than half of the time, and the host waits. **Pinned memory** stays where it is, so that
+# the GPU can read it without the host, at the full rate of the link. With `DataLoader(pin_memory=True)` and
+# `x.to(device, non_blocking=True)` the host launches the copy as it does a kernel, and goes on. On a second CUDA stream
+# the copy then runs beside the kernels of the step before. (A virtual GPU has one queue: the host goes on, but the copy
+# waits for the kernels.)
 
 # %%
 def host_waits(pinned, non_blocking):
@@ -325,7 +326,7 @@ assert busy(box.events, "vgpu:0") > 0.85 * took and round((784 * 4000 + 4000**2 
 # A kernel that runs long enough has two limits: the FLOPs that the device can do in a second, and the bytes that its
 # memory can deliver. Which one binds depends on the **arithmetic intensity**, the FLOPs that a kernel does for each
 # byte that it reads or writes. This is the roofline model of Williams, Waterman and Patterson (2009). The roofs are
-# those that kernels reach: for an A100 we take 87 % of the published FLOP/s, and 80 % of the bandwidth.
+# those that kernels reach: for an A100 we take 87 % of the published FLOP/s, and 79 % of the bandwidth.
 #
 # A product of two matrices of 1000 x 1000 reads and writes 12 MB for 2 billion FLOPs: an intensity of 167. A ReLU reads
 # 4 bytes and writes 4 bytes for one operation: 1/8. The optimizer step is of the second kind.
@@ -333,7 +334,7 @@ assert busy(box.events, "vgpu:0") > 0.85 * took and round((784 * 4000 + 4000**2 
 # %%
 a100 = GPUS["A100-SXM4"]
 reached, bandwidth = a100.rate(torch.float32), a100.bandwidth * a100.memory_efficiency
-assert (reached / a100.flops, bandwidth / a100.bandwidth) == (0.87, 0.8)
+assert (reached / a100.flops, bandwidth / a100.bandwidth) == (0.87, 0.79)
 kernels = [e for e in many.events if e.lane == "vgpu:0"]
 bound_by_memory = [e for e in kernels if e.flops / e.nbytes < reached / bandwidth]
 assert {e.name for e in kernels if e not in bound_by_memory} == {"addmm", "mm"}
