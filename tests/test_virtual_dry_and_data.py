@@ -1,8 +1,9 @@
 """Every operation takes as many kernels and as many bytes without data as with them, forward and backward.
 
-A part of them is drawn anew for each run. MPCOURSE_ALL_OPERATIONS=3 takes all, with three calls of each, in half an hour.
+A part of them is drawn anew for each run. MPCOURSE_ALL_OPERATIONS=3 takes all, with three calls of each, half an hour.
 """
 
+import functools
 import os
 import random
 import warnings
@@ -56,7 +57,7 @@ def facts(call, mode, dry):
             learns = [t for t in results if t.requires_grad and t.is_floating_point()]
             if learns:
                 ones = [torch.ones_like(t) for t in learns]
-                measured("backward", lambda: torch.autograd.backward(learns, ones))
+                measured("backward", functools.partial(torch.autograd.backward, learns, ones))
                 del ones
             del learns, results, out
             seen["held afterwards"] = held()

@@ -1,9 +1,11 @@
-"""Thirty models of the `transformers` library, with random weights, each at the width of a published one.
+"""Forty-eight models of public libraries, with random weights, each at the width of a published one.
 
-The depth of those that repeat one block is cut to 4 blocks, which changes no kind of tensor and keeps runs short.
+The depth of those of transformers that repeat one block is cut to 4 blocks, which changes no kind of tensor and keeps
+runs short. Those after the first thirty were chosen by their kinds of layers before any of them was counted.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,8 +17,9 @@ SHORT = {"num_hidden_layers": 4}
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture of the library: `head` is its class, `config` what differs from the library's default sizes.
+    """An architecture of a library: `head` is its class or name, `config` what differs from the library's own sizes.
 
+    library: transformers, diffusers, timm or torchvision.
     shape: of a batch. inputs: what forward calls the batch; more: what else it takes of words. mask: the argument for
     which of them attend to which, where without one the library would read the values of the batch.
     """
@@ -27,9 +30,22 @@ class Model:
     inputs: str = "input_ids"
     more: tuple[str, ...] = ()
     mask: str = ""
+    library: str = "transformers"
 
     def make(self) -> torch.nn.Module:
         """With weights as they are allocated."""
+        if find_spec("torchvision"):  # the other libraries import it where it is
+            load_torchvision()
+        if self.library == "timm":
+            import timm
+
+            return timm.create_model(self.head, **self.config)
+        if self.library == "torchvision":
+            return load_torchvision().models.get_model(self.head, **self.config)
+        if self.library == "diffusers":
+            import diffusers
+
+            return getattr(diffusers, self.head)(**self.config)
         import transformers
         from transformers.initialization import no_init_weights
 
@@ -40,6 +56,15 @@ class Model:
     def batch(self, device: torch.device, dtype: torch.dtype, size: int) -> dict[str, Tensor]:
         """Of `size` examples."""
         shape = (size, *self.shape[1:])
+        if self.library != "transformers":
+            x = torch.zeros(shape, dtype=dtype, device=device)
+            if not self.inputs:
+                return {"x": x}
+            times = torch.zeros(size, dtype=torch.int64, device=device)
+            text = torch.zeros(size, 77, 768, dtype=dtype, device=device)
+            given = {"sample": x, "hidden_states": x, "timestep": times, "class_labels": times}
+            given["encoder_hidden_states"] = text
+            return {name: given[name] for name in (self.inputs, *self.more)}
         words = torch.zeros(*shape[:2], dtype=torch.int64, device=device)
         x = words if self.inputs == "input_ids" else torch.zeros(*shape, dtype=dtype, device=device)
         arguments = {self.inputs: x} | {name: words[:, :64].contiguous() for name in self.more}
@@ -47,6 +72,26 @@ class Model:
             steps = (words[:, :64] if self.more else words).shape[1]
             arguments[self.mask] = torch.ones(size, 1, steps, steps, dtype=torch.bool, device=device).tril()
         return arguments
+
+    def output(self, net: torch.nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        """What the network makes of a batch."""
+        if "x" in batch:
+            return net(batch["x"])
+        out = net(**batch)
+        return out.logits if self.library == "transformers" else out.sample
+
+
+def load_torchvision() -> Any:
+    """torchvision, also where its compiled operations do not fit this torch: no model here calls them."""
+    import contextlib
+
+    schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    for name in ("nms", "qnms"):  # what it describes as it is imported
+        with contextlib.suppress(RuntimeError):  # it is there
+            torch.library.define(f"torchvision::{name}", schema)
+    import torchvision
+
+    return torchvision
 
 
 def _words(head: str, **config: Any) -> Model:
@@ -59,6 +104,10 @@ def _decoder(head: str, **config: Any) -> Model:
 
 def _images(head: str, **config: Any) -> Model:
     return Model(head, config, IMAGE, "pixel_values")
+
+
+def _of(library: str, head: str) -> Model:
+    return Model(head, {}, (32, 3, 224, 224), "", library=library)
 
 
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -97,4 +146,25 @@ MODELS = (
     _images("ResNetForImageClassification"),
     _images("RegNetForImageClassification"),
     _images("SegformerForImageClassification"),
+    _decoder("Qwen3ForCausalLM", **_1024 | {"num_key_value_heads": 8, "vocab_size": 32000}),
+    _decoder("Olmo2ForCausalLM", **_1024 | {"num_key_value_heads": 16, "vocab_size": 32000}),
+    Model("T5ForConditionalGeneration", {"num_layers": 3, "num_decoder_layers": 3}, **_TO_WORDS),
+    Model("UNet2DModel", {"sample_size": 64}, (16, 3, 64, 64), "sample", ("timestep",), library="diffusers"),
+    Model("UNet2DConditionModel", {"sample_size": 64, "cross_attention_dim": 768, "layers_per_block": 1},
+          (4, 4, 64, 64), "sample", ("timestep", "encoder_hidden_states"), library="diffusers"),
+    Model("AutoencoderKL", {"block_out_channels": (128, 256), "down_block_types": ("DownEncoderBlock2D",) * 2,
+          "up_block_types": ("UpDecoderBlock2D",) * 2}, (8, 3, 64, 64), "sample", library="diffusers"),
+    Model("DiTTransformer2DModel", {"num_layers": 4}, (16, 4, 32, 32), "hidden_states",
+          ("timestep", "class_labels"), library="diffusers"),
+    _of("timm", "efficientnet_b0"),
+    _of("timm", "mobilenetv3_large_100"),
+    _of("timm", "vit_base_patch16_224"),
+    _of("timm", "eva02_tiny_patch14_224"),
+    _of("timm", "mixer_b16_224"),
+    _of("timm", "coatnet_0_rw_224"),
+    _of("timm", "densenet121"),
+    _of("timm", "resnext50_32x4d"),
+    _of("torchvision", "resnet50"),
+    _of("torchvision", "vgg16_bn"),
+    _of("torchvision", "shufflenet_v2_x1_0"),
 )  # fmt: skip

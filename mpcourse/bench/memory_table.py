@@ -28,7 +28,10 @@ def off(ours: int, theirs: int) -> str:
 
 def with_table(text: str, rows: list[str]) -> str:
     """The text with the table of models between its markers. Raises ValueError where they are not there once."""
-    used = ", ".join(f"{name} {version}" for name, version in versions("torch", "transformers").items())
+    used = ", ".join(
+        f"{name} {version}"
+        for name, version in versions("torch", "transformers", "diffusers", "timm", "torchvision").items()
+    )
     head = ["| model | " + " | ".join(KINDS) + " |", "|---" * (len(KINDS) + 1) + "|"]
     return between(text, BEGIN, END, [*head, *rows, "", f"MiB. {used}."])
 

@@ -1,10 +1,15 @@
 """Peak memory of a training step without virtual GPUs: fake tensors of the CPU, and a count of the storages alive.
 
 Made to judge the ledger of virtual GPUs, so nothing here is theirs: torch's FakeTensorMode makes the shapes, and a
-dispatch mode sees each new storage and, by a weak reference, its end.
+dispatch mode sees each new storage and, by a weak reference, its end. It takes no operation apart: what autograd calls
+is one operation, which holds its results. (Fake tensors that say they are CUDA's would be nearer still, but autograd
+asks for CUDA's device guard in C++, which a torch for CPUs lacks.) Three functions of torch choose by the device what
+they call: dropout, attention and RMS norm. What they call on CUDA is written down here a second time, from torch's C++
+code: native/Dropout.cpp, native/transformers/cuda/sdp_utils.cpp, native/layer_norm.cpp.
 """
 
 import contextlib
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -55,15 +60,50 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     return torch.native_dropout(x, p, True)[0] if training and p > 0 else x
 
 
-_plain_attention = F.scaled_dot_product_attention
-
-
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *rest: Any,
-    **options: Any,
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Attention that holds no mask for its dropout: CUDA's kernels draw what they drop anew in backward."""
-    return _plain_attention(query, key, value, attn_mask, 0.0, *rest, **options)
+    """The operation that CUDA of compute capability 10.0 runs, by its own name.
+
+    cuDNN takes half precision, with masks of numbers; the memory-efficient kernel takes float32 with as many heads of
+    keys as of queries; the rest is products and a softmax.
+    """
+    p, width = dropout_p, q.shape[-1]
+    learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+    mask = attn_mask
+    if mask is not None and mask.dtype is torch.bool:
+        mask = torch.where(mask, torch.zeros((), dtype=q.dtype), -math.inf)
+    by_cudnn = q.dtype is not torch.float32 and width <= 128 and width % 8 == 0
+    if q.dim() == 4 and by_cudnn and (mask is None or not mask.requires_grad):
+        cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+        return cudnn(q, k, v, mask, learns, p, is_causal, False, scale=scale)[0]
+    if q.dim() == 4 and q.shape[1] == k.shape[1] and width % (4 if q.dtype is torch.float32 else 8) == 0:
+        if mask is not None:
+            if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
+                mask = F.pad(mask, (0, 8 - mask.shape[-1] % 8))[..., : mask.shape[-1]]
+            mask = mask.expand(*q.shape[:3], k.shape[2])
+        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        return efficient(q, k, v, mask, learns, p, is_causal, scale=scale)[0]
+    return torch._scaled_dot_product_attention_math(q, k, v, mask, p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+
+
+class _RmsNorm(torch.autograd.Function):
+    """CUDA's kernel, which keeps its input, its weight and a number for each row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, rows: tuple[int, ...]) -> Tensor:
+        ctx.save_for_backward(x, weight, torch.empty(rows, dtype=torch.float32))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
+
+
+def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    return _RmsNorm.apply(x, weight, tuple(x.shape[: x.dim() - len(shape)]))
 
 
 @contextlib.contextmanager
@@ -72,6 +112,6 @@ def tracking() -> Iterator[Tracker]:
     with (
         FakeTensorMode(),
         Tracker() as tracker,
-        mock.patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention),
+        mock.patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, rms_norm=_rms_norm),
     ):
         yield tracker
