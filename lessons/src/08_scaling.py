@@ -315,7 +315,7 @@ figure.axes[0].set_yticks(COUNTS, COUNTS)
 None
 
 # %% [markdown]
-# With a fixed batch, 64 GPUs are only 1.2 times as fast as eight: the computation shrinks from 252 ms to 6, and the
+# With a fixed batch, 64 GPUs are only 1.2 times as fast as eight: the computation shrinks from 256 ms to 6, and the
 # all-reduce grows. The column "serial fraction" is the **Karp-Flatt metric** (1990): the s for which Amdahl's law gives
 # the measured speedup. If the all-reduce took the same time A for every p, and one GPU's step the time C, s would be A
 # / C times p / (p - 1), for one GPU alone has no all-reduce: it would fall by half. It grows from 14 to 26 % instead,
@@ -436,7 +436,7 @@ print(f"published: 15 minutes, {1e3 * AKIBA_1024.seconds / steps:.0f} ms a step"
 assert 0.7 < 60 * minutes / AKIBA_1024.seconds < 1
 
 # %% [markdown]
-# 11.2 minutes, a quarter below 15. The largest reason is the GPU. The virtual one makes 252 images a second, with the
+# 11.4 minutes, a quarter below 15. The largest reason is the GPU. The virtual one makes 248 images a second, with the
 # best speed of matrix products; TensorFlow's benchmark of May 2017 has 195 for a P100 and a batch of 32. With that the
 # prediction is about 13.5 minutes. We took NVLink inside a machine and one link of InfiniBand between; their cluster,
 # MN-1, is described with PCIe and two links, which makes little difference. Not in the prediction: reading and cropping
