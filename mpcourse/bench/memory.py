@@ -88,6 +88,8 @@ def _checkpoint_blocks(net: nn.Module) -> None:
     for name in lists:
         if not any(name.startswith(f"{other}.") for other in lists):
             for block in net.get_submodule(name).children():
+                if next(block.children(), None) is None:
+                    continue  # a single layer, whose result the next one may change in place
                 block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 

@@ -64,7 +64,8 @@ def transfer(
             y = x.detach().clone() if target != HOST else x.detach().to("cpu", copy=True)
         else:
             y = x.detach().to("cpu" if target == HOST else box.backing, copy=True)
-    carry_over(x, y)
+    if not is_lazy(x):
+        carry_over(x, y)
     ready = 0.0 if block is None else block.ready
     made = None
     if target != HOST:

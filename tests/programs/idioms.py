@@ -61,8 +61,8 @@ def attention(heads, dims, causal, mask, dropout=0.0):
             leaves.append(bias)
         elif mask == "bool":
             options["attn_mask"] = torch.ones(6, 6, dtype=torch.bool).tril().to(d)
-        y = F.scaled_dot_product_attention(q, k, v, **options)
-        return gradients(y.contiguous().square().sum(), *leaves)  # sum adds in the order of memory, which is CUDA's own
+        y = F.scaled_dot_product_attention(q, k, v, **options).contiguous()  # a sum adds in the order of memory
+        return gradients(y.square().sum(), *leaves)
 
     return program
 
@@ -320,7 +320,7 @@ def statistics(d):
     return [x]
 
 
-for _name in ("memory_snapshot", "CUDAGraph", "nvtx", "utilization"):
+for _name in ("memory_snapshot", "CUDAGraph", "nvtx", "utilization", "power_draw"):
     idiom(says=f"virtual GPUs do not offer torch.vgpu.{_name}", name=f"torch.vgpu.{_name}")(
         lambda d, name=_name: [] if d == "cpu" else getattr(torch.vgpu, name)
     )
