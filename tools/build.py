@@ -93,11 +93,21 @@ def write(book: nbformat.NotebookNode, path: Path) -> None:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = number
-        if NO_OUTPUT & set(cell.metadata.get("tags", [])):
-            cell.outputs = []
+        cell.outputs = [] if NO_OUTPUT & set(cell.metadata.get("tags", [])) else joined(cell.outputs)
     book.metadata = nbformat.from_dict(METADATA | {"mpcourse": {"built": digest(book)}})
     nbformat.validate(book)
     nbformat.write(book, path)
+
+
+def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Make one output of what a slow cell printed in several pieces, so that a rebuild changes nothing else."""
+    whole: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if whole and output.output_type == "stream" and whole[-1].get("name") == output.name:
+            whole[-1].text += output.text
+        else:
+            whole.append(output)
+    return whole
 
 
 def digest(book: nbformat.NotebookNode) -> str:

@@ -509,7 +509,7 @@ assert all(abs(under) < 10 for _, under in misses)
 # In the last row 16 ranks share each sequence. This **context axis** works as a data axis, whose ranks gather keys and
 # values of the whole sequence in each layer. Most of the FLOPs are attention's there. A causal mask leaves half of
 # them, and the paper does not tell how it counts them in its 380 TFLOP/s. By the count of the source that it cites,
-# without the mask, ours is 36 % too fast; by the other, 3 % too slow.
+# without the mask, ours is 38 % too fast; by the other, 1 % too slow.
 #
 # **Predict first.** On 1536 GPUs, which part of a step of each way is computation, and what is the rest?
 

@@ -328,7 +328,7 @@ None
 
 # %% [markdown]
 # Waiting, a step takes 72 times as long as a layer's parameters take to arrive, 48 of them computing. One layer ahead
-# it takes 51. What is not hidden is the first gather of each direction, and the last sum of gradients. In forward each
+# it takes 52. What is not hidden is the first gather of each direction, and the last sum of gradients. In forward each
 # message bar is a gather; in backward there are gathers and sums.
 #
 # ## The bandwidth below which stage 3 loses
