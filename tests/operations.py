@@ -109,6 +109,7 @@ def samples(function: Any, args: tuple, kwargs: dict) -> list[tuple[Any, tuple, 
         return [(function, args, kwargs)]
     info, dtype, most = function
     given = list(info.sample_inputs("cpu", dtype, requires_grad=info.supports_autograd))
+    given = [s for s in given if all(t.layout is torch.strided for t in tensors((s.input, s.args, s.kwargs)))]
     step = max(1, len(given) // most)
     return [(info.op, (s.input, *s.args), s.kwargs) for s in given[::step][:most]]
 

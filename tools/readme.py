@@ -39,9 +39,9 @@ DARK = TerminalTheme(
 def reading_minutes(book: nbformat.NotebookNode) -> int:
     """How long a lesson takes to read, by WORDS, LINES and FIGURES, rounded up to a multiple of 5.
 
-    book: with its outputs. Empty lines of code are not counted, and neither is what cells print.
+    book: with its outputs. Empty lines of code are not counted, nor is what cells print, nor the target of a link.
     """
-    texts = [cell.source for cell in book.cells if cell.cell_type == "markdown"]
+    texts = [re.sub(r"\]\([^)]*\)", "]", cell.source) for cell in book.cells if cell.cell_type == "markdown"]
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
     words = sum(len(re.findall(r"\w[\w'.-]*", text)) for text in texts)
     lines = sum(bool(line.strip()) for cell in cells for line in cell.source.splitlines())

@@ -6,10 +6,12 @@ at a time; so it is here. The CUDA context is taken from them. It needs the libr
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
+from mpcourse.bench.memory_models import load_torchvision
 from mpcourse.virtual import virtual_gpus
 from mpcourse.virtual.specs import GPUS
 
@@ -45,6 +47,8 @@ ROWS = (
 
 def predicted(row: Row) -> tuple[float, float]:
     """What nvidia-smi would show, in MiB, and examples a second."""
+    if find_spec("torchvision"):  # transformers imports it where it is
+        load_torchvision()
     from transformers import BertConfig, BertForSequenceClassification
 
     large = BertConfig(**LARGE)

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.bench.memory_models import load_torchvision
 from mpcourse.bench.memory_table import between
 from mpcourse.bench.record import Record
 from mpcourse.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
@@ -33,6 +34,7 @@ WITHIN = 0.25
 
 
 def _timm(name: str) -> nn.Module:
+    load_torchvision()  # which timm imports
     import timm
     from timm.layers import set_fused_attn
 
@@ -255,6 +257,7 @@ def step_times(runs: int = 1) -> Iterator[Record]:
     Raises UserError where the library of some networks is not installed.
     """
     try:
+        load_torchvision()
         import timm  # noqa: F401
     except ImportError:
         raise UserError("some networks are timm's: pip install -c constraints.txt 'mpcourse[models]'") from None

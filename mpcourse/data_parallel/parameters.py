@@ -30,9 +30,18 @@ def trained_parameters(model: Model) -> dict[str, torch.Tensor]:
     """
     parameters = dict(model.named_parameters()) if isinstance(model, nn.Module) else all_tensors(model)
     for name, p in parameters.items():
-        if p.grad is not None and p.grad.is_sparse:
-            raise ValueError(f"the gradient of {name!r} is sparse, and only dense ones are summed: sparse=False")
+        check_dense(name, p)
     return {name: p for name, p in parameters.items() if p.requires_grad}
+
+
+def check_dense(name: str, p: torch.Tensor) -> None:
+    """Raise ValueError for a sparse gradient.
+
+    name: of the parameter.
+    p: the parameter.
+    """
+    if p.grad is not None and p.grad.is_sparse:
+        raise ValueError(f"the gradient of {name!r} is sparse, and only dense ones are summed: sparse=False")
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:

@@ -137,6 +137,8 @@ def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Mach
     """
     if not parameters or min(parameters) < 1:
         raise UserError("a model to train has parameters, of 1 number or more each")
+    if machines.ranks == 1:
+        return 0.0
     shrink = math.ceil(4 * sum(parameters) * machines.ranks / MOST)
     rows = [max(1, round(n / shrink)) for n in (parameters if communicator == "naive" else [sum(parameters)])]
 

@@ -121,10 +121,9 @@ class DispatchMode(TorchDispatchMode):
     @staticmethod
     def _kernel(func: Any, index: int, inputs: list[Tensor]) -> Any:
         """What makes the results: torch's kernel of the CPU, or what does the same and returns what CUDA's does."""
-        run = None if index == HOST else VALUES.get(func)
-        if run is None:
+        if index == HOST:
             return func
-        return SHAPES.get(func, func) if inputs and inputs[0].is_meta else run
+        return (SHAPES if inputs and inputs[0].is_meta else VALUES).get(func, func)
 
     def _settle(
         self,

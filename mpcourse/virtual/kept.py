@@ -171,6 +171,11 @@ def _index_put(func: Any) -> Callable[..., Tensor]:
     return run
 
 
+def _lstm_cell(gates: Tensor, of_state: Tensor, cell: Tensor, *biases: Tensor | None) -> tuple[Tensor, ...]:
+    """torch's own function for this fails where there are no biases."""
+    return *(torch.empty_like(cell, memory_format=torch.contiguous_format) for _ in range(2)), torch.empty_like(gates)
+
+
 _NORMS = (
     *(aten.native_layer_norm.default, aten.native_batch_norm.default, aten._native_batch_norm_legit.default),
     *(aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default),
@@ -207,6 +212,7 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss_backward.default: _like(1),
     aten.fractional_max_pool3d_backward.default: _like(1),
     aten.geqrf.default: _geqrf,
+    aten._thnn_fused_lstm_cell.default: _lstm_cell,
     **{
         func: _index_put(func)
         for func in (

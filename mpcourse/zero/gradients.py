@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
+from mpcourse.data_parallel.parameters import check_dense
 from mpcourse.zero.freed import FreedGradient
 from mpcourse.zero.hooks import at_end_of_backward
 from mpcourse.zero.in_step import PASS
@@ -76,6 +77,7 @@ class ShardedGradients(ShardedOptimizer):
     def _arrived(self, p: torch.Tensor) -> None:
         """Backward has computed p.grad: it goes to its place in its unit."""
         assert p.grad is not None
+        check_dense(self.names[p], p)
         self._begin_pass()
         i = self._unit_of[p]
         if i not in self._whole:

@@ -16,7 +16,7 @@ from mpcourse.data_parallel.nodes import Nodes
 from mpcourse.data_parallel.overlap.bucket import Bucket
 from mpcourse.data_parallel.overlap.gradient_fusion import offer, withdraw
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
-from mpcourse.data_parallel.parameters import Model, same_tensors, trained_parameters
+from mpcourse.data_parallel.parameters import Model, check_dense, same_tensors, trained_parameters
 from mpcourse.virtual import MPI, mpi_of
 
 CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
@@ -227,6 +227,7 @@ class BucketedCommunicator(Communicator):
 
     def _arrived(self, p: torch.Tensor) -> None:
         """Backward has added to p.grad for the last time in this pass."""
+        check_dense(self._names[p], p)
         bucket = self._bucket_of[p]
         if p in bucket.arrived:
             raise RuntimeError(f"{self._reached(self._names[p])}. {self._remedy()}")

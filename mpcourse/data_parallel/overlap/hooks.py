@@ -12,16 +12,11 @@ def when_accumulated(p: torch.Tensor, call: Callable[[torch.Tensor], None]) -> R
 
     p: a parameter.
     call: a bound method, which is given p.
-    Returns the hook's handle, to remove it. Backward raises ValueError for a sparse gradient.
+    Returns the hook's handle, to remove it.
     """
     method = weakref.WeakMethod(call)
 
     def hook(p: torch.Tensor) -> None:
-        if p.grad is not None and p.grad.is_sparse:
-            raise ValueError(
-                f"the gradient of a parameter of shape {tuple(p.shape)} is sparse, and only dense ones are summed: "
-                "sparse=False"
-            )
         if (call := method()) is not None:
             call(p)
 
