@@ -355,7 +355,7 @@ def test_a_pass_while_the_sum_is_under_way_does_not_touch_it():
         assert at_home() == []
         optimizer.mean_gradients()
 
-    with pytest.raises(RuntimeError, match="'parameter [23]' was (changed|set to None) while it was being averaged"):
+    with pytest.raises(RuntimeError, match="'parameter 3' was set to None while it was being averaged"):
         on_ranks(program)
 
 

@@ -353,7 +353,7 @@ def other_calls(comm, x):
     ],
 )
 def test_a_backward_pass_that_others_do_not_run_is_named(program, size, said):
-    with pytest.raises((RankFailed, Deadlock), match=said):
+    with pytest.raises(Deadlock if " waits in " in said else RankFailed, match=said):
         run(lambda comm: program(comm, torch.ones(2, requires_grad=True)), size)
 
 
