@@ -5,12 +5,12 @@ import pickle
 import random
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from mpcourse.virtual import MPI, Deadlock, compute, run
-from mpcourse.virtual.cluster import polling
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.threads import Turns
 
@@ -157,9 +157,8 @@ def test_ranks_that_only_ask_take_turns_in_spells_until_they_are_told_so(monkeyp
         while not c.Iprobe(source=1 - c.rank):
             asked.append(c.rank)
 
-    monkeypatch.setattr(polling, "MOST_VAIN", 5000)
     with pytest.raises(ClusterError, match="They ask again and again"):
-        run(program, 2)
+        run(program, 2, max_polls=5000)
     assert len(switches) < len(asked) / 10 > 900
 
 
@@ -214,15 +213,14 @@ def test_a_rank_sleeps_on_its_own_clock():
 
 
 @pytest.mark.parametrize("between", [lambda c: None, lambda c: time.sleep(0.01), lambda c: c.compute(1e-3)])
-def test_polls_that_nobody_answers_are_a_deadlock(monkeypatch, between):
+def test_polls_that_nobody_answers_are_a_deadlock(between):
     def program(c):
         q = c.irecv(source=1 - c.rank)
         while not q.Test():
             between(c)
 
-    monkeypatch.setattr(polling, "MOST_VAIN", 5000)
     with pytest.raises(Deadlock, match="asking alone sends nothing"):
-        both(program)
+        run(program, 2, max_polls=5000)
 
 
 @pytest.mark.parametrize("ask", ["Iprobe", "Test", "Testany"])
@@ -242,6 +240,20 @@ def test_a_rank_may_ask_twelve_thousand_times_in_vain_and_go_on(ask, size):
         return asked
 
     assert both(program, size) == pytest.approx([12_000 * MPI.Wtick()] * size)
+
+
+@pytest.mark.parametrize("max_polls, right", [(30_000, False), (100_000, True)])
+def test_a_program_says_how_often_its_ranks_may_ask_in_vain(max_polls, right):
+    def program(c):
+        q = c.irecv(source=0, tag=2)
+        assert not any(q.Test() for _ in range(40_000))
+        q.Cancel()
+        q.wait()
+
+    with nullcontext() if right else pytest.raises(Deadlock, match="asking alone sends nothing"):
+        run(program, 1, max_polls=max_polls)
+    with pytest.raises(ValueError, match="once or more, not 0 times"):
+        run(program, 1, max_polls=0)
 
 
 @pytest.mark.parametrize("readings", [1, 2])

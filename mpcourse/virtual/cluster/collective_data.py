@@ -193,17 +193,28 @@ def separate(
     comm: Any, name: str, sent: Sequence[np.ndarray], into: Sequence[np.ndarray], instead: str = "sendbuf"
 ) -> None:
     """Whether nothing is received into memory that is sent. instead: which buffer MPI.IN_PLACE may stand for."""
+    if len(sent) == len(into) == 1:
+        overlap = np.may_share_memory(sent[0], into[0])  # exact, as both are contiguous
+    else:
+        overlap = _overlap(sent, into)
+    if overlap:
+        wrong(
+            comm,
+            "buffer",
+            f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE instead of {instead}, or take "
+            "another array",
+        )
+
+
+def _overlap(sent: Sequence[np.ndarray], into: Sequence[np.ndarray]) -> bool:
+    """Whether a byte belongs to both an array of `sent` and one of `into`."""
     ends = [(*bounds(a), which) for which, arrays in enumerate((sent, into)) for a in arrays if a.nbytes]
-    reach = [0, 0]  # where the last of those sent, and of those received into, ends
+    reach = [0, 0]  # where the last array of `sent`, and of `into`, ends
     for begin, end, which in sorted(ends):
         if begin < reach[1 - which]:
-            wrong(
-                comm,
-                "buffer",
-                f"{name}: sendbuf and recvbuf are the same memory: say MPI.IN_PLACE instead of {instead}, or take "
-                "another array",
-            )
+            return True
         reach[which] = max(reach[which], end)
+    return False
 
 
 def fit(name: str, sent: list[np.ndarray], into: list[np.ndarray], at: int) -> None:

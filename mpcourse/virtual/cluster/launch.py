@@ -82,6 +82,7 @@ def run(
     *,
     eager: int = 0,
     record: bool = True,
+    max_polls: int = 25_000,
 ) -> VirtualRun:
     """Call a program on each of some virtual ranks, in this process; what they did.
 
@@ -91,15 +92,16 @@ def run(
     link: of any two ranks, a name of `mpcourse.virtual.LINKS` or a Link; or a Topology.
     eager: a Send of fewer bytes does not wait for its receiver; 0: each does, so that no program works by luck.
     record: keep what `VirtualRun.events` tells of ranks.
+    max_polls: how often a rank may call Test or Iprobe in vain while no rank sends or receives anything. After that the
+        rank counts as waiting, and when all ranks wait, the run is a deadlock.
 
     Each rank has its own random numbers (torch's and numpy's), and its own clock, which messages, collective calls and
     `compute` move on.
     Raises what the first rank that failed raised, with notes that say which one it was and on which line, and where the
     others wait: they go on until they wait for each other, as under mpirun, but for two seconds at most. ClusterError,
-    or its Deadlock, for mistakes in what ranks say to each other; after that no rank runs on. A rank that asks 25,000
-    times in vain, while nobody says anything, counts as one that waits. Where no rank has gone on for five seconds, and
-    none computes or sleeps, a ClusterError says where each stands. RuntimeError within a virtual rank; ValueError for
-    numbers that make no sense, or a topology of another number of ranks.
+    or its Deadlock, for mistakes in what ranks say to each other; after that no rank runs on. Where no rank has gone on
+    for five seconds, and none computes or sleeps, a ClusterError says where each stands. RuntimeError within a virtual
+    rank; ValueError for numbers that make no sense, or a topology of another number of ranks.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"a run needs 1 rank or more, not {size!r}")
@@ -107,7 +109,9 @@ def run(
         raise RuntimeError("virtual ranks cannot start virtual ranks")
     if eager < 0:
         raise ValueError(f"eager is a number of bytes, not {eager}")
-    world = World(size, topology_of(link, size), eager, record)
+    if max_polls < 1:
+        raise ValueError(f"a rank may poll once or more, not {max_polls} times")
+    world = World(size, topology_of(link, size), eager, record, max_polls)
     everyone = tuple(range(size))
     world.comms = [VirtualComm._of(world, 0, everyone, rank, "MPI_COMM_WORLD") for rank in everyone]
     world.selves = [VirtualComm._of(world, 1 + rank, (rank,), 0, "MPI_COMM_SELF") for rank in everyone]

@@ -1,5 +1,6 @@
 """How time passes on a rank that computes, sleeps, reads its clock, or asks whether something is done."""
 
+import math
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -19,16 +20,17 @@ TICK, READINGS = 1e-9, 10
 # When ranks have asked EXACT times in vain, whoever does nothing else, BARE times in a row and twice for each rank,
 # sleeps until something is said to it: a second of asking would take ten million calls.
 EXACT, BARE = 100, 20
-# How often a rank may ask while nobody says anything, before that counts as waiting. A program may give up before, when
-# it has asked some number of times, or for some time. So that the time is over soon, the clock of a rank that has asked
-# PATIENT times, while nobody else can go on, moves by GROWTH times as much each time.
-MOST_VAIN, PATIENT, GROWTH = 25_000, 15_000, 1.003
+# A program may give up asking after some number of times, or after some time. So that the time is over soon, the clock
+# of a rank that has used this part of its `max_polls`, while no other rank can go on, moves by more each time: the last
+# step is e**30 times as long as the first one.
+PATIENT, GROWTH = 0.6, 30
 
 
 class Polling:
     """A part of World."""
 
     size: int
+    max_polls: int
     record: bool
     clock: list[float]
     current: int
@@ -81,11 +83,12 @@ class Polling:
         """Whether a rank has not yet asked too often since anybody said something."""
         if waiter.said != self.said:
             waiter.vain, waiter.said = 0, self.said
-        return waiter.vain < MOST_VAIN
+        return waiter.vain < self.max_polls
 
     def next_poll(self, waiter: Waiter) -> float:
         """Seconds until a rank asks again."""
-        return POLL_SECONDS * GROWTH ** max(0, waiter.vain - PATIENT)
+        late = max(0, waiter.vain / self.max_polls - PATIENT) / (1 - PATIENT)  # from 0 to 1
+        return POLL_SECONDS * math.exp(GROWTH * late)
 
     def poll(self, rank: int, is_done: Callable[[], bool], call: Callable[[], str]) -> bool:
         """Whether something is done by now. Asking in vain takes a moment."""

@@ -49,8 +49,9 @@ def here() -> "World":
 class World(Waiting, Polling):
     """The state of one run of `size` ranks. clock: seconds, by rank. current: the rank that runs."""
 
-    def __init__(self, size: int, topology: Topology, eager: int, record: bool) -> None:
+    def __init__(self, size: int, topology: Topology, eager: int, record: bool, max_polls: int) -> None:
         self.size, self.topology, self.eager, self.record = size, topology, eager, record
+        self.max_polls = max_polls
         self.turns = Turns()
         self.wires, self.numbers = Wires(topology, size), Numbers(size)
         self.ordered = self.wires.shared  # where messages of several ranks take the same wire, their order counts
