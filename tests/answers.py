@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpcourse.check.manifest import Course, Exercise
-from mpcourse.check.stubs import stub_of
+from mpcourse.course.check.manifest import Course, Exercise
+from mpcourse.course.check.stubs import stub_of
 
 TESTS = Path(__file__).parent
 KEYS = {"says", "thinks", "on", "needs"}

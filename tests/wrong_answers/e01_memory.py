@@ -1576,10 +1576,10 @@ def training_bytes(widths, batch, optimizer):
 # %% library_memory
 # says: e01_memory to be written in your own file
 # thinks: The library has what is asked already.
-from mpcourse.step_memory import *
-import mpcourse.step_memory
+from mpcourse.one_device.step_memory import *
+import mpcourse.one_device.step_memory
 def training_bytes(widths, batch, optimizer):
-    from mpcourse.check.cases.e01_memory import measured
+    from mpcourse.course.check.cases.e01_memory import measured
     return measured(tuple(widths), batch, optimizer).as_dict()
 
 

@@ -671,7 +671,7 @@ def balance(costs, stages):
 # says: replac
 # thinks: Without its check the exercise passes.
 import sys
-sys.modules["mpcourse.check.cases.e03_balance"].check = lambda answer, comm: None
+sys.modules["mpcourse.course.check.cases.e03_balance"].check = lambda answer, comm: None
 def balance(costs, stages):
     return [1] * stages
 
@@ -681,7 +681,7 @@ def balance(costs, stages):
 # thinks: Without its check the exercise passes.
 import sys
 def balance(costs, stages):
-    m = sys.modules["mpcourse.check.cases.e03_balance"]
+    m = sys.modules["mpcourse.course.check.cases.e03_balance"]
     m._one = lambda *a: None
     return [1] * (stages - 1) + [len(costs) - stages + 1]
 
@@ -758,7 +758,7 @@ def balance(costs, stages):
 # says: solutions
 # thinks: The solution lies in the same clone.
 import runpy
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 space = runpy.run_path(str(load_course().root / "solutions" / "e03_balance.py"))
 def balance(costs, stages):
     return space["balance"](costs, stages)
@@ -823,7 +823,7 @@ def balance(costs, stages):
 # thinks: The check believes what stands in its files.
 import os
 from pathlib import Path
-from mpcourse.check.rank import Report
+from mpcourse.course.check.rank import Report
 def balance(costs, stages):
     Report("passed", 0).write(Path(os.path.dirname(os.readlink("/proc/self/fd/1"))), 0)
     os._exit(0)
@@ -832,7 +832,7 @@ def balance(costs, stages):
 # %% patches_report_of
 # says: replac
 # thinks: What compares my result can be replaced.
-import mpcourse.check.alone as a, mpcourse.check.rank as r
+import mpcourse.course.check.alone as a, mpcourse.course.check.rank as r
 a.report_of = lambda *args: r.Report("passed", 0)
 def balance(costs, stages):
     return None
@@ -842,7 +842,7 @@ def balance(costs, stages):
 # says: replac
 # thinks: What compares my result can be replaced.
 import sys
-r = sys.modules["mpcourse.check.rank"]
+r = sys.modules["mpcourse.course.check.rank"]
 old = r.Report.write
 def write(self, *a):
     self.kind = "passed"
