@@ -26,19 +26,13 @@ from mpcourse.course.forkserver import python  # noqa: E402
 from tools.build import judged  # noqa: E402  no part of the package
 from tools.readme import reading_minutes  # noqa: E402
 
-# What the reference shows: packages, and the module `training`. Of `virtual`, the names that its users need.
+# What the reference shows: packages. Of `virtual`, the names that its users need.
 ROOMS = (
-    *("virtual", "training", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
+    *("virtual", "one_device", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
     *("model_parallel", "grid", "zero", "plan"),
 )
-PAGES = (
-    "README.md",
-    "docs/teaching.md",
-    "docs/several_machines.md",
-    "docs/virtual_gpus.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-)
+DOCS = ("install", "commands", "debugging", "several_machines", "published", "virtual_gpus", "teaching")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in DOCS), "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
 
@@ -270,13 +264,19 @@ def write_sources(folder: Path) -> None:
     sources.write("glossary.md", glossary_page((ROOT / "docs/glossary.md").read_text(encoding="utf-8"), course))
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8").replace("git clone ADDRESS", f"git clone {address()}")
-        sources.write(page, sources.with_links(text))
+        sources.write(page, sources.with_links(text, Path(page).parent.as_posix()))
     shutil.copytree(ROOT / "lessons" / "figures", folder / "lessons" / "figures")
     for file in sources.linked:
         code, kind = (ROOT / file).read_text(encoding="utf-8"), {".py": "python", ".cff": "yaml"}[Path(file).suffix]
         sources.write(f"code/{file}.md", f"---\norphan: true\n---\n# {file}\n\n````{kind}\n{code}````\n")
     index = (ROOT / "website" / "index.md").read_text(encoding="utf-8")
-    parts = ["lessons/index", "exercises/index", "reference/index", "glossary", *(Path(page).stem for page in PAGES)]
+    parts = [
+        "lessons/index",
+        "exercises/index",
+        "reference/index",
+        "glossary",
+        *(page.removesuffix(".md") for page in PAGES),
+    ]
     sources.write("index.md", home_page(index, course, rows) + toctree(parts, hidden=True))
 
 

@@ -22,7 +22,9 @@ html_title = "mpcourse"
 html_static_path = [str(Path(__file__).parent / "static")]
 html_css_files = ["course.css"]
 html_theme_options = {"header_links_before_dropdown": 4, "collapse_navigation": True}
-html_sidebars = {name: [] for name in ("index", "search", "README", "SEVERAL_MACHINES", "VIRTUAL_GPUS", "glossary")}
+html_sidebars = {
+    name: [] for name in ("index", "search", "README", "docs/several_machines", "docs/virtual_gpus", "glossary")
+}
 html_show_sourcelink = False
 html_copy_source = False
 html_use_index = html_domain_indices = False  # the search knows all names

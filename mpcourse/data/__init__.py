@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from mpcourse.common.errors import UserError
 from mpcourse.data.examples import Dataset, Examples
@@ -15,7 +16,7 @@ from mpcourse.data.rendered import glyphs
 __all__ = ["Dataset", "Examples", "digits", "glyphs", "load", "mnist"]
 
 
-def load(name: str, **options) -> Dataset:
+def load(name: str, **options: Any) -> Dataset:
     """The dataset of a name.
 
     name: "digits", "glyphs" or "mnist".

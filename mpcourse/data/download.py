@@ -6,6 +6,7 @@ import os
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 from mpcourse.common.errors import UserError
@@ -71,7 +72,7 @@ def _receive(url: str, part: Path, timeout: float) -> None:
         raise UserError(_lost(url, part, f"{have} of {total} bytes came"))
 
 
-def _open(url: str, have: int, timeout: float):
+def _open(url: str, have: int, timeout: float) -> Any:
     """The response to a request for `url` from byte `have` on, or None where there is no such byte."""
     try:
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -90,7 +91,7 @@ def _open(url: str, have: int, timeout: float):
     return response
 
 
-def _read(response, url: str, part: Path) -> bytes:
+def _read(response: Any, url: str, part: Path) -> bytes:
     try:
         return response.read(CHUNK)
     except (OSError, HTTPException) as error:

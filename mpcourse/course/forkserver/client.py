@@ -17,7 +17,7 @@ PATIENCE = 1.0  # seconds for the launcher to answer
 MAX_FILES = 250  # of one message; the kernel's own limit is 253
 
 
-def request(connection, arguments):
+def request(connection: _socket.socket, arguments: list[str]) -> None:
     """Send what the process is to be: its arguments, environment, folder and open files."""
     files = sorted(int(name) for name in os.listdir("/proc/self/fd"))
     files = [file for file in files if file != connection.fileno() and _is_open(file)][:MAX_FILES]
@@ -38,7 +38,7 @@ def request(connection, arguments):
             os.close(file)
 
 
-def _is_open(file):
+def _is_open(file: int) -> bool:
     try:
         os.fstat(file)
     except OSError:  # the folder's own, which was listed
@@ -46,7 +46,7 @@ def _is_open(file):
     return True
 
 
-def take_leave():
+def take_leave() -> None:
     """Tell MPICH's launcher, in the name of the process that has ended, that it is done with MPI.
 
     MPI says so itself when an interpreter ends as usual, but forked ones end at once, and the launcher would take that
@@ -63,7 +63,7 @@ def take_leave():
         pass  # another launcher, or MPI has said so
 
 
-def main():
+def main() -> None:
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     answer = b""
     try:
