@@ -19,8 +19,8 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from mpcourse.bench.over_ranks import FORKED
 from mpcourse.common.shared_memory import tidy
+from mpcourse.course.bench.over_ranks import FORKED
 from mpcourse.course.check.drawn import SEED
 from mpcourse.course.forkserver import ADDRESS, ForkServer, offered
 from mpcourse.course.forkserver.descent import children, subreaper
@@ -167,7 +167,7 @@ def pytest_sessionfinish():
 @functools.cache
 def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
-    cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
+    cases = (ROOT / "mpcourse" / "course" / "check" / "cases").glob("*.py")
     names = (f"mpcourse.course.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
     last = ("mpcourse.course.check.intact:remember", "mpcourse.course.forkserver.huge_pages:collapse")
     modules = [*PRELOADED, *forked_kernels.MODULES, *names, *last]

@@ -7,8 +7,8 @@ on one host have, and a link of 1 Gbit/s between them.
 import json
 import sys
 
-from mpcourse.bench.two_hosts import MEASURED
 from mpcourse.common.quiet import noise, refuse_if_busy
+from mpcourse.course.bench.two_hosts import MEASURED
 from tests.hosts import LINK, hosts
 
 SETTING = f"two hosts made of network namespaces on one machine, an sshd each, joined by a bridge; tc tbf {LINK}"

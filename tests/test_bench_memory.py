@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.bench.anatomy import ROWS, predicted
-from mpcourse.bench.memory import KINDS, both, memory
-from mpcourse.bench.memory_models import MODELS
-from mpcourse.bench.memory_table import BEGIN, END, off, row, with_table
-from mpcourse.bench.memory_tracker import tracking
-from mpcourse.bench.truth import Language
 from mpcourse.common.errors import UserError
+from mpcourse.course.bench.anatomy import ROWS, predicted
+from mpcourse.course.bench.memory import KINDS, both, memory
+from mpcourse.course.bench.memory_models import MODELS
+from mpcourse.course.bench.memory_table import BEGIN, END, off, row, with_table
+from mpcourse.course.bench.memory_tracker import tracking
+from mpcourse.course.bench.truth import Language
 from mpcourse.models import ResNet50, UNet3D, mlp
 from mpcourse.virtual import cost, dispatch
 from tests.conftest import ROOT

@@ -10,17 +10,17 @@ import tomllib
 
 import pytest
 
-from mpcourse.bench import scaling_rows
-from mpcourse.bench.cpu_binding import CAN_BIND, own, prefix
-from mpcourse.bench.scaling import KINDS, SIDES, Row, ScalingCase, batches, cases, load, medians
-from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
 from mpcourse.common.errors import UserError
 from mpcourse.common.files import write_atomically
 from mpcourse.common.quiet import BUSY, Noise, noise, refuse_if_busy
+from mpcourse.course.bench import scaling_rows
+from mpcourse.course.bench.cpu_binding import CAN_BIND, own, prefix
+from mpcourse.course.bench.scaling import KINDS, SIDES, Row, ScalingCase, batches, cases, load, medians
+from mpcourse.course.bench.scaling_rows import MEASURED, Here, here, write
 from tests.conftest import ROOT
 from tests.lesson_prose import unsaid
 
-scaling = importlib.import_module("mpcourse.bench.scaling")  # the package has the function under this name
+scaling = importlib.import_module("mpcourse.course.bench.scaling")  # the package has the function under this name
 QUIET = Noise(0.01, 0.02)
 NOW = Here("x86_64 Some CPU", "Linux 6.1", 2, "3.11.7", "2.13.0", "2.4.6", "4.1.2", "MPICH 5.0.2")
 
@@ -55,7 +55,7 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(scaling.cpu_binding, "CAN_BIND", True)
     monkeypatch.setattr(scaling.cpu_binding, "usable", lambda: [4, 6])
     for module in ("scaling", "scaling_rows"):
-        monkeypatch.setattr(importlib.import_module(f"mpcourse.bench.{module}"), "here", lambda: NOW)
+        monkeypatch.setattr(importlib.import_module(f"mpcourse.course.bench.{module}"), "here", lambda: NOW)
     return ranks
 
 

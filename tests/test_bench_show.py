@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpcourse.bench.record import Record
-from mpcourse.bench.show import show
+from mpcourse.course.bench.record import Record
+from mpcourse.course.bench.show import show
 
 
 @pytest.fixture

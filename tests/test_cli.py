@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mpcourse.bench import NAMES, benchmark
 from mpcourse.common import launch
 from mpcourse.common.errors import UserError
+from mpcourse.course.bench import NAMES, benchmark
 from mpcourse.course.check import monitor, supervisor
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.progress import Progress
@@ -369,7 +369,13 @@ def test_no_course_here_is_one_line(cli, tmp_path):
 
 
 def test_importing_the_library_starts_neither_mpi_nor_matplotlib():
-    library = ("mpcourse", *(f"mpcourse.{name}" for name in ("models", "training", "data", "step_memory", "check")))
+    library = (
+        "mpcourse",
+        *(
+            f"mpcourse.{name}"
+            for name in ("models", "one_device.training", "data", "one_device.step_memory", "course.check")
+        ),
+    )
     assert imported_by(library, "mpi4py.MPI", "matplotlib") == []
 
 
@@ -382,7 +388,7 @@ def test_an_old_python_is_refused_with_the_command_that_cures_it(tmp_path):
 def test_bench_says_what_it_measured_where_and_whether_the_promise_was_kept(monkeypatch, capsys):
     whole = load_course()
     some = [whole.find(name) for name in ("e00_hello", "e05_exchange", "e06_evaluate")]
-    course = importlib.import_module("mpcourse.bench.course")
+    course = importlib.import_module("mpcourse.course.bench.course")
     monkeypatch.setattr(course, "load_course", lambda: replace(whole, exercises=some))
     # What takes seconds of computing, and only makes the figures larger: an endless loop, and all those images.
     monkeypatch.setattr(monitor, "STILL", 1.0)

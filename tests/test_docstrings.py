@@ -15,8 +15,8 @@ import pytest
 from mpcourse import virtual
 
 ROOMS = (
-    "collectives", "data", "data_parallel", "grid", "large_batch", "launch", "model_parallel", "model_states", "models",
-    "pipeline", "plan", "predict", "source", "split", "step_memory", "training", "zero",
+    "collectives", "common", "data", "data_parallel", "grid", "large_batch", "model_parallel", "models", "one_device",
+    "pipeline", "plan", "predict", "split", "zero",
 )  # fmt: skip
 EXAMPLES = (
     "collectives", "data_parallel", "grid", "large_batch", "model_parallel", "pipeline", "plan", "predict", "split",

@@ -145,7 +145,7 @@ def test_an_exercise_that_checks_itself_explains_a_hang_outside_of_any_function_
 
 
 def test_an_exercise_that_checks_itself_wants_to_be_first(checks_itself):
-    done = checks_itself("from mpcourse.course.check", "from mpi4py import MPI\nfrom mpcourse.course.check")
+    done = checks_itself("from mpcourse import check", "from mpi4py import MPI\nfrom mpcourse import check")
     assert done.returncode == 2
     said = [
         line for line in done.stderr.splitlines() if "mpcourse" in line

@@ -52,7 +52,7 @@ def test_a_server_whose_files_were_changed_is_not_used(tmp_path, monkeypatch):
         assert isinstance(python(), Forks)
         (tmp_path / "mpcourse" / "bound.py").touch()  # which it has not imported
         assert isinstance(python(), Forks)
-        (tmp_path / "mpcourse" / "errors.py").touch()
+        (tmp_path / "mpcourse" / "common" / "errors.py").touch()
         assert isinstance(python(), Plain)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpcourse.bench.two_hosts import PARAMETERS, RANKS, as_measured, predicted
 from mpcourse.common import launch
 from mpcourse.common.quiet import BUSY, Noise, refuse_if_busy
+from mpcourse.course.bench.two_hosts import PARAMETERS, RANKS, as_measured, predicted
 from mpcourse.course.doctor import hosts_login, hosts_mpi, hosts_ranks
 from mpcourse.models import mlp
 from mpcourse.studies.compare import mean_of

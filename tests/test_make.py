@@ -127,7 +127,7 @@ def test_what_an_interrupted_setup_has_left_is_made_anew(make, python, tmp_path)
     assert (environment / "mine").exists()  # it was complete: what is there stays
 
 
-INSTALL = load_script(ROOT / "mpcourse" / "install.py")
+INSTALL = load_script(ROOT / "tools" / "install.py")
 
 
 def test_pips_settings_are_handed_to_uv():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpcourse.bench import NAMES
-from mpcourse.bench.tables import tables as rows
+from mpcourse.course.bench import NAMES
+from mpcourse.course.bench.tables import tables as rows
 from mpcourse.course.cli import _parser
 from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.models.flat import flat_resnet101, flat_unet

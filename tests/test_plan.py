@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.bench.plan_models import LlamaLayer, MegatronLayer
 from mpcourse.common.errors import UserError
+from mpcourse.course.bench.plan_models import LlamaLayer, MegatronLayer
 from mpcourse.data.published_plans import (
     A100_ALL_REDUCE,
     A100_PRODUCTS,

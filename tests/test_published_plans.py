@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpcourse.bench.plan import GATHERS, layers_of, llama_layers, predicted, predicted_llama
-from mpcourse.bench.plan_grids import figure_13, place, places_today
+from mpcourse.course.bench.plan import GATHERS, layers_of, llama_layers, predicted, predicted_llama
+from mpcourse.course.bench.plan_grids import figure_13, place, places_today
 from mpcourse.data.published_plans import LLAMA_3, NEMO_GPT, PTD_P, PTD_P_BESIDE_ZERO, ZERO_3
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mpcourse.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
-from mpcourse.bench.step_times import DOUBTS, MARKS, WITHIN, Row, Setting, predicted, rows, step_times, table
 from mpcourse.common.errors import UserError
+from mpcourse.course.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
+from mpcourse.course.bench.step_times import DOUBTS, MARKS, WITHIN, Row, Setting, predicted, rows, step_times, table
 from mpcourse.virtual import GPUS
 
 PAGE = (Path(__file__).parents[1] / "docs/virtual_gpus.md").read_text()

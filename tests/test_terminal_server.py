@@ -116,7 +116,7 @@ def test_a_server_of_a_course_that_was_changed_makes_room_for_another(terminals)
     terminal = terminals(terminals.folder)
     first = terminal.command("mpcourse.common.errors")
     assert terminal.command("mpcourse.common.errors") == first
-    (terminals.folder / "mpcourse" / "errors.py").touch()
+    (terminals.folder / "mpcourse" / "common" / "errors.py").touch()
     second = terminal.command("mpcourse.common.errors")
     assert second != first
     _wait(lambda: int(first[0]) not in _servers(terminals.folder), "the first server is left")

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from mpcourse.bench.truth import PAIRS, Language, Pair, _data_sheet, compared, measured, truth
 from mpcourse.common.errors import UserError
+from mpcourse.course.bench.truth import PAIRS, Language, Pair, _data_sheet, compared, measured, truth
 from mpcourse.models import conv_net, mlp
 from mpcourse.predict import predict
 from mpcourse.virtual import GPUS, virtual_gpus

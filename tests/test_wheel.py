@@ -15,9 +15,11 @@ from mpcourse.course.check.verdict import clean
 from mpcourse.course.learner.originals import originals
 from tests.conftest import ROOT
 
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "docs/glossary.md", "docs/several_machines.md")
-FOLDERS = ("mpcourse", "lessons", "exercises", "solutions")
-(BUILD,) = re.findall(r"^\.venv/bin/pip (wheel .*?) *#", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+FOLDERS = ("mpcourse", "docs", "lessons", "exercises", "solutions")
+(BUILD,) = re.findall(
+    r"^\.venv/bin/pip (wheel .*?) *#", (ROOT / "docs/install.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 RUN = """
 import sys, nbformat
 from nbclient import NotebookClient
@@ -32,7 +34,7 @@ def run(command, status=0, **options):
 
 
 def build(folder, umask):
-    """A wheel of a copy of the clone, made by README's command, but with the setuptools that there is."""
+    """A wheel of a copy of the clone, made by the command of docs/install.md, but with the setuptools that there is."""
     for name in SOURCES:
         shutil.copyfile(ROOT / name, folder / name)  # without its date
     for name in FOLDERS:
@@ -60,7 +62,7 @@ def test_building_twice_makes_the_same_wheel(wheel, tmp_path):
 def test_the_wheel_holds_what_a_clone_makes_a_folder_of_and_nobodys_work(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    assert originals(tmp_path / "mpcourse" / "course").files == originals().files
+    assert originals(tmp_path / "mpcourse" / "course" / "files").files == originals().files
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "mpcourse").rglob("*.py")}
     assert there <= {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.py")}
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"somebody's " in path.read_bytes()[:100]]

@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from mpcourse import plot
-from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.models import mlp
 from mpcourse.one_device.step_memory import measure_step
 from mpcourse.one_device.training import train
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 
 torch.set_num_threads(1)  # one core stands for one device
@@ -619,8 +619,8 @@ print(f"bfloat16 - float32, by seed: {compared}")
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.one_device import training
 from mpcourse.common.source import reference
+from mpcourse.one_device import training
 
 reference(training.train)
 

@@ -23,8 +23,8 @@ import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
 from mpcourse import plot
-from mpcourse.models import ResNet50, UNet3D
 from mpcourse.data.published import TWO_P100
+from mpcourse.models import ResNet50, UNet3D
 from mpcourse.split import ModelParallelResNet50, all_cuts, balance, copy, layer_costs, split
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 

@@ -25,6 +25,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mpcourse import plot
+from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.models.flat import flat_resnet101, flat_unet
 from mpcourse.pipeline import (
     SCHEDULES,
@@ -41,7 +42,6 @@ from mpcourse.pipeline import (
     zero_bubble_h1,
 )
 from mpcourse.pipeline.tables import partition_costs, replayed_rates, slowed_to_the_tutorial, tutorial_seconds
-from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.split import split
 from mpcourse.virtual import GPUS, virtual_gpus
 
@@ -535,8 +535,8 @@ print(f"measured / predicted: {computing:.2f} (computing) x {waiting:.2f} (bubbl
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.pipeline.schedule import alternate, one_f_one_b
 from mpcourse.common.source import reference
+from mpcourse.pipeline.schedule import alternate, one_f_one_b
 
 reference(one_f_one_b, alternate)
 

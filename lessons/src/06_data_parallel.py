@@ -32,8 +32,8 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from mpcourse import plot
-from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
+from mpcourse.data.published import MIRRORED_STRATEGY
 from mpcourse.data_parallel import (
     COMMUNICATORS,
     Checkpointer,
@@ -46,7 +46,7 @@ from mpcourse.data_parallel import (
 )
 from mpcourse.data_parallel.mirrored import mirrored_seconds
 from mpcourse.models import mlp, mnist_cnn
-from mpcourse.data.published import MIRRORED_STRATEGY
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.virtual import GPUS, LINKS, MPI, Deadlock, Event, Topology, compute, run
 
 DATA = digits()
@@ -1028,8 +1028,8 @@ assert 12.5 < flops[1] / flops[0] < 13.5 and 4 < elements[1] / elements[0] < 4.3
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.data_parallel import Communicator
 from mpcourse.common.source import reference
+from mpcourse.data_parallel import Communicator
 
 reference(Communicator.mean_gradients, MultiNodeOptimizer.step)
 

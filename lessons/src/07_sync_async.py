@@ -27,11 +27,11 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse import plot
-from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import DoubleBufferedOptimizer, LocalOptimizer, MultiNodeOptimizer, create_communicator
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Shards, Synchronous, train_with_servers
 from mpcourse.models import mlp
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.studies.staleness.shipped import shipped_delay, shipped_staleness, shipped_ways
 from mpcourse.studies.staleness.study import RATES, STALENESS, WAYS
 from mpcourse.studies.staleness.training import now_and_then, one_slow
@@ -594,8 +594,8 @@ print("by worker:", dict(sorted(Counter(push.worker for push in again[0].pushes[
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.data_parallel.servers.policies import AsynchronousTurn, BoundedTurn
 from mpcourse.common.source import reference
+from mpcourse.data_parallel.servers.policies import AsynchronousTurn, BoundedTurn
 
 reference(AsynchronousTurn, BoundedTurn)
 

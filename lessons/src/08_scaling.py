@@ -24,16 +24,16 @@ from statistics import mean
 import torch
 
 from mpcourse import plot
-from mpcourse.bench.scaling import load, medians
-from mpcourse.bench.two_hosts import as_measured
 from mpcourse.collectives.cost import Cost, seconds
+from mpcourse.course.bench.scaling import load, medians
+from mpcourse.course.bench.two_hosts import as_measured
+from mpcourse.data.published import AKIBA_1024, CHAINERMN_128, CHAINERMN_TUTORIAL, HOROVOD_512, IMAGENET
+from mpcourse.data.published import IMAGES_PER_SECOND as MEASURED
 from mpcourse.models import VGG16, ResNet50
 from mpcourse.models.flat import flat_resnet101
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
 from mpcourse.predict.scaling import Machines, StepTime, step, steps_of_epoch, sum_seconds
 from mpcourse.predict.tutorial import MPICH_2018, OPEN_MPI_2018, cpu_rows, fitted, gpu_rows, step_of
-from mpcourse.data.published import AKIBA_1024, CHAINERMN_128, CHAINERMN_TUTORIAL, HOROVOD_512, IMAGENET
-from mpcourse.data.published import IMAGES_PER_SECOND as MEASURED
 from mpcourse.virtual import LINKS
 
 torch.set_num_threads(1)  # for matrices as small as these, starting a second thread takes longer than it saves
@@ -634,8 +634,8 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.predict import scaling
 from mpcourse.common.source import reference
+from mpcourse.predict import scaling
 
 reference(scaling.step, scaling.sum_seconds)
 

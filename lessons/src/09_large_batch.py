@@ -25,12 +25,12 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse import plot
-from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.large_batch import RankNoise, Schedule, linear_scaling, sqrt_scaling
 from mpcourse.models import mlp
 from mpcourse.studies import StackedRuns
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.studies.shipped import names, shipped, shipped_noise
 from mpcourse.virtual import run
 
@@ -834,8 +834,8 @@ None
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.large_batch.lars import LARS, trust_ratio
 from mpcourse.common.source import reference
+from mpcourse.large_batch.lars import LARS, trust_ratio
 
 reference(trust_ratio, LARS.step)
 

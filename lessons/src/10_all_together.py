@@ -455,7 +455,7 @@ assert losses.mean() == 4 and round((lengths * losses).sum() / lengths.sum(), 2)
 # small and thin ones reach a smaller part of the peak. One number is fitted: the 16.1 GB/s of ZeRO-3, from above.
 
 # %%
-from mpcourse.bench.plan import GATHERS, layers_of, predicted
+from mpcourse.course.bench.plan import GATHERS, layers_of, predicted
 from mpcourse.data.published_plans import PTD_P_BESIDE_ZERO, ZERO_3
 
 layers = layers_of(ZERO_3[0])
@@ -489,7 +489,7 @@ assert 20 < rows["ZeRO-3"][0].miss < 30 and flat[0] < compute[384] < computed + 
 # All rows of the paper's two tables are in `mpcourse bench plan`, and these, of Llama 3 on H100s:
 
 # %%
-from mpcourse.bench.plan import llama_layers, predicted_llama
+from mpcourse.course.bench.plan import llama_layers, predicted_llama
 from mpcourse.data.published_plans import LLAMA_3
 
 misses = []
@@ -553,7 +553,7 @@ assert by_gpus[0]["data axis"] < by_gpus[1]["data axis"] < by_gpus[2]["data axis
 # **Predict first.** Which axis has shrunk since, and which has grown?
 
 # %%
-from mpcourse.bench.plan_grids import places_today
+from mpcourse.course.bench.plan_grids import places_today
 from mpcourse.data.published_plans import NEMO_GPT
 
 places = places_today(NEMO_GPT[2])

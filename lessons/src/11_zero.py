@@ -28,11 +28,10 @@ from torch import nn
 
 from mpcourse import plot
 from mpcourse.data import digits
+from mpcourse.data.published import ZERO_TABLE_1
 from mpcourse.data_parallel import share_of
 from mpcourse.large_batch import LARS
-from mpcourse.zero.model_states import held, sent
 from mpcourse.models import mlp
-from mpcourse.data.published import ZERO_TABLE_1
 from mpcourse.virtual import GPUS, MPI, Link, compute, run, virtual_gpus
 from mpcourse.zero import (
     AloneComm,
@@ -43,6 +42,7 @@ from mpcourse.zero import (
     ShardedParameters,
     Unit,
 )
+from mpcourse.zero.model_states import held, sent
 
 DATA = digits()
 torch.set_num_threads(1)

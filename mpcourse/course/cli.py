@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpcourse import __version__
-from mpcourse.bench import NAMES, benchmark
 from mpcourse.common.errors import UserError
+from mpcourse.course.bench import NAMES, benchmark
 from mpcourse.course.commands.options import add_export, add_grade, add_plan, add_predict, add_schedule
 from mpcourse.course.commands.parser import OneLineParser
 
@@ -211,7 +211,7 @@ def _bench(options: argparse.Namespace) -> int:
         raise UserError(
             "--hosts is of `mpcourse bench two-hosts`, which needs it: mpcourse bench two-hosts --hosts a,b"
         )
-    from mpcourse.bench.show import show
+    from mpcourse.course.bench.show import show
 
     names = ("runs", "device", "np", "save", "hosts")
     more = {name: value for name in names if (value := getattr(options, name)) is not None}

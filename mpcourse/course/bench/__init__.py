@@ -1,0 +1,23 @@
+"""Measurements, each a row with what was measured on which machine. Timings live here, not in tests."""
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpcourse.course.bench.record import Record
+
+# Each is a function of a module of its own, both called so, with _ for -.
+NAMES = (
+    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory", "pipeline", "plan", "plan-grids"),
+    *("scaling", "setup", "step-times", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
+)
+
+
+def benchmark(name: str) -> "Callable[..., Iterable[Record]]":
+    """What measures. Only now it is imported, for most import torch, and some let their ranks do so.
+
+    name: one of NAMES.
+    """
+    word = name.replace("-", "_")
+    return getattr(importlib.import_module(f"mpcourse.course.bench.{word}"), word)

@@ -1,0 +1,52 @@
+"""The tables of memory for docs/virtual_gpus.md: python -m mpcourse.course.bench.memory_table docs/virtual_gpus.md"""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from mpcourse.common.provenance import versions
+from mpcourse.course.bench import anatomy
+from mpcourse.course.bench.memory import KINDS, both
+from mpcourse.course.bench.memory_models import MODELS
+
+BEGIN, END = "<!-- memory: made by mpcourse/course/bench/memory_table.py -->", "<!-- end of memory -->"
+ANATOMY = "<!-- anatomy: made by mpcourse/course/bench/memory_table.py -->", "<!-- end of anatomy -->"
+MiB = 2**20
+
+
+def row(name: str, counts: list[tuple[int, int]]) -> str:
+    """A model's line: for each kind of run the independent count in MiB, and by how much virtual GPUs are off."""
+    return f"| {name} | " + " | ".join(f"{theirs / MiB:.2f} ({off(ours, theirs)})" for ours, theirs in counts) + " |"
+
+
+def off(ours: int, theirs: int) -> str:
+    """`+0.01 %`; rounded to nothing: `0`."""
+    text = f"{100 * (ours / theirs - 1):+.2f} %"
+    return "0" if text[1:] == "0.00 %" else text
+
+
+def with_table(text: str, rows: list[str]) -> str:
+    """The text with the table of models between its markers. Raises ValueError where they are not there once."""
+    used = ", ".join(
+        f"{name} {version}"
+        for name, version in versions("torch", "transformers", "diffusers", "timm", "torchvision").items()
+    )
+    head = ["| model | " + " | ".join(KINDS) + " |", "|---" * (len(KINDS) + 1) + "|"]
+    return between(text, BEGIN, END, [*head, *rows, "", f"MiB. {used}."])
+
+
+def between(text: str, begin: str, end: str, lines: Iterable[str]) -> str:
+    """The text with these lines between two markers. Raises ValueError where they are not there once."""
+    table = "\n".join([begin, *lines, end])
+    made, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: table, text, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"the text must hold {begin} and {end} once")
+    return made
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    text = between(path.read_text(), *ANATOMY, anatomy.table())
+    rows = [row(model.head, [both(model, kind) for kind in KINDS]) for model in MODELS]
+    path.write_text(with_table(text, rows))

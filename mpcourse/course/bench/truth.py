@@ -1,0 +1,186 @@
+"""Predictions held against what is known: a published memory table, and a real GPU where there is one."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn as nn
+
+from mpcourse.common.errors import UserError
+from mpcourse.course.bench.record import Record
+from mpcourse.data.published import TWO_P100
+from mpcourse.models import ResNet50, UNet3D, conv_net, mlp
+from mpcourse.predict import OPTIMIZERS, predict, train_step
+from mpcourse.virtual import GPU, GPUS
+
+MiB = 2**20
+PROMISE = 5.0  # percent by which predicted memory may be off
+ENOUGH = 8  # pairs
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model and a batch. tokens: size of the vocabulary, if the batch holds tokens."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    batch: tuple[int, ...]
+    optimizer: str = "momentum"
+    tokens: int | None = None
+
+
+class Language(nn.Module):
+    """(batch, length) of tokens -> (batch, length, tokens): an encoder of the usual blocks."""
+
+    def __init__(self, tokens: int = 8192, width: int = 512, blocks: int = 6) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        block = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = nn.TransformerEncoder(block, blocks, enable_nested_tensor=False)
+        self.head = nn.Linear(width, tokens)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(self.embedding(x)))
+
+
+PAIRS = (
+    Pair("MLP 784-1000-1000-10, batch 100", mlp, (100, 784), "adam"),
+    Pair("MLP 784-1000-1000-10, batch 16384", mlp, (16384, 784), "adam"),
+    Pair("MLP of 4 x 4096, batch 4096", lambda: mlp([4096] * 5), (4096, 4096)),
+    Pair("conv net, 28x28, batch 4096", conv_net, (4096, 1, 28, 28), "adam"),
+    Pair("ResNet-50, 224x224, batch 16", ResNet50, (16, 3, 224, 224)),
+    Pair("ResNet-50, 224x224, batch 64", ResNet50, (64, 3, 224, 224)),
+    Pair("ResNet-50, 1024x1024, batch 4", ResNet50, (4, 3, 1024, 1024), "sgd"),
+    Pair("3-D U-Net, 64x64x64, batch 2", UNet3D, (2, 1, 64, 64, 64), "adam"),
+    Pair("transformer, 256 tokens, batch 8", Language, (8, 256), "adamw", 8192),
+    Pair("transformer, 1024 tokens, batch 4", Language, (4, 1024), "adamw", 8192),
+)
+
+
+def truth(runs: int = 5, device: str | None = None) -> Iterator[Record]:
+    """The published table, predicted row by row; and with a device, memory and time of PAIRS, predicted and measured.
+
+    Raises UserError for a device that is not there, or on which fewer than 8 pairs fit.
+    """
+    yield from _table()
+    if device is not None:
+        yield from compared(PAIRS, _existing(device), runs)
+
+
+def _table() -> Iterator[Record]:
+    prediction = predict(ResNet50, [10, 3, 1024, 1024], "Tesla P100-SXM2", 2, cut=["layer2"], optimizer="sgd")
+    for i, (d, published) in enumerate(zip(prediction.devices, TWO_P100.MiB, strict=True)):
+        workspaces = d.peak.get("workspaces", 0)
+        rows = {
+            "tensors at the peak": d.allocated - workspaces,
+            "cuBLAS's workspaces": workspaces,
+            "kept by the allocator besides": d.reserved - d.allocated,
+            "CUDA context (assumed)": d.context,
+            "predicted, in all": d.total,
+            "published": published * MiB,
+            "not explained": published * MiB - d.total,
+        }
+        for name, nbytes in rows.items():
+            yield Record(f"two P100, GPU {i}: {name}", [nbytes / MiB], "MiB")
+
+
+def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator[Record]:
+    """Peak memory and seconds of a step of each pair, predicted and measured on `device`."""
+    module = torch.get_device_module(device)
+    free, total = module.mem_get_info(device)
+    name = module.get_device_name(device)
+    spec, known = _data_sheet(name, total)
+    count = 0
+    rooflines: list[tuple[float, float, int, float]] = []
+    for pair in pairs:
+        prediction = predict(pair.make, pair.batch, spec, optimizer=pair.optimizer, tokens=pair.tokens)
+        (predicted,) = prediction.devices
+        if predicted.reserved > 0.9 * free:
+            continue  # it would not fit, or nearly so
+        count += 1
+        peak, reserved, seconds = measured(pair, device, runs)
+        yield Record(f"{pair.name}: peak memory measured", [peak / MiB], "MiB")
+        yield Record(f"{pair.name}: peak memory predicted", [predicted.allocated / MiB], "MiB")
+        yield Record(f"{pair.name}: peak memory off", [_off(predicted.allocated, peak)], "%", PROMISE)
+        yield Record(f"{pair.name}: reserved memory off", [_off(predicted.reserved, reserved)], "%")
+        record = Record(f"{pair.name}: step measured", [s * 1e3 for s in seconds], "ms")
+        yield record
+        if known and prediction.seconds is not None:
+            yield Record(f"{pair.name}: step predicted", [prediction.seconds * 1e3], "ms")
+            rooflines.append((predicted.flops, predicted.traffic, predicted.operations, record.median / 1e3))
+    if count < ENOUGH:
+        raise UserError(f"{count} of {len(pairs)} models fit into what is free on {name}: {ENOUGH} are needed")
+    free, total = module.mem_get_info(device)  # by now all libraries that a step needs are loaded
+    taken = total - free - module.memory_reserved(device)
+    yield Record(f"{name}: CUDA context, and what other programs hold", [taken / MiB], "MiB")
+    yield Record(f"{name}: CUDA context assumed", [spec.context / MiB], "MiB")
+    if known:
+        yield from _fitted(spec, rooflines)
+
+
+def _fitted(spec: GPU, rooflines: list[tuple[float, float, int, float]]) -> Iterator[Record]:
+    """The efficiencies that explain the measured times best: what to put into the data sheet's place."""
+    try:
+        fitted = spec.fitted(rooflines)
+    except UserError:  # the runs do not tell them apart
+        return
+    yield Record(f"{spec.name}: part of the peak FLOP/s reached, fitted", [fitted.product_efficiency], "")
+    yield Record(f"{spec.name}: part of the bandwidth reached, fitted", [fitted.memory_efficiency], "")
+    yield Record(f"{spec.name}: an operation, fitted", [fitted.kernel * 1e6], "us")
+
+
+def measured(pair: Pair, device: torch.device, runs: int) -> tuple[int, int, list[float]]:
+    """Peak of allocated and of reserved bytes, and the seconds of each run, of a step on `device`."""
+    module = torch.get_device_module(device)
+    if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # those of the model before
+    gc.collect()
+    module.empty_cache()
+    torch.manual_seed(0)
+    x = torch.randn(*pair.batch) if pair.tokens is None else torch.randint(pair.tokens, pair.batch)
+    model = pair.make().to(device)
+    optimizer = OPTIMIZERS[pair.optimizer][0](model.parameters())
+    seconds: list[float] = []
+    for i in range(WARM_UP + runs):
+        if i == WARM_UP:
+            module.reset_peak_memory_stats(device)
+        start = time.perf_counter()
+        train_step(model, x, optimizer, device)
+        module.synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return module.max_memory_allocated(device), module.max_memory_reserved(device), seconds[WARM_UP:]
+
+
+def _off(predicted: float, actual: float) -> float:
+    return 100 * abs(predicted / actual - 1)
+
+
+def _existing(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        module: Any = torch.get_device_module(device)
+    except RuntimeError as error:
+        raise UserError(f"--device {name}: {str(error).splitlines()[0]}") from None
+    count = module.device_count() if hasattr(module, "mem_get_info") else 0
+    if (device.index or 0) >= count:
+        there = f"{count} of that kind" if count else "none of that kind"
+        raise UserError(f"--device {name}: there is no such GPU here ({there}; torch {torch.__version__})")
+    return torch.device(device.type, device.index or 0)
+
+
+def _data_sheet(name: str, total: int) -> tuple[GPU, bool]:
+    """The GPU of the table that a driver calls `name`, with the memory that it has; whether there is one."""
+    words = set(name.replace("-", " ").split())
+    known = [g for g in GPUS.values() if set(g.name.split("-")[0].split()) <= words]
+
+    def alike(gpu: GPU) -> tuple[int, int]:
+        own = set(gpu.name.replace("-", " ").split())
+        return len(own & words), -len(own - words)
+
+    # The driver writes PCIe, but not SXM, into an H100's name: of two that are as much alike, the one with SXM.
+    spec = max(known, key=lambda g: (*alike(g), "SXM" in g.name), default=GPUS["A100-SXM4"])
+    return replace(spec, name=name, memory=total), bool(known)
