@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 # There from the beginning of a set-up to its end: what an interrupted one has left is made anew.
 UNDONE := $(VENV)/.unfinished
 COMPILED := 'sklearn.datasets, matplotlib.pyplot' 'jupyterlab.labapp, ipykernel.kernelapp'
-INSTALL := $(BIN)/python mpcourse/install.py -c constraints.txt
+INSTALL := $(BIN)/python tools/install.py -c constraints.txt
 # MPI=system is the one that is found without the wheels of the virtual environment, activated or not.
 OUTSIDE := $(subst $(abspath $(BIN)):,,$(PATH))
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # system, and to ask for it anew, is a twentieth of what lessons compute.
 TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED= MPIR_CVAR_ENABLE_HEAVY_YIELD=1 \
 	MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456
-# Open MPI refuses to run as root and to start more ranks than cores, unless told. mpcourse.launch says the same.
+# Open MPI refuses to run as root and to start more ranks than cores, unless told. mpcourse.common.launch says the same.
 export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
@@ -107,7 +107,7 @@ lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src
 	@$(BIN)/python tools/readme.py
 
 exercises: $(STAMP) ## rebuild exercises/ from solutions/; your own work is kept
-	@$(BIN)/python -m mpcourse.check.stubs
+	@$(BIN)/python -m mpcourse.course.check.stubs
 
 site: $(VENV)/.site ## make the course's web pages in build/site, with the outputs of the committed lessons
 	@$(BIN)/python website/build.py

@@ -1,8 +1,8 @@
 """What pyproject.toml cannot say: the course's files, which stand at the top of the repository, go into the package.
 
-In a wheel they are in mpcourse/course, where mpcourse.check.manifest.source finds them. An editable installation has
-no such folder, and takes them from the clone. Of exercises only the manifest is there: those in a clone may hold
-somebody's answers, and `mpcourse init` makes them from the solutions.
+In a wheel they are in mpcourse/course/files, where mpcourse.course.check.manifest.source finds them. An editable
+installation has no such folder, and takes them from the clone. Of exercises only the manifest is there: those in a
+clone may hold somebody's answers, and `mpcourse init` makes them from the solutions.
 """
 
 import os
@@ -24,7 +24,7 @@ os.umask(0o022)
 def course_files() -> list[str]:
     """Paths, from the root, of all that a learner's folder is made of."""
     manifest = tomllib.loads((ROOT / "exercises" / "manifest.toml").read_text(encoding="utf-8"))
-    paths = ["exercises/manifest.toml", "GLOSSARY.md", "SEVERAL_MACHINES.md"]
+    paths = ["exercises/manifest.toml", "docs/glossary.md", "docs/several_machines.md"]
     paths += [f"lessons/{lesson['id']}.ipynb" for lesson in manifest["lesson"]]
     paths += [f"solutions/{exercise['name']}.py" for exercise in manifest["exercise"]]
     for pattern in ("lessons/figures/*.*", "lessons/twins/*.py"):
@@ -59,7 +59,7 @@ class BuildCourse(Command):
     def get_output_mapping(self) -> dict[str, str]:
         if self.editable_mode:
             return {}
-        return {f"{self.build_lib}/mpcourse/course/{path}": path for path in course_files()}
+        return {f"{self.build_lib}/mpcourse/course/files/{path}": path for path in course_files()}
 
 
 class BuildPackage(build_py):

@@ -9,7 +9,7 @@ The check builds that network, trains it for one step, and measures what torch r
 Check it with `mpcourse check e01`. Stuck? `mpcourse hint e01`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

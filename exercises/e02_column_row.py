@@ -13,7 +13,7 @@ nothing is exchanged; after them, one sum. This is how the feed-forward block of
 `copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e02_column_row`; `mpcourse hint e02_column_row`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

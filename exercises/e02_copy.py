@@ -21,7 +21,7 @@ own copy, with torch's own backward, and not yours.
 The check runs on virtual GPUs. Check it with `mpcourse check e02_copy`. Stuck? `mpcourse hint e02_copy`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -16,7 +16,7 @@ Four blocks of half the width, two on each device:
 The check compares with the same network on one device. `mpcourse check e02_parallel_mlp`, `mpcourse hint ...`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -8,7 +8,7 @@ the largest one decides whether it fits. So the cut to look for makes the larges
 Check it with `mpcourse check e03_balance`. Stuck? `mpcourse hint e03_balance`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

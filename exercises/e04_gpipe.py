@@ -13,7 +13,7 @@ Check it with `mpcourse check e04_gpipe`. Stuck? `mpcourse hint e04_gpipe`.
 `mpcourse schedule exercises/e04_gpipe.py:gpipe --stages 4 --microbatches 8 --save mine.svg` draws what you wrote.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -13,7 +13,7 @@ Check it with `mpcourse check e04_one_f_one_b`. Stuck? `mpcourse hint e04_one_f_
 `mpcourse schedule exercises/e04_one_f_one_b.py:one_f_one_b --stages 4 --microbatches 8 --save mine.svg` draws it.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

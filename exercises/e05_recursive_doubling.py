@@ -13,7 +13,7 @@ The check runs this on 1, 2, 3, 4, 7 and 8 virtual ranks, counts bytes and messa
 Check it with `mpcourse check e05_recursive_doubling`. Stuck? `mpcourse hint e05_recursive_doubling`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -14,7 +14,7 @@ The check runs this on 1, 2, 3, 4 and 7 virtual ranks, counts bytes and messages
 Check it with `mpcourse check e05_ring_allreduce`. Stuck? `mpcourse hint e05_ring_allreduce`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -15,7 +15,7 @@ The check trains by momentum SGD and by Adam on 1, 2, 3 and 4 virtual ranks, and
 Check it with `mpcourse check e06_multi_node_optimizer`. Stuck? `mpcourse hint e06_multi_node_optimizer`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

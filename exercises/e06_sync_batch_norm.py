@@ -13,7 +13,7 @@ difference of two large squares would have no right digit left.
 Check it with `mpcourse check e06_sync_batch_norm`. Stuck? `mpcourse hint e06_sync_batch_norm`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

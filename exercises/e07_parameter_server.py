@@ -14,7 +14,7 @@ runs it under mpirun.
 Check it with `mpcourse check e07_parameter_server`. Stuck? `mpcourse hint e07_parameter_server`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -11,7 +11,7 @@ the gradients of all workers and update once.
 Check it with `mpcourse check e07_staleness`. Stuck? `mpcourse hint e07_staleness`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -7,7 +7,7 @@ when the slowest message has arrived. So what a step takes can be told from a fe
 Check it with `mpcourse check e08_predict_epoch`. Stuck? `mpcourse hint e08_predict_epoch`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -13,7 +13,7 @@ weights. For a weight w with gradient g and velocity v (which is 0 in the beginn
 Check it with `mpcourse check e09_lars`. Stuck? `mpcourse hint e09_lars`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -20,7 +20,7 @@ divide one by the other.
 Check it with `mpcourse check e09_noise_scale`. Stuck? `mpcourse hint e09_noise_scale`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

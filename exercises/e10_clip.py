@@ -11,7 +11,7 @@ at who takes part in which call.
 Check it with `mpcourse check e10_clip`. Stuck? `mpcourse hint e10_clip`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

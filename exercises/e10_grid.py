@@ -12,7 +12,7 @@ The check runs this on 1 to 12 virtual ranks, and then under mpirun.
 Check it with `mpcourse check e10_grid`. Stuck? `mpcourse hint e10_grid`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

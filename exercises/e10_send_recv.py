@@ -12,7 +12,7 @@ those of one process.
 Check it with `mpcourse check e10_send_recv`. Stuck? `mpcourse hint e10_send_recv`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

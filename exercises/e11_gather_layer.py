@@ -10,7 +10,7 @@ compares them with one process, counts bytes, and looks for whole weights that o
 Check it with `mpcourse check e11_gather_layer`. Stuck? `mpcourse hint e11_gather_layer`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

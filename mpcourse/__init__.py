@@ -11,3 +11,12 @@ if sys.version_info < (3, 11):  # noqa: UP036
     )
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Offer `check_this_file`, with which each exercise begins, without importing the checker for anyone else."""
+    if name == "check_this_file":
+        from mpcourse.course.check.self_check import check_this_file
+
+        return check_this_file
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

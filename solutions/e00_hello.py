@@ -9,7 +9,7 @@ no memory: the only way from one to the other is a message through the communica
 Check it with `mpcourse check e00`, or run it yourself under mpirun as above. Stuck? `mpcourse hint e00`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

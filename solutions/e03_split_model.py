@@ -10,7 +10,7 @@ inside: it is one layer, and stays whole. A tensor crosses each cut once.
 `copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e03_split_model`; `mpcourse hint e03_split_model`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -14,7 +14,7 @@ makes Python wait for a result. On the check's virtual GPUs 4 stages may take ab
 Check it with `mpcourse check e04_pipeline_step`. Stuck? `mpcourse hint e04_pipeline_step`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -11,7 +11,7 @@ The check runs this on 1, 2, 3, 4 and 7 virtual ranks, which keep no copies, and
 Check it with `mpcourse check e05_exchange`. Stuck? `mpcourse hint e05_exchange`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

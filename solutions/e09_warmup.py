@@ -12,7 +12,7 @@ rules make it.
 Check it with `mpcourse check e09_warmup`. Stuck? `mpcourse hint e09_warmup`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

@@ -9,7 +9,7 @@ The check runs this on 1, 2, 3 and 4 virtual ranks, where it counts bytes too, a
 Check it with `mpcourse check e11_reduce_scatter_gradients`. Stuck? `mpcourse hint e11_reduce_scatter_gradients`.
 """
 
-from mpcourse.check import check_this_file
+from mpcourse import check_this_file
 
 if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
     check_this_file(__file__)

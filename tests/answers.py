@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from mpcourse import cli
-from mpcourse.check.manifest import Course, Exercise, load_course
-from mpcourse.check.stubs import solution_only, stub_of
+from mpcourse.course import cli
+from mpcourse.course.check.manifest import Course, Exercise, load_course
+from mpcourse.course.check.stubs import solution_only, stub_of
 
 FOLDER = Path(__file__).with_suffix("")
 COURSE = load_course(FOLDER.parents[1])

@@ -20,10 +20,10 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from mpcourse.bench.over_ranks import FORKED
-from mpcourse.check.drawn import SEED
-from mpcourse.forkserver import ADDRESS, ForkServer, offered
-from mpcourse.forkserver.descent import children, subreaper
-from mpcourse.shared_memory import tidy
+from mpcourse.common.shared_memory import tidy
+from mpcourse.course.check.drawn import SEED
+from mpcourse.course.forkserver import ADDRESS, ForkServer, offered
+from mpcourse.course.forkserver.descent import children, subreaper
 from tests import forked_kernels
 from tests.explanations import Reached
 
@@ -37,8 +37,19 @@ KEPT = {}  # by number, processes that serve several tests; whether those that t
 # a machine, for the digits: its hundreds of libraries make each fork a quarter slower.)
 PRELOADED = (
     *("torch", "torch._dynamo", "numpy", "matplotlib.pyplot", "rich.console", "tqdm"),
-    *("mpcourse.cli", "mpcourse.commands.check", "mpcourse.check.alone", "mpcourse.check.rank", "mpcourse.data"),
-    *("mpcourse.check.virtual_run", "mpcourse.check.traced_mpi", "mpcourse.data_parallel", "mpcourse.pipeline"),
+    *(
+        "mpcourse.course.cli",
+        "mpcourse.course.commands.check",
+        "mpcourse.course.check.alone",
+        "mpcourse.course.check.rank",
+        "mpcourse.data",
+    ),
+    *(
+        "mpcourse.course.check.virtual_run",
+        "mpcourse.course.check.traced_mpi",
+        "mpcourse.data_parallel",
+        "mpcourse.pipeline",
+    ),
     *("mpcourse.plot", "mpcourse.predict"),
 )
 
@@ -157,8 +168,8 @@ def pytest_sessionfinish():
 def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
-    names = (f"mpcourse.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
-    last = ("mpcourse.check.intact:remember", "mpcourse.forkserver.huge_pages:collapse")
+    names = (f"mpcourse.course.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
+    last = ("mpcourse.course.check.intact:remember", "mpcourse.course.forkserver.huge_pages:collapse")
     modules = [*PRELOADED, *forked_kernels.MODULES, *names, *last]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
@@ -254,7 +265,7 @@ def nothing_left_behind():
 def was_forked(process):
     """Whether a fork server is it or has made it, and ends it when nobody wants it; or whether it is ending already."""
     with contextlib.suppress(psutil.Error):
-        return not (command := process.cmdline()) or "mpcourse.forkserver.server" in command
+        return not (command := process.cmdline()) or "mpcourse.course.forkserver.server" in command
     return True
 
 
@@ -265,7 +276,7 @@ def cli(tmp_path):
     def run(*args, env=None, cwd=ROOT, timeout=60):
         environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home"), **(env or {})}
         return subprocess.run(
-            python("-m", "mpcourse.cli", *args),
+            python("-m", "mpcourse.course.cli", *args),
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -290,8 +301,8 @@ def small_course(tmp_path, monkeypatch):
 @pytest.fixture
 def mpirun(tmp_path):
     """Run a Python file under the real mpirun; a deadline ends it. Its output is without colours."""
-    from mpcourse.check.verdict import clean
-    from mpcourse.launch import mpirun_command, rank_environment
+    from mpcourse.common.launch import mpirun_command, rank_environment
+    from mpcourse.course.check.verdict import clean
 
     def run(size, *command, timeout=60):
         done = subprocess.run(

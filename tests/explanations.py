@@ -1,8 +1,8 @@
 """Which explanations of the checker no wrong answer has reached: texts that nobody knows to be true.
 
 `test_answers.py` records what each verdict says. A run in which all wrong answers were judged fails if there are
-explanations in `mpcourse/check/cases` that none of the verdicts contains, and ends with a list of them (see `Reached`,
-and conftest.py).
+explanations in `mpcourse/course/check/cases` that none of the verdicts contains, and ends with a list of them (see
+`Reached`, and conftest.py).
 """
 
 import ast
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 from tests.answers import answers_to
 
 SAID = "said"  # the property under which a test records what a verdict says

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULES = ("ipykernel.kernelapp", "mpcourse.jupyter.kernel", "ipywidgets")  # that a kernel needs
+MODULES = ("ipykernel.kernelapp", "mpcourse.course.jupyter.kernel", "ipywidgets")  # that a kernel needs
 
 # What `python -m ipykernel_launcher` does. A kernel names matplotlib's backend in its environment, which matplotlib has
 # read by then, in the server; and the backend joins the shell that there is when it is imported.
@@ -41,7 +41,7 @@ PYTHON_EXEC="$(dirname "$0")/python" exec {forked} -m torch.distributed.run "$@"
 """
 # The course's own command, of which the lessons have about forty.
 MPCOURSE = """#!/bin/sh
-exec {forked} -P -m mpcourse.cli "$@"
+exec {forked} -P -m mpcourse.course.cli "$@"
 """
 
 
@@ -53,7 +53,7 @@ def write_spec(folder: Path, command: list[str]) -> None:
         program = programs / name
         program.write_text(text.format(forked=shlex.join(command), python=shlex.quote(sys.executable)))
         program.chmod(0o755)
-    lesson_kernel = "--IPKernelApp.kernel_class=mpcourse.jupyter.kernel.LessonKernel"  # as `mpcourse lab` has it
+    lesson_kernel = "--IPKernelApp.kernel_class=mpcourse.course.jupyter.kernel.LessonKernel"  # as `mpcourse lab` has it
     argv = [*command, "-c", KERNEL, lesson_kernel, "-f", "{connection_file}"]
     path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
     spec = folder / "kernels" / "python3" / "kernel.json"

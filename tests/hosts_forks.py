@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 from collections.abc import Iterator, Sequence
 
-from mpcourse.forkserver import ADDRESS, Forks
+from mpcourse.course.forkserver import ADDRESS, Forks
 from tests.conftest import ROOT, python
 from tests.hosts import Host, NotMade
 

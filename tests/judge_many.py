@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from mpcourse.check.manifest import load_course
-from mpcourse.check.monitor import Ending
-from mpcourse.check.rank import Job, run
-from mpcourse.check.verdict import judge
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.monitor import Ending
+from mpcourse.course.check.rank import Job, run
+from mpcourse.course.check.verdict import judge
 
 
 def main() -> None:

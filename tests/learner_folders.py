@@ -12,11 +12,11 @@ import traceback
 from pathlib import Path
 
 from mpcourse import __version__
-from mpcourse.check.stubs import make_stub
-from mpcourse.errors import UserError
-from mpcourse.learner import init, update
-from mpcourse.learner import run as learner_run
-from mpcourse.learner.originals import Originals
+from mpcourse.common.errors import UserError
+from mpcourse.course.check.stubs import make_stub
+from mpcourse.course.learner import init, update
+from mpcourse.course.learner import run as learner_run
+from mpcourse.course.learner.originals import Originals
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFEST = (ROOT / "tests" / "course" / "exercises" / "manifest.toml").read_bytes()
@@ -56,7 +56,7 @@ OLD = Originals(
         "exercises/manifest.toml": MANIFEST,
         **{f"exercises/{name}.py": stub() for name in ("e90_same", "e91_head", "e92_task", "e93_line", "e94_gone")},
         **{f"lessons/{name}.ipynb": lesson() for name in ("00_same", "01_new", "02_gone")},
-        "GLOSSARY.md": b"one\ntwo\nthree\n",
+        "docs/glossary.md": b"one\ntwo\nthree\n",
     },
 )
 NEW = Originals(
@@ -71,7 +71,7 @@ NEW = Originals(
         "lessons/00_same.ipynb": lesson(),
         "lessons/01_new.ipynb": lesson(1, 4),
         "lessons/03_more.ipynb": lesson(5),
-        "GLOSSARY.md": b"one\n2\nthree\n",
+        "docs/glossary.md": b"one\n2\nthree\n",
     },
 )
 

@@ -8,7 +8,7 @@ import json
 import sys
 
 from mpcourse.bench.two_hosts import MEASURED
-from mpcourse.quiet import noise, refuse_if_busy
+from mpcourse.common.quiet import noise, refuse_if_busy
 from tests.hosts import LINK, hosts
 
 SETTING = f"two hosts made of network namespaces on one machine, an sshd each, joined by a bridge; tc tbf {LINK}"
@@ -17,7 +17,7 @@ if __name__ == "__main__":
     measured = noise()
     refuse_if_busy(measured)
     with hosts(2) as (a, _):
-        command = ["-m", "mpcourse.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "15", "--json"]
+        command = ["-m", "mpcourse.course.cli", "bench", "two-hosts", "--hosts", "a,b", "--runs", "15", "--json"]
         done = a.run(sys.executable, "-P", *command, timeout=600)
     if done.returncode:
         sys.exit(done.stderr)

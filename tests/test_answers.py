@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpcourse.check import monitor
-from mpcourse.check.manifest import load_course
-from mpcourse.check.supervisor import check
-from mpcourse.launch import mpirun
+from mpcourse.common.launch import mpirun
+from mpcourse.course.check import monitor
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.supervisor import check
 from tests.answers import answers_to, edit_of, edited, main, read
 from tests.conftest import ROOT, forks
 from tests.explanations import SAID, Reached, explanations, unreached

@@ -15,12 +15,12 @@ from mpcourse.bench.memory_models import MODELS
 from mpcourse.bench.memory_table import BEGIN, END, off, row, with_table
 from mpcourse.bench.memory_tracker import tracking
 from mpcourse.bench.truth import Language
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.models import ResNet50, UNet3D, mlp
 from mpcourse.virtual import cost, dispatch
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "VIRTUAL_GPUS.md").read_text()
+PAGE = (ROOT / "docs/virtual_gpus.md").read_text()
 
 
 class Named(nn.Module):

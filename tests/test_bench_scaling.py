@@ -11,12 +11,12 @@ import tomllib
 import pytest
 
 from mpcourse.bench import scaling_rows
+from mpcourse.bench.cpu_binding import CAN_BIND, own, prefix
 from mpcourse.bench.scaling import KINDS, SIDES, Row, ScalingCase, batches, cases, load, medians
 from mpcourse.bench.scaling_rows import MEASURED, Here, here, write
-from mpcourse.cpu_binding import CAN_BIND, own, prefix
-from mpcourse.errors import UserError
-from mpcourse.files import write_atomically
-from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
+from mpcourse.common.errors import UserError
+from mpcourse.common.files import write_atomically
+from mpcourse.common.quiet import BUSY, Noise, noise, refuse_if_busy
 from tests.conftest import ROOT
 from tests.lesson_prose import unsaid
 

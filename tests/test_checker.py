@@ -10,13 +10,13 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from mpcourse.check import monitor, status_page
-from mpcourse.check.manifest import load_course
-from mpcourse.check.monitor import Ending
-from mpcourse.check.rank_exit import exit_of
-from mpcourse.check.status_page import Entry, Noted, StatusPage
-from mpcourse.check.supervisor import check
-from mpcourse.launch import mpirun
+from mpcourse.common.launch import mpirun
+from mpcourse.course.check import monitor, status_page
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.monitor import Ending
+from mpcourse.course.check.rank_exit import exit_of
+from mpcourse.course.check.status_page import Entry, Noted, StatusPage
+from mpcourse.course.check.supervisor import check
 
 SECONDS = 30  # ten are promised, whatever the answer does (`mpcourse bench course`); a busy machine takes longer
 
@@ -472,7 +472,7 @@ def test_a_process_that_the_answer_starts_is_ended_with_it(verdict_on, tmp_path)
 def test_an_interrupted_check_takes_its_ranks_with_it(small_course, tmp_path, number):
     file, started = tmp_path / "e90_mean.py", tmp_path / "started"
     file.write_text(f"import time\ndef mean(comm, x):\n    open({str(started)!r}, 'w').close()\n    time.sleep(60)\n")
-    command = [sys.executable, "-m", "mpcourse.cli", "check", "e90", "--file", str(file)]
+    command = [sys.executable, "-m", "mpcourse.course.cli", "check", "e90", "--file", str(file)]
     checker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     _await(started.exists)
     checker.send_signal(number)
@@ -488,7 +488,7 @@ def test_a_killed_check_leaves_ranks_that_end_themselves(small_course, tmp_path)
         f"open({str(tmp_path / 'new')!r}, 'w').write(str(os.getpid()))\nos.rename({str(tmp_path / 'new')!r}, "
         f"{str(started)!r})\nwhile True:\n    pass\n"
     )
-    command = [sys.executable, "-m", "mpcourse.cli", "check", "e90", "--file", str(file)]
+    command = [sys.executable, "-m", "mpcourse.course.cli", "check", "e90", "--file", str(file)]
     checker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     _await(started.exists)
     computing = psutil.Process(int(started.read_text()))

@@ -15,14 +15,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mpcourse import launch
 from mpcourse.bench import NAMES, benchmark
-from mpcourse.check import monitor, supervisor
-from mpcourse.check.manifest import load_course
-from mpcourse.check.progress import Progress
-from mpcourse.cli import main
-from mpcourse.errors import UserError
-from mpcourse.forkserver import ADDRESS, ForkServer, offered
+from mpcourse.common import launch
+from mpcourse.common.errors import UserError
+from mpcourse.course.check import monitor, supervisor
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.progress import Progress
+from mpcourse.course.cli import main
+from mpcourse.course.forkserver import ADDRESS, ForkServer, offered
 from tests.conftest import ROOT, imported_by
 
 
@@ -226,7 +226,10 @@ def test_checking_another_file_leaves_progress_alone(cli, course):
 def test_watch_checks_again_on_save_and_ends_when_it_passes(course, tmp_path):
     environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home")}
     watching = subprocess.Popen(
-        [sys.executable, "-u", "-m", "mpcourse.cli", "watch", "e90"], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-u", "-m", "mpcourse.course.cli", "watch", "e90"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     try:
         seen = ""
@@ -243,7 +246,7 @@ def test_watch_checks_again_on_save_and_ends_when_it_passes(course, tmp_path):
 
 def test_watch_is_ended_by_ctrl_c_without_a_traceback(course, tmp_path):
     environment = {**os.environ, "MPCOURSE_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-u", "-m", "mpcourse.cli", "watch", "e90"]
+    command = [sys.executable, "-u", "-m", "mpcourse.course.cli", "watch", "e90"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     while "not written yet" not in watching.stdout.readline():
         pass
@@ -281,7 +284,7 @@ def test_no_mpirun_is_one_line(cli, tmp_path):
 
 
 def test_no_mpirun_anywhere_is_one_line(tmp_path, monkeypatch, capsys):
-    from mpcourse import cli as command_line
+    from mpcourse.course import cli as command_line
 
     monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -326,7 +329,10 @@ def test_a_read_only_clone_is_one_line(tmp_path):
         pytest.skip("this Python cannot be run by another user")
     environment = {k: v for k, v in os.environ.items() if k != "MPCOURSE_HOME"} | {"MPCOURSE_ROOT": str(clone)}
     done = subprocess.run(
-        [*drop, sys.executable, "-m", "mpcourse.cli", "check", "e00"], capture_output=True, text=True, env=environment
+        [*drop, sys.executable, "-m", "mpcourse.course.cli", "check", "e00"],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert_one_line_error(done, "Permission denied", "MPCOURSE_HOME")
 

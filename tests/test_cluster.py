@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from mpcourse import launch
 from mpcourse.collectives import rabenseifner_allreduce
+from mpcourse.common import launch
 from mpcourse.virtual import MPI, ClusterError, Deadlock, Link, Topology, compute, run
 from mpcourse.virtual.cluster.topology import Incoming
 from tests.conftest import load_script

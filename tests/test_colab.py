@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 import mpcourse
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpcourse.compare import difference, mean_of
+from mpcourse.studies.compare import difference, mean_of
 
 
 @pytest.mark.parametrize("seed", range(20))

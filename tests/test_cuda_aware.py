@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from mpcourse.course.doctor import start
 from mpcourse.data_parallel import batch_norm, communicator, host_staging
 from mpcourse.data_parallel.overlap import requests
-from mpcourse.doctor import start
 
 IN_PLACE = object()
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
+from mpcourse.common.errors import UserError
 from mpcourse.data import Dataset, Examples, cache, digits, glyphs, handwritten, load, rendered
-from mpcourse.errors import UserError
 from tests.conftest import ROOT, imported_by, python
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from mpcourse.common.launch import mpirun_command, rank_environment
 from mpcourse.data_parallel import (
     Checkpointer,
     ShardSampler,
@@ -26,7 +27,6 @@ from mpcourse.data_parallel import (
     share_of,
     weighted_mean,
 )
-from mpcourse.launch import mpirun_command, rank_environment
 from mpcourse.virtual import RankFailed, run
 from tests.conftest import python
 

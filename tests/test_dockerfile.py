@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpcourse.learner.originals import originals
+from mpcourse.course.learner.originals import originals
 from tests.conftest import ROOT
 from tests.doors.dockerfile import context, expanded, parse
 
@@ -35,7 +35,7 @@ def test_an_image_gets_all_that_the_wheel_is_made_of_and_nobodys_answers(tmp_pat
         *("exercises/manifest.toml", "mpcourse/a/b.py", "lessons/00.ipynb", "lessons/twins/t.py")
     }
     there = set(context(ROOT, ignore))
-    made = {"lessons", "solutions", "GLOSSARY.md", "SEVERAL_MACHINES.md"}
+    made = {"lessons", "solutions", "docs/glossary.md", "docs/several_machines.md"}
     needed = {path for path in originals().files if path.split("/")[0] in made} | {"exercises/manifest.toml"}
     needed |= {f"solutions/{path.name}" for path in (ROOT / "solutions").glob("*.py")}
     needed |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "mpcourse").rglob("*.py")}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mpcourse import launch
-from mpcourse.doctor import Finding, cgroup, examine, machine, mpi, report, slots, start, subprocesses, table
+from mpcourse.common import launch
+from mpcourse.course.doctor import Finding, cgroup, examine, machine, mpi, report, slots, start, subprocesses, table
 
 TOPICS = (
     *("Python", "torch", "CPU cores", "threads", "memory"),
@@ -66,7 +66,7 @@ def test_a_healthy_machine_has_no_problem_and_each_topic_once(here):
 def reported() -> subprocess.CompletedProcess[str]:
     """What a process of its own prints that reports, and on standard error whether that has made it a rank."""
     program = (
-        "import sys; from mpcourse.doctor import report; status = report()\n"
+        "import sys; from mpcourse.course.doctor import report; status = report()\n"
         "print('mpi4py.MPI' in sys.modules, file=sys.stderr); sys.exit(status)"
     )
     environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpcourse import launch
-from mpcourse.doctor import examine, start, strays, subprocesses
-from mpcourse.forkserver.descent import subreaper
+from mpcourse.common import launch
+from mpcourse.course.doctor import examine, start, strays, subprocesses
+from mpcourse.course.forkserver.descent import subreaper
 
 # Its child keeps nothing of the environment by which the doctor knows its own processes.
 HANGS = 'env -i sleep 1000 & echo $$ $! >> "$0.pids"; wait'

@@ -8,10 +8,10 @@ import tomllib
 import psutil
 import pytest
 
-from mpcourse import launch
-from mpcourse.check.manifest import load_course
-from mpcourse.check.stubs import committed, make_stub, reset, solution_only, stub_of, write_stubs
-from mpcourse.check.supervisor import check
+from mpcourse.common import launch
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.stubs import committed, make_stub, reset, solution_only, stub_of, write_stubs
+from mpcourse.course.check.supervisor import check
 from tests.conftest import ROOT
 
 COURSE = load_course(ROOT)
@@ -145,7 +145,7 @@ def test_an_exercise_that_checks_itself_explains_a_hang_outside_of_any_function_
 
 
 def test_an_exercise_that_checks_itself_wants_to_be_first(checks_itself):
-    done = checks_itself("from mpcourse.check", "from mpi4py import MPI\nfrom mpcourse.check")
+    done = checks_itself("from mpcourse.course.check", "from mpi4py import MPI\nfrom mpcourse.course.check")
     assert done.returncode == 2
     said = [
         line for line in done.stderr.splitlines() if "mpcourse" in line

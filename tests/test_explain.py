@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from mpcourse.check.answer import Answer
-from mpcourse.check.explain import explanation, explanation_of, gives, holds, probed
+from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.explain import explanation, explanation_of, gives, holds, probed
 
 DOUBLES, SQUARES, ADDS = "It doubles.", "It squares.", "It adds 2."
 RULES = {DOUBLES: lambda x: 2 * x, SQUARES: lambda x: x * x, ADDS: lambda x: x + 2}

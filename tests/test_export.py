@@ -10,11 +10,11 @@ import zipfile
 import nbformat
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.check.stubs import stub_of
-from mpcourse.cli import _parser
-from mpcourse.errors import UserError
-from mpcourse.grading.export import run
+from mpcourse.common.errors import UserError
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.stubs import stub_of
+from mpcourse.course.cli import _parser
+from mpcourse.course.grading.export import run
 from tests.conftest import ROOT, python
 
 RIGHT = "def mean(comm, x):\n    return comm.allreduce(x) / comm.size\n"

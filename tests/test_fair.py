@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.check import dict_version, intact
-from mpcourse.check.answer import Answer
-from mpcourse.check.borrowed import PACKAGE, Borrowed
-from mpcourse.check.fair import Fair
-from mpcourse.check.manifest import load_course
-from mpcourse.check.rank import Report, taken_key
-from mpcourse.check.supervisor import run_alone
-from mpcourse.check.wrong import Wrong
+from mpcourse.course.check import dict_version, intact
+from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.borrowed import PACKAGE, Borrowed
+from mpcourse.course.check.fair import Fair
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.rank import Report, taken_key
+from mpcourse.course.check.supervisor import run_alone
+from mpcourse.course.check.wrong import Wrong
 from tests.conftest import ROOT, forks
 
 COURSE = load_course(ROOT)
@@ -96,7 +96,7 @@ def test_what_is_replaced_of_the_course_is_seen_at_the_end():
     replaced, before = intact.guard(), vars(Fair)["judge"]
     Fair.judge = lambda self: None
     try:
-        assert replaced(False) == "" and replaced(True) == "mpcourse.check.fair.Fair.judge"
+        assert replaced(False) == "" and replaced(True) == "mpcourse.course.check.fair.Fair.judge"
         assert vars(Fair)["judge"] is before
     finally:
         Fair.judge = before
@@ -106,10 +106,12 @@ def test_what_is_replaced_of_the_course_is_seen_at_the_end():
 def test_an_answer_that_replaces_the_judge_is_judged(tmp_path, name):
     exercise = COURSE.find(name)
     file = tmp_path / f"{exercise.name}.py"
-    replaces = "from mpcourse.check.fair import Fair\nFair.judge = lambda self, course_too=True: None\n"
+    replaces = "from mpcourse.course.check.fair import Fair\nFair.judge = lambda self, course_too=True: None\n"
     file.write_text(replaces + (ROOT / "solutions" / file.name).read_text())
     verdict = run_alone(exercise, file, forks())
-    assert not verdict.passed and "mpcourse.check.fair.Fair.judge to be left as it is" in "\n".join(verdict.details)
+    assert not verdict.passed and "mpcourse.course.check.fair.Fair.judge to be left as it is" in "\n".join(
+        verdict.details
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from mpcourse.files import remove_parts, write_atomically
+from mpcourse.common.files import remove_parts, write_atomically
 from tests.conftest import ROOT, python
 
 
@@ -89,7 +89,7 @@ def test_a_killed_process_leaves_the_old_file_and_a_part_that_can_be_removed(tmp
     code = (
         "import os, signal\n"
         "from pathlib import Path\n"
-        "from mpcourse.files import write_atomically\n"
+        "from mpcourse.common.files import write_atomically\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "write_atomically(folder / 'file', 'old')\n"
         "def dies(file):\n"

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.forkserver import ADDRESS, ForkServer, Plain, offered, python
-from mpcourse.forkserver.start import Forks
+from mpcourse.course.forkserver import ADDRESS, ForkServer, Plain, offered, python
+from mpcourse.course.forkserver.start import Forks
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(not offered(), reason="this system has no fork server")
 
 BECOMES_ANOTHER = """
 import os, sys
-from mpcourse.forkserver import attach
+from mpcourse.course.forkserver import attach
 print(attach(["json"], os.environ), flush=True)
 os.execvp("cat", ["cat"])
 """
@@ -47,7 +47,7 @@ def test_a_server_lasts_as_long_as_the_program_that_attached_it_has_become(monke
 
 def test_a_server_whose_files_were_changed_is_not_used(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "mpcourse", tmp_path / "mpcourse", ignore=shutil.ignore_patterns("measured", "__pycache__"))
-    with ForkServer(["mpcourse.errors"], os.environ | {"PYTHONPATH": str(tmp_path)}) as server:
+    with ForkServer(["mpcourse.common.errors"], os.environ | {"PYTHONPATH": str(tmp_path)}) as server:
         monkeypatch.setenv(ADDRESS, server.listening())
         assert isinstance(python(), Forks)
         (tmp_path / "mpcourse" / "bound.py").touch()  # which it has not imported
@@ -137,7 +137,7 @@ def test_a_rank_that_has_left_mpi_itself_and_fails_is_no_crash(mpirun, tmp_path)
 def test_a_module_that_starts_mpi_is_not_served(tmp_path):
     (tmp_path / "starts.py").write_text("from mpi4py import MPI\nMPI.Init()\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-P", "-m", "mpcourse.forkserver.server", tmp_path / "socket", "starts"]
+    command = [sys.executable, "-P", "-m", "mpcourse.course.forkserver.server", tmp_path / "socket", "starts"]
     held, lifeline = os.pipe()
     told = subprocess.run(command, env=environment, stdin=held, capture_output=True, text=True, timeout=60)
     os.close(held)
@@ -161,7 +161,7 @@ HUGE = """
 import pathlib
 import re
 
-from mpcourse.forkserver import huge_pages
+from mpcourse.course.forkserver import huge_pages
 
 def huge():
     return int(re.search(r"AnonHugePages: +(\\d+)", pathlib.Path("/proc/self/smaps_rollup").read_text())[1])

@@ -1,4 +1,4 @@
-"""GLOSSARY.md and the lessons agree: every term is set in bold where it is first used, in the lesson that it names."""
+"""The glossary and the lessons agree: each term is bold where it is first used, in the lesson it names."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Term:
 
 
 def glossary():
-    rows = [line for line in (ROOT / "GLOSSARY.md").read_text().splitlines() if line.startswith("|")]
+    rows = [line for line in (ROOT / "docs/glossary.md").read_text().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert cells[0] == COLUMNS and set(cells[1]) == {"---"} and all(len(row) == len(COLUMNS) for row in cells)
     return [Term(name, meaning, lesson) for name, meaning, lesson, _ in cells[2:]]

@@ -11,21 +11,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.check.stubs import hollow, make_stub
-from mpcourse.check.supervisor import check
-from mpcourse.check.verdict import Verdict
-from mpcourse.cli import _parser
-from mpcourse.errors import UserError
-from mpcourse.forkserver import offered
-from mpcourse.grading import namespaces
-from mpcourse.grading import run as grading_run
-from mpcourse.grading.command import run
-from mpcourse.grading.inside import MOST_PROCESSES
-from mpcourse.grading.report import Report, as_html, counts
-from mpcourse.grading.run import Graded, Grader
-from mpcourse.grading.similar import Copy, copies, similar
-from mpcourse.grading.submissions import find_submissions
+from mpcourse.common.errors import UserError
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.stubs import hollow, make_stub
+from mpcourse.course.check.supervisor import check
+from mpcourse.course.check.verdict import Verdict
+from mpcourse.course.cli import _parser
+from mpcourse.course.forkserver import offered
+from mpcourse.course.grading import namespaces
+from mpcourse.course.grading import run as grading_run
+from mpcourse.course.grading.command import run
+from mpcourse.course.grading.inside import MOST_PROCESSES
+from mpcourse.course.grading.report import Report, as_html, counts
+from mpcourse.course.grading.run import Graded, Grader
+from mpcourse.course.grading.similar import Copy, copies, similar
+from mpcourse.course.grading.submissions import find_submissions
 from tests.answers import answers_to
 from tests.conftest import ROOT, forks
 
@@ -312,7 +312,7 @@ def test_a_class_report_marks_copies_and_says_who_handed_in_nothing():
 
 def test_files_are_found_anywhere_and_of_a_whole_course_only_its_exercises(tmp_path):
     exercises = load_course(ROOT).exercises
-    for name in ("exercises", "solutions", ".mpcourse", "mpcourse/check/cases"):
+    for name in ("exercises", "solutions", ".mpcourse", "mpcourse/course/check/cases"):
         (tmp_path / "ada" / "clone" / name).mkdir(parents=True)
         (tmp_path / "ada" / "clone" / name / "e00_hello.py").write_text(name)
     (tmp_path / "ada" / "clone" / "exercises" / "manifest.toml").touch()
@@ -395,7 +395,9 @@ def test_names_and_texts_of_students_stay_texts(two_exercises, group, graded, mo
 
 def test_counts_are_by_exercise_and_misconception(two_exercises, group, graded, monkeypatch):
     found = []
-    monkeypatch.setattr("mpcourse.grading.report.counts", lambda graded: found.append(counts(graded)) or found[-1])
+    monkeypatch.setattr(
+        "mpcourse.course.grading.report.counts", lambda graded: found.append(counts(graded)) or found[-1]
+    )
     verdict = {"exercise": "e90_mean", "kind": "wrong answer", "np": 2, "headline": "rank 0", "why": "Divide."}
     monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"verdict": verdict}, "namespaces"))
     graded(group(ada={"e90_mean": "a"}, bob={"e90_mean": "b"}, zoe={"e91_mean": "a"}), "--only", "e90")

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from mpcourse.check import granted_time, monitor, stacks
-from mpcourse.check.cases import e03_balance, on_steps
-from mpcourse.check.granted_time import GrantedTime
-from mpcourse.check.status_page import Entry, Noted
+from mpcourse.course.check import granted_time, monitor, stacks
+from mpcourse.course.check.cases import e03_balance, on_steps
+from mpcourse.course.check.granted_time import GrantedTime
+from mpcourse.course.check.status_page import Entry, Noted
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpcourse import launch
 from mpcourse.bench.two_hosts import PARAMETERS, RANKS, as_measured, predicted
-from mpcourse.compare import mean_of
-from mpcourse.doctor import hosts_login, hosts_mpi, hosts_ranks
+from mpcourse.common import launch
+from mpcourse.common.quiet import BUSY, Noise, refuse_if_busy
+from mpcourse.course.doctor import hosts_login, hosts_mpi, hosts_ranks
 from mpcourse.models import mlp
-from mpcourse.quiet import BUSY, Noise, refuse_if_busy
+from mpcourse.studies.compare import mean_of
 from tests.conftest import ROOT, started_here
 from tests.hosts import Host, hosts, not_allowed
 from tests.hosts_forks import STARTER, forks
@@ -34,8 +34,8 @@ STAGES = ("name", "ssh", "PATH", "versions", "path", "launcher")
 IMPATIENT = 6 if launch.mpirun().implementation == "MPICH" else 10  # seconds until a run counts as stuck
 DOCTOR = """
 import sys
-from mpcourse.doctor import hosts_mpi, remote
-from mpcourse.cli import main
+from mpcourse.course.doctor import hosts_mpi, remote
+from mpcourse.course.cli import main
 if deadline := float(sys.argv[1]):
     hosts_mpi.DEADLINE, hosts_mpi.CONNECT, remote.CONNECT = deadline, 2, 2
 main(["doctor", *sys.argv[2:]])
@@ -329,7 +329,7 @@ def test_a_doctor_that_is_ended_leaves_no_process_on_any_host():
     with hosts(3) as (a, b, c), on_path(b, c):
         b.do(FIREWALL)
         c.do(FIREWALL)
-        command = a.command(sys.executable, "-P", "-m", "mpcourse.cli", "doctor", "--hosts", "b,c")
+        command = a.command(sys.executable, "-P", "-m", "mpcourse.course.cli", "doctor", "--hosts", "b,c")
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
         def ranks(host: Host) -> list[int]:
@@ -339,7 +339,7 @@ def test_a_doctor_that_is_ended_leaves_no_process_on_any_host():
         while not (ranks(b) and ranks(c)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert ranks(b) and ranks(c)
-        (here,) = (one for one in a.processes() if "mpcourse.cli" in asked(one))
+        (here,) = (one for one in a.processes() if "mpcourse.course.cli" in asked(one))
         here.send_signal(signal.SIGTERM)
         running.communicate(timeout=30)
         assert quiet(a, b, c)

@@ -9,10 +9,10 @@ from unittest.mock import ANY
 
 import pytest
 
-from mpcourse.check import monitor, supervisor
-from mpcourse.check.manifest import load_course
-from mpcourse.check.supervisor import check
-from mpcourse.forkserver import ADDRESS, Forks, offered
+from mpcourse.course.check import monitor, supervisor
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.supervisor import check
+from mpcourse.course.forkserver import ADDRESS, Forks, offered
 from tests.answers import head_of
 from tests.conftest import ROOT, forks, started_here
 
@@ -42,7 +42,7 @@ SPOILS = (
     "import random; random.random = lambda: 0.5; import time; time.monotonic = time.sleep = None",
     "import signal; [signal.signal(n, signal.SIG_IGN) for n in range(1, 32) if n not in (9, 19)]",
     "import gc; gc.disable(); import sys; sys.setrecursionlimit(50)",
-    "import mpcourse.check.cases.e03_balance as c; c.check = None",
+    "import mpcourse.course.check.cases.e03_balance as c; c.check = None",
     "import threading, time; threading.Thread(target=lambda: time.sleep(1000)).start()",
     "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)",
     "import os; os.fork() or os.setsid() or os.fork() or __import__('time').sleep(1000)",

@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.check.progress import Progress
-from mpcourse.check.verdict import Verdict
-from mpcourse.forkserver import ADDRESS, offered
-from mpcourse.lab import next_lesson
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.progress import Progress
+from mpcourse.course.check.verdict import Verdict
+from mpcourse.course.forkserver import ADDRESS, offered
+from mpcourse.course.jupyter.lab import next_lesson
 from tests.conftest import ROOT, jupyterlab, keep
 
 
@@ -49,7 +49,7 @@ def lab(tmp_path_factory, time_to_end):
     (home / "progress").mkdir()
     passed = {"e04_pipeline_step": {"passed_at": "2026-01-01T12:00:00+00:00"}}
     (home / "progress" / "progress.json").write_text(json.dumps(passed))
-    command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
+    command = [sys.executable, "-m", "mpcourse.course.cli", "lab", "--port=0", "--no-browser"]
     with jupyterlab(command, environment, log) as (address, token):
         keep(and_what_they_start=True)
         yield address, token, log
@@ -119,12 +119,12 @@ def test_lab_prints_its_address_and_serves_the_lessons_with_mpirun_in_their_kern
         "program = 'from mpi4py import MPI; print(MPI.COMM_WORLD.size)'\n"
         "lines = !mpirun -np 2 python -c '{program}' && mpcourse --version\n"
         "print(lines)\n"
-        "from mpcourse.forkserver import Plain, offered, python\n"
+        "from mpcourse.course.forkserver import Plain, offered, python\n"
         "print('forks' if offered() > isinstance(python(), Plain) else 'forks not')",
     )
     assert ("forks\n" in printed) == offered()
     assert "'2', '2', 'mpcourse " in printed, printed
-    assert "mpcourse.jupyter.kernel.LessonKernel" in printed
+    assert "mpcourse.course.jupyter.kernel.LessonKernel" in printed
 
 
 def test_a_terminal_finds_the_course_though_start_up_files_reset_the_path(lab):
@@ -151,7 +151,7 @@ def test_lab_answers_the_address_that_codespaces_forwards_and_no_other_site(tmp_
 
     environment = os.environ | {ADDRESS: "", "HOME": str(tmp_path), "CODESPACE_NAME": "fluffy-disco"}
     environment["GITHUB_CODESPACES_PORT_FORWARDING_DOMAIN"] = "app.github.dev"
-    command = [sys.executable, "-m", "mpcourse.cli", "lab", "--port=0", "--no-browser"]
+    command = [sys.executable, "-m", "mpcourse.course.cli", "lab", "--port=0", "--no-browser"]
     with jupyterlab(command, environment, tmp_path / "lab.log") as lab:
         kernel = ask((*lab, None), "/api/kernels", {"name": "python3"})["id"]
         socket = f"{lab[0].replace('http', 'ws')}/api/kernels/{kernel}/channels"

@@ -12,16 +12,16 @@ import nbformat
 import pytest
 
 from mpcourse import __version__
-from mpcourse.check.manifest import load_course
-from mpcourse.check.stubs import make_stub
-from mpcourse.cli import main
-from mpcourse.errors import UserError
-from mpcourse.learner import folder as folders
-from mpcourse.learner import init, moves, update
-from mpcourse.learner.merge import merge_text
-from mpcourse.learner.notebooks import merge_books
-from mpcourse.learner.originals import originals
-from mpcourse.source import reference
+from mpcourse.common.errors import UserError
+from mpcourse.common.source import reference
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.stubs import make_stub
+from mpcourse.course.cli import main
+from mpcourse.course.learner import folder as folders
+from mpcourse.course.learner import init, moves, update
+from mpcourse.course.learner.merge import merge_text
+from mpcourse.course.learner.notebooks import merge_books
+from mpcourse.course.learner.originals import originals
 from mpcourse.split import copy
 from tests.conftest import ROOT
 from tests.learner_folders import (
@@ -59,7 +59,7 @@ def answered(root):
         (lessons / f"{name}.ipynb").write_text(json.dumps(made))
     (lessons / "scratch").mkdir()
     (lessons / "scratch" / "try.py").write_text("# mine: an experiment\n")
-    (root / "GLOSSARY.md").rename(root / "words_mine.md")
+    (root / "docs/glossary.md").rename(root / "words_mine.md")
 
 
 def contents(root):
@@ -84,7 +84,7 @@ def written(root):
 def without_waiting(monkeypatch):
     """Hundreds of updates need not wait for a disk, nor make links."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    monkeypatch.setattr("mpcourse.learner.run._link", lambda root: None)
+    monkeypatch.setattr("mpcourse.course.learner.run._link", lambda root: None)
 
 
 @pytest.fixture
@@ -121,7 +121,10 @@ def test_every_kind_of_change_is_merged_or_kept_beside_and_named(course, capsys)
     assert "lessons/01_new.yours-0.0.1.ipynb" in said
     # What the course no longer has stays where somebody worked in it. What was renamed comes anew.
     assert "e94_gone" in said and "exercises/e94_gone.py" in now and "lessons/02_gone.ipynb" in now
-    assert now["GLOSSARY.md"] == NEW.files["GLOSSARY.md"] and now["words_mine.md"] == OLD.files["GLOSSARY.md"]
+    assert (
+        now["docs/glossary.md"] == NEW.files["docs/glossary.md"]
+        and now["words_mine.md"] == OLD.files["docs/glossary.md"]
+    )
     assert now["lessons/03_more.ipynb"] == NEW.files["lessons/03_more.ipynb"]
     assert json.loads((course / ".mpcourse/installed.json").read_text())["version"] == __version__
     assert update(course, NEW) == 0 and contents(course) == now  # nothing is left to be done
@@ -253,8 +256,8 @@ def test_init_refuses_what_is_not_empty_and_changes_nothing(course, tmp_path):
     before = contents(tmp_path)
     refused(lambda: init(course, OLD), "holds the course already", "mpcourse update")
     refused(lambda: init(course / "lessons", OLD), "is not empty", "00_same.ipynb")
-    refused(lambda: init(course / "GLOSSARY.md", OLD), "name a folder that can be made")
-    refused(lambda: init(course / "GLOSSARY.md" / "x" / "y", OLD), "name a folder that can be made")
+    refused(lambda: init(course / "docs/glossary.md", OLD), "name a folder that can be made")
+    refused(lambda: init(course / "docs/glossary.md" / "x" / "y", OLD), "name a folder that can be made")
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / ".mpcourse").mkdir()
     (tmp_path / "hidden" / ".mpcourse" / "progress.json").write_text("{}")
@@ -376,7 +379,12 @@ def test_the_folder_of_the_real_course_works_like_a_clone_but_for_solutions(tmp_
     assert "is of mpcourse" in said("update", place=root / "exercises")
     readme = (root / "README.md").read_text()
     assert "LESSONS" not in readme and "tutor" in (root / "AGENTS.md").read_text()
-    for link in ("GLOSSARY.md", "SEVERAL_MACHINES.md", "AGENTS.md", *(f"lessons/{x.id}.ipynb" for x in made.lessons)):
+    for link in (
+        "docs/glossary.md",
+        "docs/several_machines.md",
+        "AGENTS.md",
+        *(f"lessons/{x.id}.ipynb" for x in made.lessons),
+    ):
         assert f"]({link})" in readme and (root / link).is_file()
 
 

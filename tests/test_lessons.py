@@ -13,8 +13,8 @@ import sys
 import nbformat
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.jupyter.kernel import LessonKernel
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.jupyter.kernel import LessonKernel
 from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)
@@ -246,7 +246,7 @@ def test_saving_a_lesson_that_was_only_opened_changes_no_byte(jupyterlab, tmp_pa
     before = [file.read_bytes() for file in files]
     model = jupyterlab.get(f"lessons/{first}.ipynb")
     metadata = json.loads(json.dumps(model["content"]["metadata"]))
-    spec = json.loads((ROOT / "mpcourse/jupyter/kernels/python3/kernel.json").read_text())
+    spec = json.loads((ROOT / "mpcourse/course/jupyter/kernels/python3/kernel.json").read_text())
     metadata["kernelspec"] = {key: spec[key] for key in ("display_name", "language")} | {"name": "python3"}
     metadata["language_info"] = LessonKernel.language_info
     assert model["content"]["metadata"] == metadata, "it would count as changed as soon as it is open"

@@ -112,7 +112,7 @@ def test_setup_says_its_stages_and_what_is_next(make, python, tmp_path):
     imported = [line for line in asked if line.startswith("-c import ")]  # lest the first `make lab` compiles it
     assert len(imported) == 3 and all(asked.remove(line) is None for line in imported)
     assert len(asked) == 2 and "torch==" in asked[0] and "--index-url" not in asked[0]
-    assert all(line.startswith("mpcourse/install.py -c constraints.txt ") for line in asked)
+    assert all(line.startswith("tools/install.py -c constraints.txt ") for line in asked)
 
 
 def test_what_an_interrupted_setup_has_left_is_made_anew(make, python, tmp_path):

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.data.published import MIRRORED_STRATEGY
 from mpcourse.data_parallel.mirrored import mirrored_seconds, mirrored_step
 from mpcourse.models import mnist_cnn
-from mpcourse.published import MIRRORED_STRATEGY
 from mpcourse.virtual import virtual_gpus
 
 

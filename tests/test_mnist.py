@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from mpcourse.common.errors import UserError
 from mpcourse.data import download as downloads
 from mpcourse.data import handwritten, load, mnist
 from mpcourse.data.idx import read_idx
-from mpcourse.errors import UserError
 
 TRAIN, TEST = 30, 12
 NAMES = [name for pair in handwritten.MNIST for name in pair]

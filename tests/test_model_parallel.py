@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.examples.model_parallel import EXAMPLES
+from mpcourse.course.examples.model_parallel import EXAMPLES
 from mpcourse.model_parallel import (
     MultiNodeChainList,
     all_to_all,
@@ -44,7 +44,7 @@ def test_chainermns_examples_have_the_gradients_of_one_process(name, size):
 
 
 def test_chainermns_examples_run_under_mpirun(mpirun):
-    done = mpirun(2, "-m", "mpi4py", "-m", "mpcourse.examples.model_parallel")
+    done = mpirun(2, "-m", "mpi4py", "-m", "mpcourse.course.examples.model_parallel")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("gradients of both ranks are those of one process") == len(EXAMPLES)
 

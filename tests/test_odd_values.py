@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 from tests.conftest import ROOT, python
 from tests.odd_values import odd_values
 

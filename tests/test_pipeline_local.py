@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mpcourse.check.cases import e04_pipeline_step, on_steps_overlap
+from mpcourse.course.check.cases import e04_pipeline_step, on_steps_overlap
 from mpcourse.pipeline import (
     Costs,
     IllegalAction,

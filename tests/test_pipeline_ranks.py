@@ -11,9 +11,9 @@ from torch import nn
 
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.pipeline import PipelineCase, _bubbles, _speeds
-from mpcourse.errors import UserError
-from mpcourse.examples.pipeline_options import check_batches, check_files
-from mpcourse.examples.pipeline_report import EPS, compare, difference, durations
+from mpcourse.common.errors import UserError
+from mpcourse.course.examples.pipeline_options import check_batches, check_files
+from mpcourse.course.examples.pipeline_report import EPS, compare, difference, durations
 from mpcourse.pipeline import Execution, interleaved_one_f_one_b, one_f_one_b
 
 PROGRAM = Path(__file__).parent / "programs" / "pipeline_ranks.py"
@@ -71,7 +71,7 @@ def test_ranks_end_by_themselves_while_messages_wait_for_a_rank_that_raised(mpir
 def test_the_demonstration_learns_digits_equals_one_process_and_draws(mpirun, tmp_path, name):
     picture, told = tmp_path / "pipeline.svg", tmp_path / "pipeline.json"
     asked = ["--schedule", name, "--microbatches", 4, "--epochs", 4, "--width", 64, "--batch", 240, "--lr", 0.02]
-    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked, "--save", picture, "--json", told)
+    done = mpirun(2, "-m", "mpcourse.course.examples.pipeline", *asked, "--save", picture, "--json", told)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "One process alone learns the same" in done.stdout and str(picture) in done.stdout
     assert "<svg" in picture.read_text()
@@ -98,7 +98,7 @@ def test_the_demonstration_learns_digits_equals_one_process_and_draws(mpirun, tm
     ],
 )
 def test_the_demonstration_refuses_once_what_cannot_be(mpirun, asked, said):
-    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked)
+    done = mpirun(2, "-m", "mpcourse.course.examples.pipeline", *asked)
     assert done.returncode == 2 and done.stderr.count(said) == 1 and "Traceback" not in done.stderr
     assert done.stdout == ""  # no one waits for a training, to be told then
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_is_told_before_the_training(tmp_path, asked, said):
 
 def test_a_file_that_cannot_be_written_after_all_ends_all_ranks_with_one_line(mpirun, tmp_path):
     asked = ["--epochs", 1, "--width", 16, "--save", tmp_path / "out.svg", "--json", "/dev/full"]
-    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked)
+    done = mpirun(2, "-m", "mpcourse.course.examples.pipeline", *asked)
     assert done.returncode == 2 and done.stderr.count("mpcourse: ") == 1 and "Traceback" not in done.stderr
     assert "/dev/full cannot be written" in done.stderr
 
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_written_after_all_ends_all_ranks_with_one_line(mp
 def test_the_demonstration_learns_well_as_it_stands_on_1_to_4_ranks(mpirun, tmp_path, size, asked):
     told = tmp_path / "told.json"
     asked = [*asked, "--save", tmp_path / "out.svg", "--json", told]
-    done = mpirun(size, "-m", "mpcourse.examples.pipeline", *asked, timeout=110)
+    done = mpirun(size, "-m", "mpcourse.course.examples.pipeline", *asked, timeout=110)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"1f1b: {size} rank{'s' * (size > 1)}, 8 micro-batches" in done.stdout
     right = float(done.stdout.split(" % of the test digits")[0].split()[-1])
@@ -166,7 +166,7 @@ def test_the_demonstration_learns_well_as_it_stands_on_1_to_4_ranks(mpirun, tmp_
 
 def test_where_training_diverges_all_ranks_say_so_and_fail(mpirun, tmp_path):
     picture = tmp_path / "out.svg"
-    done = mpirun(2, "-m", "mpcourse.examples.pipeline", "--lr", 1e38, "--width", 64, "--save", picture)
+    done = mpirun(2, "-m", "mpcourse.course.examples.pipeline", "--lr", 1e38, "--width", 64, "--save", picture)
     assert done.returncode == 1 and done.stderr.count("mpcourse: ") == 1, done.stderr[-3000:]
     assert "training diverged: in step 2 the loss is " in done.stderr and "A lower --lr helps" in done.stderr
     assert "learns" not in done.stdout and "Traceback" not in done.stderr and not picture.exists()
@@ -175,7 +175,7 @@ def test_where_training_diverges_all_ranks_say_so_and_fail(mpirun, tmp_path):
 def test_where_training_is_unstable_the_demonstration_claims_no_equality(mpirun, tmp_path):
     told = tmp_path / "told.json"
     asked = ["--lr", 50, "--epochs", 3, "--width", 64, "--save", tmp_path / "out.svg", "--json", told]
-    done = mpirun(2, "-m", "mpcourse.examples.pipeline", *asked)
+    done = mpirun(2, "-m", "mpcourse.course.examples.pipeline", *asked)
     found = json.loads(told.read_text())
     assert done.returncode == 0 and found["losses"][-1] > found["losses"][0] and "It grew: a lower --lr" in done.stdout
     assert found["difference"] > found["rounding"] and f"differ by up to {found['difference']:.1e}" in done.stdout

@@ -4,10 +4,10 @@ import pytest
 
 from mpcourse.bench import NAMES
 from mpcourse.bench.tables import tables as rows
-from mpcourse.cli import _parser
+from mpcourse.course.cli import _parser
+from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.models.flat import flat_resnet101, flat_unet
 from mpcourse.pipeline.tables import partition_costs, replayed_rates, slowed_to_the_tutorial, tutorial_seconds
-from mpcourse.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.virtual import GPUS
 
 

@@ -12,7 +12,17 @@ import torch
 from torch import nn
 
 from mpcourse.bench.plan_models import LlamaLayer, MegatronLayer
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.data.published_plans import (
+    A100_ALL_REDUCE,
+    A100_PRODUCTS,
+    A100_PRODUCTS_NOT_FITTED,
+    H100_ALL_REDUCE,
+    H100_PRODUCTS,
+    LAYER_22B,
+    PTD_P,
+    ROWS,
+)
 from mpcourse.grid.transformer import Shape, transformer
 from mpcourse.pipeline import Costs, interleaved_one_f_one_b, replay
 from mpcourse.plan import (
@@ -33,16 +43,6 @@ from mpcourse.plan.candidate import candidates
 from mpcourse.plan.flops import recomputed_flops
 from mpcourse.plan.stages import cut_equally
 from mpcourse.plan.timing import in_flight, least, makespan
-from mpcourse.published_plans import (
-    A100_ALL_REDUCE,
-    A100_PRODUCTS,
-    A100_PRODUCTS_NOT_FITTED,
-    H100_ALL_REDUCE,
-    H100_PRODUCTS,
-    LAYER_22B,
-    PTD_P,
-    ROWS,
-)
 from mpcourse.virtual import GPUS, virtual_gpus
 from tests.test_predict import assert_one_line_error
 

@@ -16,13 +16,13 @@ from matplotlib.patches import Rectangle
 from torch import nn
 
 from mpcourse import plot
-from mpcourse.forkserver import offered
+from mpcourse.course.forkserver import offered
 from mpcourse.models import mlp
+from mpcourse.one_device.step_memory import StepMemory
+from mpcourse.one_device.training import LearningCurve
 from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP
-from mpcourse.step_memory import StepMemory
-from mpcourse.training import LearningCurve
 from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
 from mpcourse.virtual.ledger import KINDS, size
 from tests.conftest import kernels

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.errors import UserError
-from mpcourse.model_states import held, sent
+from mpcourse.common.errors import UserError
 from mpcourse.models import ResNet50, UNet3D, mlp
 from mpcourse.predict import OPTIMIZERS, find_maker, predict
 from mpcourse.predict.place import moved
 from mpcourse.virtual import GPUS
+from mpcourse.zero.model_states import held, sent
 from tests.test_cli import assert_one_line_error
 
 MiB = 2**20

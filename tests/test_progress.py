@@ -11,17 +11,17 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from rich.console import Console
 
-from mpcourse.check import progress
-from mpcourse.check.manifest import load_course
-from mpcourse.check.misconceptions import is_same, names_one
-from mpcourse.check.progress import Progress
-from mpcourse.check.show_standing import show_list, show_progress
-from mpcourse.check.standing import duration, standings, summary
-from mpcourse.check.verdict import Verdict
-from mpcourse.cli import main
-from mpcourse.commands.progress import as_html
-from mpcourse.errors import UserError
-from mpcourse.learner import panel
+from mpcourse.common.errors import UserError
+from mpcourse.course.check import progress
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.misconceptions import is_same, names_one
+from mpcourse.course.check.progress import Progress
+from mpcourse.course.check.show_standing import show_list, show_progress
+from mpcourse.course.check.standing import duration, standings, summary
+from mpcourse.course.check.verdict import Verdict
+from mpcourse.course.cli import main
+from mpcourse.course.commands.progress import as_html
+from mpcourse.course.learner import panel
 from tests.conftest import ROOT, python
 from tests.explanations import explanations
 
@@ -136,9 +136,9 @@ def test_no_two_explanations_of_the_checker_are_taken_for_one_but_those_that_nam
 def test_checks_that_end_at_once_lose_nothing(course, tmp_path):
     program = (
         "import sys\n"
-        "from mpcourse.check.manifest import load_course\n"
-        "from mpcourse.check.progress import Progress\n"
-        "from mpcourse.check.verdict import Verdict\n"
+        "from mpcourse.course.check.manifest import load_course\n"
+        "from mpcourse.course.check.progress import Progress\n"
+        "from mpcourse.course.check.verdict import Verdict\n"
         "course = load_course()\n"
         "progress = Progress(course)\n"  # what it has read is old when it writes
         "for name in sys.argv[1:]:\n"

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from mpcourse.grid import Shape, transformer
-from mpcourse.model_states import held
 from mpcourse.models import ResNet50
 from mpcourse.predict import predict
 from mpcourse.virtual import virtual_gpus
+from mpcourse.zero.model_states import held
 
 GB = 1e9
 SMALL = Shape(vocabulary=50257, length=1024, width=768, heads=12, layers=12)

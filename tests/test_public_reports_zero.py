@@ -8,11 +8,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from mpcourse.grid import Grid, GridTrainer, clip_grad_norm
-from mpcourse.model_states import held
 from mpcourse.pipeline import gpipe
 from mpcourse.predict import predict
 from mpcourse.virtual import run
 from mpcourse.zero import ShardedCheckpointer, ShardedGradients, ShardedOptimizer, ShardedParameters
+from mpcourse.zero.model_states import held
 
 STAGES = pytest.mark.parametrize("stage", [ShardedOptimizer, ShardedGradients, ShardedParameters])
 GB = 1e9

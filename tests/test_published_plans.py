@@ -4,7 +4,7 @@ import pytest
 
 from mpcourse.bench.plan import GATHERS, layers_of, llama_layers, predicted, predicted_llama
 from mpcourse.bench.plan_grids import figure_13, place, places_today
-from mpcourse.published_plans import LLAMA_3, NEMO_GPT, PTD_P, PTD_P_BESIDE_ZERO, ZERO_3
+from mpcourse.data.published_plans import LLAMA_3, NEMO_GPT, PTD_P, PTD_P_BESIDE_ZERO, ZERO_3
 
 
 # One row without model parallelism, one with the tensor axis alone, and pipelines; `mpcourse bench plan` has all.

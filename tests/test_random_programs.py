@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.launch import mpirun_command, rank_environment
+from mpcourse.common.launch import mpirun_command, rank_environment
 from mpcourse.virtual import MPI, Deadlock, run
 from tests.conftest import load_script, python
 

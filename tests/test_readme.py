@@ -6,8 +6,8 @@ import subprocess
 import nbformat
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.cli import _parser
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.cli import _parser
 from tests.conftest import ROOT, load_script
 
 README = (ROOT / "README.md").read_text()

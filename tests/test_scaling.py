@@ -8,12 +8,12 @@ import torch
 
 from mpcourse.collectives import ring_allreduce
 from mpcourse.collectives.cost import Cost, seconds
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.data.published import CHAINERMN_TUTORIAL, IMAGENET
 from mpcourse.models import VGG16, ResNet50, mlp
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
 from mpcourse.predict.scaling import Machines, StepTime, step, steps_of_epoch, sum_seconds
 from mpcourse.predict.tutorial import MPICH_2018, OPEN_MPI_2018, cpu_rows, fitted, gpu_rows, step_of
-from mpcourse.published import CHAINERMN_TUTORIAL, IMAGENET
 from mpcourse.virtual import run
 from mpcourse.virtual.specs import Link
 from tests.conftest import ROOT, load_script

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse import launch
-from mpcourse.check.verdict import clean
-from mpcourse.doctor import hosts_mpi
+from mpcourse.common import launch
+from mpcourse.course.check.verdict import clean
+from mpcourse.course.doctor import hosts_mpi
 from tests.conftest import ROOT
 from tests.hosts import PASSWORD, Host, hosts, not_allowed
 from tests.hosts_forks import forks
 from tests.hosts_slurm import MISSING, slurm
 
-GUIDE = (ROOT / "SEVERAL_MACHINES.md").read_text()
+GUIDE = (ROOT / "docs/several_machines.md").read_text()
 BLOCKS = re.findall(r"^```(\S+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 OURS = {"MPICH": "mpich", "Open MPI": "openmpi"}.get(launch.mpirun().implementation, "other")
 on_hosts = pytest.mark.skipif(bool(not_allowed()), reason=not_allowed())

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from mpcourse.doctor import leftovers
-from mpcourse.shared_memory import abandoned, tidy
+from mpcourse.common.shared_memory import abandoned, tidy
+from mpcourse.course.doctor import leftovers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lists shared memory as Linux does")
 

@@ -12,10 +12,10 @@ import nbformat
 import pytest
 import torch
 
+from mpcourse.common.errors import UserError
+from mpcourse.common.quiet import BUSY, Noise, refuse_if_busy
 from mpcourse.data import digits
-from mpcourse.errors import UserError
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
-from mpcourse.quiet import BUSY, Noise, refuse_if_busy
 from mpcourse.studies import StackedRuns
 from mpcourse.studies.grid import read_study
 from mpcourse.studies.noise_along import COLUMNS, measure

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from mpcourse import virtual
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)

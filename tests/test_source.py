@@ -3,8 +3,8 @@
 import pytest
 
 from mpcourse.collectives import ring_allgather, ring_reduce_scatter
+from mpcourse.common.source import reference, without_docstrings
 from mpcourse.large_batch.lars import LARS
-from mpcourse.source import reference, without_docstrings
 
 TEXT = '''
     class A:

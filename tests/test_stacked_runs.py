@@ -8,8 +8,8 @@ from torch import nn
 from mpcourse.data import Dataset, Examples
 from mpcourse.large_batch import LARS, Schedule, scheduler
 from mpcourse.models import conv_net, mlp
+from mpcourse.one_device.training import train
 from mpcourse.studies import StackedMLPs, StackedRuns, StackedSGD
-from mpcourse.training import train
 
 WIDTHS = [16, 9, 7, 3]
 SEEDS = [3, 1, 4, 1, 5]

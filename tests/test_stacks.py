@@ -10,8 +10,8 @@ from dataclasses import asdict
 
 import pytest
 
-from mpcourse.check import stacks
-from mpcourse.check.rank import Job
+from mpcourse.course.check import stacks
+from mpcourse.course.check.rank import Job
 
 BUSY = """
 import pathlib
@@ -45,8 +45,8 @@ def rank(folder, code):
     """A rank that checks `code`; its process id, as soon as it is in that code."""
     file = folder / "answer.py"
     file.write_text(code)
-    job = Job("e05_exchange", str(file), ["exchange"], "mpcourse.check.cases.e05_exchange", str(folder), 100.0)
-    process = subprocess.Popen([sys.executable, "-P", "-m", "mpcourse.check.rank", json.dumps(asdict(job))])
+    job = Job("e05_exchange", str(file), ["exchange"], "mpcourse.course.check.cases.e05_exchange", str(folder), 100.0)
+    process = subprocess.Popen([sys.executable, "-P", "-m", "mpcourse.course.check.rank", json.dumps(asdict(job))])
     try:
         deadline = time.monotonic() + 60
         while not file.with_suffix(".began").exists():

@@ -9,10 +9,10 @@ import torch
 
 from mpcourse.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
 from mpcourse.bench.step_times import DOUBTS, MARKS, WITHIN, Row, Setting, predicted, rows, step_times, table
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.virtual import GPUS
 
-PAGE = (Path(__file__).parents[1] / "VIRTUAL_GPUS.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/virtual_gpus.md").read_text()
 LINES = PAGE.split(MARKS[0])[1].split(MARKS[1])[0].strip().splitlines()
 CELLS = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in LINES[2:] if line.startswith("|")]
 

@@ -18,16 +18,16 @@ import psutil
 import pytest
 import torch
 
-from mpcourse.errors import UserError
-from mpcourse.launch import mpirun_command, rank_environment
+from mpcourse.common.errors import UserError
+from mpcourse.common.launch import mpirun_command, rank_environment
+from mpcourse.common.quiet import BUSY, Noise
 from mpcourse.models import mlp
-from mpcourse.quiet import BUSY, Noise
+from mpcourse.one_device.training import train
 from mpcourse.studies import run as program
 from mpcourse.studies.grid import make_study, read_study
 from mpcourse.studies.results import Folder
 from mpcourse.studies.run import noise_beside, run_study, work
 from mpcourse.studies.task_pool import run_tasks
-from mpcourse.training import train
 from mpcourse.virtual import compute, run
 from tests.conftest import python
 
@@ -369,7 +369,7 @@ def test_mistakes_are_one_line_whatever_the_number_of_ranks(tmp_path):
 
 
 ON_A_BUSY_MACHINE = """
-from mpcourse.quiet import Noise
+from mpcourse.common.quiet import Noise
 from mpcourse.studies import run
 
 run.noise = lambda: Noise(0.9, 0.0)

@@ -1,14 +1,14 @@
-"""TEACHING.md: plans name the course's exercises with their minutes; slides begin at headings."""
+"""docs/teaching.md: plans name the course's exercises with their minutes; slides begin at headings."""
 
 import re
 
 import nbformat
 import pytest
 
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 from tests.conftest import ROOT, load_script
 
-TEACHING = (ROOT / "TEACHING.md").read_text(encoding="utf-8")
+TEACHING = (ROOT / "docs/teaching.md").read_text(encoding="utf-8")
 MINUTES = {exercise.name: exercise.minutes for exercise in load_course(ROOT).exercises}
 LESSONS = {exercise.name: exercise.lesson[:2] for exercise in load_course(ROOT).exercises}
 

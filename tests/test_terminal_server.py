@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.forkserver import ADDRESS, offered
+from mpcourse.course.forkserver import ADDRESS, offered
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -114,13 +114,13 @@ def test_a_server_of_a_course_that_was_changed_makes_room_for_another(terminals)
         ROOT / "mpcourse", terminals.folder / "mpcourse", ignore=shutil.ignore_patterns("measured", "__pycache__")
     )
     terminal = terminals(terminals.folder)
-    first = terminal.command("mpcourse.errors")
-    assert terminal.command("mpcourse.errors") == first
+    first = terminal.command("mpcourse.common.errors")
+    assert terminal.command("mpcourse.common.errors") == first
     (terminals.folder / "mpcourse" / "errors.py").touch()
-    second = terminal.command("mpcourse.errors")
+    second = terminal.command("mpcourse.common.errors")
     assert second != first
     _wait(lambda: int(first[0]) not in _servers(terminals.folder), "the first server is left")
-    assert terminal.command("mpcourse.errors") == second
+    assert terminal.command("mpcourse.common.errors") == second
 
 
 def test_a_server_that_was_killed_is_followed_by_another(terminals):

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from mpcourse.check.answer import Answer
-from mpcourse.check.time_limit import within_seconds
-from mpcourse.check.wrong import Wrong
+from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.time_limit import within_seconds
+from mpcourse.course.check.wrong import Wrong
 
 
 def answer(tmp_path, body):

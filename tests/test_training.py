@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mpcourse.check.cases import e01_memory
+from mpcourse.course.check.cases import e01_memory
 from mpcourse.data import Dataset, Examples, digits
 from mpcourse.models import conv_net, mlp
-from mpcourse.step_memory import measure_step
-from mpcourse.training import batches, evaluate, train
+from mpcourse.one_device.step_memory import measure_step
+from mpcourse.one_device.training import batches, evaluate, train
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mpcourse.bench.truth import PAIRS, Language, Pair, _data_sheet, compared, measured, truth
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.models import conv_net, mlp
 from mpcourse.predict import predict
 from mpcourse.virtual import GPUS, virtual_gpus

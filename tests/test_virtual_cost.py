@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.models import ResNet50
 from mpcourse.virtual import GPUS, LINKS, busy, virtual_gpus
 from mpcourse.virtual.specs import find_gpu, find_link

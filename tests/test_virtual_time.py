@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.models import mlp
 from mpcourse.virtual import GPUS, LINKS, busy, chrome_trace, span, virtual_gpus, write_chrome_trace
 

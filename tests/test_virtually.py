@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mpcourse.check.answer import Answer
-from mpcourse.check.monitor import Ending
-from mpcourse.check.rank import report_of
-from mpcourse.check.verdict import judge
-from mpcourse.check.virtual_run import OnVirtualRank, virtually
+from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.monitor import Ending
+from mpcourse.course.check.rank import report_of
+from mpcourse.course.check.verdict import judge
+from mpcourse.course.check.virtual_run import OnVirtualRank, virtually
 
 HEAD = "import sys, time\nimport numpy as np\nfrom mpi4py import MPI\n\n\ndef f(comm, x):\n"
 FIRST = 7  # the line at which a body begins
@@ -118,7 +118,7 @@ def test_what_ranks_print_is_shown_by_rank(verdict_on, capsys):
 
 @pytest.mark.parametrize("body", ["while comm.rank == 1:\n    pass", "while True:\n    comm.Barrier()"])
 def test_an_endless_loop_is_ended(verdict_on, monkeypatch, body):
-    monkeypatch.setattr("mpcourse.check.virtual_run.LIMIT", 0.3)
+    monkeypatch.setattr("mpcourse.course.check.virtual_run.LIMIT", 0.3)
     verdict = verdict_on(body)
     assert verdict.kind == "wrong answer" and verdict.line in (FIRST, FIRST + 1)
     assert "endless loop" in verdict.why
@@ -129,7 +129,7 @@ def test_an_endless_loop_is_ended(verdict_on, monkeypatch, body):
 )
 def test_what_an_import_takes_is_not_the_answers(on_virtual, monkeypatch, tmp_path, modules, after, right):
     """As torch imports 800 modules when its first optimizer is made."""
-    monkeypatch.setattr("mpcourse.check.virtual_run.LIMIT", 0.2)
+    monkeypatch.setattr("mpcourse.course.check.virtual_run.LIMIT", 0.2)
     spin = "import sys, time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
     (tmp_path / "large.py").write_text(spin + f"sys.modules |= {{f'large.{{i}}': sys for i in range({modules})}}\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.check.verdict import clean
-from mpcourse.learner.originals import originals
+from mpcourse.course.check.verdict import clean
+from mpcourse.course.learner.originals import originals
 from tests.conftest import ROOT
 
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "GLOSSARY.md", "SEVERAL_MACHINES.md")
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "docs/glossary.md", "docs/several_machines.md")
 FOLDERS = ("mpcourse", "lessons", "exercises", "solutions")
 (BUILD,) = re.findall(r"^\.venv/bin/pip (wheel .*?) *#", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
 RUN = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpcourse.words import counted, named
+from mpcourse.common.words import counted, named
 
 
 @pytest.mark.parametrize(

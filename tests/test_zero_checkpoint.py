@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.launch import mpirun_command, rank_environment
+from mpcourse.common.launch import mpirun_command, rank_environment
 from mpcourse.virtual import RankFailed, run
 from mpcourse.zero import ShardedCheckpointer, ShardedOptimizer, within_nodes
 from tests.conftest import ROOT, python

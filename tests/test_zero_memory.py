@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from mpcourse.model_states import held, sent
-from mpcourse.published import ZERO_TABLE_1
+from mpcourse.data.published import ZERO_TABLE_1
 from mpcourse.virtual import run, virtual_gpus
 from mpcourse.virtual.specs import find_gpu
 from mpcourse.zero import AloneComm
+from mpcourse.zero.model_states import held, sent
 from tests.programs.zero_truth import STAGES
 
 NAMES = {1: "ShardedOptimizer", 2: "ShardedGradients", 3: "ShardedParameters"}

@@ -24,12 +24,12 @@ import nbformat
 from jupytext.config import load_jupytext_configuration_file
 from nbclient import NotebookClient
 
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 
 LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 SECONDS = 60  # a lesson runs in less than this on two cores without a GPU
-# What JupyterLab's kernel, mpcourse.jupyter.kernel, and jupytext write into a notebook: with less, a lesson would count
-# as changed as soon as it is open, and saving it would change it.
+# What JupyterLab's kernel, mpcourse.course.jupyter.kernel, and jupytext write into a notebook: with less, a lesson
+# would count as changed as soon as it is open, and saving it would change it.
 METADATA = {
     "jupytext": {"cell_metadata_filter": "tags,-all", "notebook_metadata_filter": "-all"},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},

@@ -44,7 +44,7 @@ def set_up(content):
     drive = content / "drive" / "MyDrive"
     course = (drive if drive.is_dir() else content) / "mpcourse"
     if not (course / "exercises" / "manifest.toml").exists():
-        run(sys.executable, "-m", "mpcourse.cli", "init", str(course))
+        run(sys.executable, "-m", "mpcourse.course.cli", "init", str(course))
     os.chdir(course / "lessons")
     print(f"mpcourse {version('mpcourse')} with torch {version('torch')}: lessons and exercises are in {course}.")
     if not drive.is_dir():

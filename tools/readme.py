@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from mpcourse.check.manifest import Course, load_course
-from mpcourse.check.show import print_verdict
-from mpcourse.check.supervisor import check
+from mpcourse.course.check.manifest import Course, load_course
+from mpcourse.course.check.show import print_verdict
+from mpcourse.course.check.supervisor import check
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

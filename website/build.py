@@ -20,9 +20,9 @@ import nbformat
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from mpcourse import virtual  # noqa: E402
-from mpcourse.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
-from mpcourse.check.stubs import stub_of  # noqa: E402
-from mpcourse.forkserver import python  # noqa: E402
+from mpcourse.course.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
+from mpcourse.course.check.stubs import stub_of  # noqa: E402
+from mpcourse.course.forkserver import python  # noqa: E402
 from tools.build import judged  # noqa: E402  no part of the package
 from tools.readme import reading_minutes  # noqa: E402
 
@@ -31,7 +31,14 @@ ROOMS = (
     *("virtual", "training", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
     *("model_parallel", "grid", "zero", "plan"),
 )
-PAGES = ("README.md", "TEACHING.md", "SEVERAL_MACHINES.md", "VIRTUAL_GPUS.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = (
+    "README.md",
+    "docs/teaching.md",
+    "docs/several_machines.md",
+    "docs/virtual_gpus.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
 
@@ -165,7 +172,7 @@ Replace `raise NotImplementedError` in `exercises/{exercise.name}.py`:
 
 
 def glossary_page(text: str, course: Course) -> str:
-    """GLOSSARY.md's table as a list of terms, to each of which a link can lead."""
+    """docs/glossary.md's table as a list of terms, to each of which a link can lead."""
     page = ["# Glossary", "What each term means, what other systems call it, and where the course introduces it."]
     page.append("```{glossary}")
     for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE)[1:]:
@@ -209,7 +216,7 @@ class Sources:
             path, _, anchor = found[1].partition("#")
             file = (ROOT / folder / path).resolve().relative_to(ROOT).as_posix()
             top = "../" * len(Path(folder).parts)
-            if file == "GLOSSARY.md":
+            if file == "docs/glossary.md":
                 return f"]({top}glossary.md"
             if file.startswith("exercises/"):  # the task and the stub, and not somebody's answer
                 return f"]({top}{Path(file).with_suffix('.md')}"
@@ -260,7 +267,7 @@ def write_sources(folder: Path) -> None:
     rooms = toctree([f"mpcourse.{room}" for room in ROOMS])
     begin = "The implementations that the lessons lead to, from their docstrings. `[source]` shows the code."
     sources.write("reference/index.md", f"# Reference\n\n{begin}\n\n{rooms}")
-    sources.write("glossary.md", glossary_page((ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), course))
+    sources.write("glossary.md", glossary_page((ROOT / "docs/glossary.md").read_text(encoding="utf-8"), course))
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8").replace("git clone ADDRESS", f"git clone {address()}")
         sources.write(page, sources.with_links(text))

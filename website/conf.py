@@ -89,7 +89,7 @@ def visit_math(self: Any, node: nodes.math | nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    for name in ("root", "mpich", "openmpi", "slurm-mpich", "slurm-openmpi"):  # commands, in SEVERAL_MACHINES.md
+    for name in ("root", "mpich", "openmpi", "slurm-mpich", "slurm-openmpi"):  # commands, in docs/several_machines.md
         app.add_lexer(name, BashLexer)
     app.connect("autodoc-process-docstring", process_docstring)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))

@@ -9,12 +9,12 @@
 #
 # Run the cells from top to bottom with Shift+Enter. Where a paragraph begins with **Predict first**, decide on an
 # answer before you run the cell below it: a wrong prediction shows what there was to learn. Terms of the field are set
-# in bold where they are first used; [GLOSSARY.md](../GLOSSARY.md) has them all in a line each.
+# in bold where they are first used; [docs/glossary.md](../docs/glossary.md) has them all in a line each.
 #
 # The first cell of each lesson shows which of its exercises are solved. `mpcourse progress` shows the whole course.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("00_start_here")
 

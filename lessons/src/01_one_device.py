@@ -9,7 +9,7 @@
 # We measure on one CPU core, and then predict what a GPU would do.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("01_one_device")
 
@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from mpcourse import plot
-from mpcourse.compare import difference, mean_of
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.models import mlp
-from mpcourse.step_memory import measure_step
-from mpcourse.training import train
+from mpcourse.one_device.step_memory import measure_step
+from mpcourse.one_device.training import train
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 
 torch.set_num_threads(1)  # one core stands for one device
@@ -610,7 +610,7 @@ print(f"bfloat16 - float32, by seed: {compared}")
 # The band shows how far single runs lie apart. It is no measure for a difference of two *means*: a mean of n runs is
 # known better than one run, by the square root of n. Its **standard error** is the runs' standard deviation divided by
 # that root. Where two ways share their seeds, we look at the differences seed by seed, in which the seed's own luck
-# drops out. All comparisons of the course are made like that, by `mpcourse.compare`: two ways *differ* if the 95 %
+# drops out. All comparisons of the course are made like that, by `mpcourse.studies.compare`: two ways *differ* if the 95 %
 # confidence interval of the mean difference excludes zero, and are otherwise *not told apart with n seeds*.
 
 # %% [markdown]
@@ -619,8 +619,8 @@ print(f"bfloat16 - float32, by seed: {compared}")
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse import training
-from mpcourse.source import reference
+from mpcourse.one_device import training
+from mpcourse.common.source import reference
 
 reference(training.train)
 

@@ -13,7 +13,7 @@
 # We run that network again, on two virtual GPUs, and ask what the post could not: what did the two GPUs wait for?
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("02_split_with_copy")
 
@@ -611,7 +611,7 @@ with virtual_gpus(2) as box:
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 from mpcourse.split import ParallelMLP
 from mpcourse.split.copy import Copy
 

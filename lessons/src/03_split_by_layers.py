@@ -10,7 +10,7 @@
 # We predict that table, without a GPU. Then we ask whether the cut was a good one.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("03_split_by_layers")
 
@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mpcourse import plot
 from mpcourse.models import ResNet50, UNet3D
-from mpcourse.published import TWO_P100
+from mpcourse.data.published import TWO_P100
 from mpcourse.split import ModelParallelResNet50, all_cuts, balance, copy, layer_costs, split
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 
@@ -498,7 +498,7 @@ said
 # What the library does, without its docstrings. The links open the files.
 
 # %%
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 from mpcourse.split import ModelParallelResNet50
 
 reference(ModelParallelResNet50)

@@ -11,7 +11,7 @@
 # introduces the **schedules** that are in use.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("04_pipeline")
 
@@ -41,7 +41,7 @@ from mpcourse.pipeline import (
     zero_bubble_h1,
 )
 from mpcourse.pipeline.tables import partition_costs, replayed_rates, slowed_to_the_tutorial, tutorial_seconds
-from mpcourse.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
+from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.split import split
 from mpcourse.virtual import GPUS, virtual_gpus
 
@@ -494,7 +494,7 @@ assert max(took) == took[1] and took[1] > 1.3 * sum(took) / 4
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
 files = "--save scratch/ranks.svg --json scratch/ranks.json"
-# !mpirun -np 2 python -m mpcourse.examples.pipeline --schedule 1f1b --microbatches 8 --epochs 6 --width 768 {files}
+# !mpirun -np 2 python -m mpcourse.course.examples.pipeline --schedule 1f1b --microbatches 8 --epochs 6 --width 768 {files}
 
 # %% tags=["nbval-ignore-output"]
 told = json.loads(Path("scratch/ranks.json").read_text())
@@ -536,7 +536,7 @@ print(f"measured / predicted: {computing:.2f} (computing) x {waiting:.2f} (bubbl
 
 # %%
 from mpcourse.pipeline.schedule import alternate, one_f_one_b
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(one_f_one_b, alternate)
 

@@ -10,7 +10,7 @@
 # On the way the lesson shows how processes communicate, why they hang, and what a message costs.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("05_mpi_allreduce")
 
@@ -633,7 +633,7 @@ for label, size in zip(labels, sizes):
 
 # %%
 from mpcourse.collectives import ring_allgather, ring_reduce_scatter
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(ring_allreduce, ring_reduce_scatter, ring_allgather)
 

@@ -14,7 +14,7 @@
 # It also asks why, in an article of 2018, two GPUs took 90.6 s for what one GPU did in 68.0 s.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("06_data_parallel")
 
@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from mpcourse import plot
-from mpcourse.compare import difference, mean_of
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import (
     COMMUNICATORS,
@@ -46,7 +46,7 @@ from mpcourse.data_parallel import (
 )
 from mpcourse.data_parallel.mirrored import mirrored_seconds
 from mpcourse.models import mlp, mnist_cnn
-from mpcourse.published import MIRRORED_STRATEGY
+from mpcourse.data.published import MIRRORED_STRATEGY
 from mpcourse.virtual import GPUS, LINKS, MPI, Deadlock, Event, Topology, compute, run
 
 DATA = digits()
@@ -1029,7 +1029,7 @@ assert 12.5 < flops[1] / flops[0] < 13.5 and 4 < elements[1] / elements[0] < 4.3
 
 # %%
 from mpcourse.data_parallel import Communicator
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(Communicator.mean_gradients, MultiNodeOptimizer.step)
 

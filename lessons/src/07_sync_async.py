@@ -12,7 +12,7 @@
 # servers was slower. We test these three statements.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("07_sync_async")
 
@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse import plot
-from mpcourse.compare import difference, mean_of
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import DoubleBufferedOptimizer, LocalOptimizer, MultiNodeOptimizer, create_communicator
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Shards, Synchronous, train_with_servers
@@ -595,7 +595,7 @@ print("by worker:", dict(sorted(Counter(push.worker for push in again[0].pushes[
 
 # %%
 from mpcourse.data_parallel.servers.policies import AsynchronousTurn, BoundedTurn
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(AsynchronousTurn, BoundedTurn)
 

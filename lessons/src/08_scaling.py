@@ -11,7 +11,7 @@
 # carry. First we predict the table, row by row, and then larger clusters: 128, 512 and 1024 GPUs.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("08_scaling")
 
@@ -32,8 +32,8 @@ from mpcourse.models.flat import flat_resnet101
 from mpcourse.predict.overlap import Backward, backward_of, overlapped
 from mpcourse.predict.scaling import Machines, StepTime, step, steps_of_epoch, sum_seconds
 from mpcourse.predict.tutorial import MPICH_2018, OPEN_MPI_2018, cpu_rows, fitted, gpu_rows, step_of
-from mpcourse.published import AKIBA_1024, CHAINERMN_128, CHAINERMN_TUTORIAL, HOROVOD_512, IMAGENET
-from mpcourse.published import IMAGES_PER_SECOND as MEASURED
+from mpcourse.data.published import AKIBA_1024, CHAINERMN_128, CHAINERMN_TUTORIAL, HOROVOD_512, IMAGENET
+from mpcourse.data.published import IMAGES_PER_SECOND as MEASURED
 from mpcourse.virtual import LINKS
 
 torch.set_num_threads(1)  # for matrices as small as these, starting a second thread takes longer than it saves
@@ -593,7 +593,7 @@ assert unbound > 1.5 * bound
 # authors' measurements, too, of 15 runs each.
 
 # %%
-from mpcourse.compare import difference
+from mpcourse.studies.compare import difference
 
 emulated = as_measured()
 times = {record["what"]: record["runs"] for record in emulated["records"]}
@@ -624,7 +624,7 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # was measured on this link. So the formula, which is a lower bound, explains all but a tenth. Two ranks on one host
 # needed 9.8 ms a step, and on two hosts 74.4: more than seven times as much.
 #
-# To do this with machines of your own: [SEVERAL_MACHINES.md](../SEVERAL_MACHINES.md), stage by stage, with a hostfile
+# To do this with machines of your own: [docs/several_machines.md](../docs/several_machines.md), stage by stage, with a hostfile
 # or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and firewalls, and says how
 # to mend what fails.
 
@@ -635,7 +635,7 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 
 # %%
 from mpcourse.predict import scaling
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(scaling.step, scaling.sum_seconds)
 

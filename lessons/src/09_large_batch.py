@@ -12,7 +12,7 @@
 # below, are quoted from memory.) What did they do about it?
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("09_large_batch")
 
@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse import plot
-from mpcourse.compare import difference, mean_of
+from mpcourse.studies.compare import difference, mean_of
 from mpcourse.data import digits
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.large_batch import RankNoise, Schedule, linear_scaling, sqrt_scaling
@@ -159,7 +159,7 @@ assert min(map(min, by_rule["square root"].values())) > 90
 # one, and at 256 it is the best one. At 1024 it asks for 2.56, and nothing is learned. With the square-root rule no
 # training diverges here, and at 1024 it is one point below the best rate.
 #
-# "Told apart" is meant as in `mpcourse.compare`: seed by seed, as both runs of a seed begin with the same weights, a
+# "Told apart" is meant as in `mpcourse.studies.compare`: seed by seed, as both runs of a seed begin with the same weights, a
 # paired t-test; the 95 % confidence interval of the mean difference excludes zero.
 #
 # Goyal's curve, which was trained with the technique of the next section, has the same shape: no loss up to 8192, and
@@ -835,7 +835,7 @@ None
 
 # %%
 from mpcourse.large_batch.lars import LARS, trust_ratio
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(trust_ratio, LARS.step)
 

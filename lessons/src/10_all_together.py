@@ -10,7 +10,7 @@
 # Twice the GPUs, and not a day less: why? And what did the other way do about it?
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("10_all_together")
 
@@ -386,8 +386,8 @@ print(f"{len(whole)} gradients, on two ranks, are bit for bit those of one proce
 # piece's delegate goes into the second piece, and adds nothing.
 #
 # ChainerMN's own three examples, this one, an encoder with its decoder, and a convolution whose channels are spread
-# over ranks, are in `mpcourse/examples/model_parallel.py`. To start them:
-# `mpirun -np 2 python -m mpi4py -m mpcourse.examples.model_parallel`.
+# over ranks, are in `mpcourse/course/examples/model_parallel.py`. To start them:
+# `mpirun -np 2 python -m mpi4py -m mpcourse.course.examples.model_parallel`.
 #
 # And if rank 0 adds its parts in the wrong order?
 
@@ -456,7 +456,7 @@ assert losses.mean() == 4 and round((lengths * losses).sum() / lengths.sum(), 2)
 
 # %%
 from mpcourse.bench.plan import GATHERS, layers_of, predicted
-from mpcourse.published_plans import PTD_P_BESIDE_ZERO, ZERO_3
+from mpcourse.data.published_plans import PTD_P_BESIDE_ZERO, ZERO_3
 
 layers = layers_of(ZERO_3[0])
 rows = {
@@ -490,7 +490,7 @@ assert 20 < rows["ZeRO-3"][0].miss < 30 and flat[0] < compute[384] < computed + 
 
 # %%
 from mpcourse.bench.plan import llama_layers, predicted_llama
-from mpcourse.published_plans import LLAMA_3
+from mpcourse.data.published_plans import LLAMA_3
 
 misses = []
 for row in LLAMA_3:
@@ -554,7 +554,7 @@ assert by_gpus[0]["data axis"] < by_gpus[1]["data axis"] < by_gpus[2]["data axis
 
 # %%
 from mpcourse.bench.plan_grids import places_today
-from mpcourse.published_plans import NEMO_GPT
+from mpcourse.data.published_plans import NEMO_GPT
 
 places = places_today(NEMO_GPT[2])
 for since, place in places.items():
@@ -683,7 +683,7 @@ print(f"one process      {len(one)} parameters, sum of squares {total:.12f}")
 # in `mpcourse/grid`; messages and collectives that autograd sees are in `mpcourse/model_parallel`.
 
 # %%
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(copy_in, sum_out, ParallelMLP, Grid, global_norm, send)
 

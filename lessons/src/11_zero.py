@@ -10,7 +10,7 @@
 # share out, and what does it cost?
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
-from mpcourse.learner import panel
+from mpcourse.course.learner import panel
 
 panel.show("11_zero")
 
@@ -30,9 +30,9 @@ from mpcourse import plot
 from mpcourse.data import digits
 from mpcourse.data_parallel import share_of
 from mpcourse.large_batch import LARS
-from mpcourse.model_states import held, sent
+from mpcourse.zero.model_states import held, sent
 from mpcourse.models import mlp
-from mpcourse.published import ZERO_TABLE_1
+from mpcourse.data.published import ZERO_TABLE_1
 from mpcourse.virtual import GPUS, MPI, Link, compute, run, virtual_gpus
 from mpcourse.zero import (
     AloneComm,
@@ -546,7 +546,7 @@ for name, (speed, after, peak, stage) in MEASURED.items():
 # `mpcourse/zero`.
 
 # %%
-from mpcourse.source import reference
+from mpcourse.common.source import reference
 
 reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, ShardedParameters._after_forward)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 # Bytes of float32, and how many sums make one run.
 SIZES = ((4_000, 200), (40_000, 100), (400_000, 40), (4_000_000, 12), (40_000_000, 4))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mpcourse.bench.record import Record
-from mpcourse.check.manifest import Course, load_course
-from mpcourse.check.stubs import stub_of
-from mpcourse.check.supervisor import CHECKING, check, run_alone, starter_of
-from mpcourse.commands.check import LOOK
-from mpcourse.forkserver import ADDRESS, ForkServer, offered
-from mpcourse.launch import rank_environment
+from mpcourse.common.launch import rank_environment
+from mpcourse.course.check.manifest import Course, load_course
+from mpcourse.course.check.stubs import stub_of
+from mpcourse.course.check.supervisor import CHECKING, check, run_alone, starter_of
+from mpcourse.course.commands.check import LOOK
+from mpcourse.course.forkserver import ADDRESS, ForkServer, offered
 
 DEADLOCK = """
 def greet(comm):
@@ -59,7 +59,7 @@ def course(runs: int = 5) -> Iterator[Record]:
             yield Record(f"verdict on e00: {what} with 2 ranks", seconds, promise=10.0)
     yield from _virtual_verdicts(course, runs)
     for arguments, promise in ((["list"], 0.4), (["schedule", "gpipe"], 1.5)):
-        command = [sys.executable, "-m", "mpcourse.cli", *arguments]
+        command = [sys.executable, "-m", "mpcourse.course.cli", *arguments]
         seconds = _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True), runs)  # noqa: B023
         yield Record(f"commands: `mpcourse {' '.join(arguments)}`", seconds, promise=promise)
     what = f"glyphs: {GLYPHS:,} and no test images, rendered".replace(",", " ")
@@ -88,7 +88,15 @@ def _virtual_verdicts(course: Course, runs: int) -> Iterator[Record]:
                 watched += [late + s for s in _time(lambda: check(exercise, wrong, None, starter), runs)]  # noqa: B023
                 right = course.solution_file(exercise)
                 passed += [late + s for s in _time(lambda: run_alone(exercise, right, starter), runs)]  # noqa: B023
-                command = [sys.executable, "-m", "mpcourse.cli", "check", exercise.name, "--file", str(wrong)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "mpcourse.course.cli",
+                    "check",
+                    exercise.name,
+                    "--file",
+                    str(wrong),
+                ]
                 commands += [command] * runs
                 ours = {**os.environ, ADDRESS: lab.listening() if lab else ""}
                 in_lab += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=ours), runs)  # noqa: B023

@@ -7,7 +7,7 @@ from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
 from mpcourse.collectives import ALGORITHMS
 from mpcourse.collectives.cost import Cost, best
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 SIZES = tuple(4 << 2 * i for i in range(1, 12))  # 16 bytes to 16 MiB
 OURS = tuple(ALGORITHMS)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 SIDES = ("alone", "in step", "flat", "bucketed", "fused", "double buffering", "DDP")
 # Examples of a rank's batch, steps that make one run, how much faster than DDP the course promises to be, and the side

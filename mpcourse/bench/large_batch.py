@@ -12,8 +12,8 @@ from mpcourse.bench.record import Record
 from mpcourse.data import Dataset, Examples, digits
 from mpcourse.large_batch import LARS
 from mpcourse.models import mlp
+from mpcourse.one_device.training import LearningCurve, train
 from mpcourse.studies import StackedRuns
-from mpcourse.training import LearningCurve, train
 
 RATE, MOMENTUM = 0.1, 0.9
 Trained = list[tuple[nn.Module, LearningCurve]]

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from mpcourse.bench.memory_models import MODELS, Model, load_torchvision
 from mpcourse.bench.memory_tracker import tracking
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.virtual import virtual_gpus
 
 PROMISE = 2.0  # percent by which a peak may be off

@@ -1,4 +1,4 @@
-"""The tables of memory for VIRTUAL_GPUS.md: python -m mpcourse.bench.memory_table VIRTUAL_GPUS.md"""
+"""The tables of memory for docs/virtual_gpus.md: python -m mpcourse.bench.memory_table docs/virtual_gpus.md"""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from mpcourse.bench import anatomy
 from mpcourse.bench.memory import KINDS, both
 from mpcourse.bench.memory_models import MODELS
-from mpcourse.provenance import versions
+from mpcourse.common.provenance import versions
 
 BEGIN, END = "<!-- memory: made by mpcourse/bench/memory_table.py -->", "<!-- end of memory -->"
 ANATOMY = "<!-- anatomy: made by mpcourse/bench/memory_table.py -->", "<!-- end of anatomy -->"

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpcourse.comm import Comm
-from mpcourse.errors import UserError
-from mpcourse.forkserver import Plain, Starter, python
-from mpcourse.launch import mpirun_command, rank_environment
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import UserError
+from mpcourse.common.launch import mpirun_command, rank_environment
+from mpcourse.course.forkserver import Plain, Starter, python
 
 CASES = "MPCOURSE_BENCH_CASES"
 SECONDS = 900.0

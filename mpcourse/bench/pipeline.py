@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 MICROBATCHES = 8
 ALIKE = 0.03  # how far the stages' busy times may be apart in a step that is held against the formula for equal costs

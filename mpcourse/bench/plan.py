@@ -29,10 +29,7 @@ from typing import Any
 
 from mpcourse.bench.plan_models import llama, megatron
 from mpcourse.bench.record import Record
-from mpcourse.plan import MEGATRON_2021, Asked, Candidate, Input, Layers, Machines, Plan, Pricing, Software, search
-from mpcourse.plan.counting import CountingComm
-from mpcourse.plan.flops import model_flops, recomputed_flops
-from mpcourse.published_plans import (
+from mpcourse.data.published_plans import (
     LENGTH,
     LLAMA_3,
     PTD_P,
@@ -43,6 +40,9 @@ from mpcourse.published_plans import (
     Llama,
     Trained,
 )
+from mpcourse.plan import MEGATRON_2021, Asked, Candidate, Input, Layers, Machines, Plan, Pricing, Software, search
+from mpcourse.plan.counting import CountingComm
+from mpcourse.plan.flops import model_flops, recomputed_flops
 from mpcourse.virtual.specs import GPUS, LINKS, Link
 
 PROMISE = 15.0  # percent by which a row of PTD-P may be off

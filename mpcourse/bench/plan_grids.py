@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from mpcourse.bench.plan import CHUNKS, layers_of, machines_of, predicted
 from mpcourse.bench.record import Record
+from mpcourse.data.published_plans import NEMO_GPT, PTD_P, Configured, Sizes, Trained
 from mpcourse.plan import MEGATRON_2021, Asked, Layers, Machines, Pricing, Software, search
-from mpcourse.published_plans import NEMO_GPT, PTD_P, Configured, Sizes, Trained
 
 NEMO = Software(gradients=4, split_transfers=True, equal=True)
 # Its script (examples/sc21/run_figure_13.sh) tells all but the speed, which the paper draws.

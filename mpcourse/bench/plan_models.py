@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
 from mpcourse.plan.counting import CountingComm
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from mpcourse import cpu_binding
+from mpcourse.bench import cpu_binding
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
 from mpcourse.bench.scaling_rows import (
@@ -22,10 +22,10 @@ from mpcourse.bench.scaling_rows import (
     rounded,
     write,
 )
-from mpcourse.doctor.machine import usable_cores
-from mpcourse.errors import UserError
-from mpcourse.launch import check_ranks
-from mpcourse.quiet import Noise, noise, refuse_if_busy
+from mpcourse.common.errors import UserError
+from mpcourse.common.launch import check_ranks
+from mpcourse.common.quiet import Noise, noise, refuse_if_busy
+from mpcourse.course.doctor.machine import usable_cores
 
 __all__ = ["MEASURED", "ScalingCase", "Row", "batches", "cases", "load", "medians", "scaling"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpcourse.bench.show import machine
-from mpcourse.doctor.machine import usable_cores
-from mpcourse.errors import UserError
-from mpcourse.files import remove_parts, write_atomically
-from mpcourse.launch import mpirun
-from mpcourse.words import counted
+from mpcourse.common.errors import UserError
+from mpcourse.common.files import remove_parts, write_atomically
+from mpcourse.common.launch import mpirun
+from mpcourse.common.words import counted
+from mpcourse.course.doctor.machine import usable_cores
 
 # Made by `mpcourse bench scaling --np 4 --runs 10 --save mpcourse/bench/measured/scaling.csv`.
 MEASURED = Path(__file__).parent / "measured" / "scaling.csv"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mpcourse.bench.record import Record
-from mpcourse.check.manifest import load_course
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.course.check.manifest import load_course
 
 ADDRESS = re.compile(r"http://(?:127\.0\.0\.1|localhost):\d+\S*token=")
 PATIENCE = 120.0  # seconds for JupyterLab to print it

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mpcourse.bench.record import Record
-from mpcourse.provenance import processor, versions
+from mpcourse.common.provenance import processor, versions
 
 WIDTH = 80  # columns in a file or a pipe; a terminal has its own number
 

@@ -1,10 +1,10 @@
 """Published times of training steps on one GPU, each beside what a virtual one takes.
 
-VIRTUAL_GPUS.md says which tables these are. No number of a virtual GPU is fitted to them. A step is forward, loss,
+docs/virtual_gpus.md says which tables these are. No number of a virtual GPU is fitted to them. A step is forward, loss,
 backward and update, with the batch on the GPU. Mixed precision is autocast to float16 with a loss scale. Float32 on an
 A100 is TF32, in products, too, as in NVIDIA's containers.
 
-python -m mpcourse.bench.step_times VIRTUAL_GPUS.md writes the table of that page.
+python -m mpcourse.bench.step_times docs/virtual_gpus.md writes the table of that page.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from mpcourse.bench.memory_models import load_torchvision
 from mpcourse.bench.memory_table import between
 from mpcourse.bench.record import Record
 from mpcourse.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.common.provenance import versions
 from mpcourse.models import ResNet50
-from mpcourse.provenance import versions
 from mpcourse.virtual import GPUS, virtual_gpus
 
 MARKS = "<!-- steps: made by mpcourse/bench/step_times.py -->", "<!-- end of steps -->"

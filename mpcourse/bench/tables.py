@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from mpcourse.bench.record import Record
+from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.models.flat import flat_resnet101, flat_unet
 from mpcourse.pipeline.tables import replayed_rates, slowed_to_the_tutorial, tutorial_seconds
-from mpcourse.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.virtual import GPUS
 
 PROMISE = 15.0  # percent by which the tutorial's ratios to one GPU may be off, for its four numbers

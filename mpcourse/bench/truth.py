@@ -10,10 +10,10 @@ import torch
 import torch.nn as nn
 
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.data.published import TWO_P100
 from mpcourse.models import ResNet50, UNet3D, conv_net, mlp
 from mpcourse.predict import OPTIMIZERS, predict, train_step
-from mpcourse.published import TWO_P100
 from mpcourse.virtual import GPU, GPUS
 
 MiB = 2**20

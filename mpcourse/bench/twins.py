@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 # Name, and the width and the batch of a transformer's MLP block or of a chain of layers.
 CASES = [(way, width, 128) for way in ("data parallel", "tensor parallel", "pipeline") for width in (128, 512)]

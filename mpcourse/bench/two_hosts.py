@@ -11,10 +11,10 @@ from typing import Any
 
 from mpcourse.bench.over_ranks import starter, tested
 from mpcourse.bench.record import Record
-from mpcourse.doctor.hosts import host_names
-from mpcourse.doctor.hosts_ranks import read_facts
-from mpcourse.doctor.remote import remote
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.course.doctor.hosts import host_names
+from mpcourse.course.doctor.hosts_ranks import read_facts
+from mpcourse.course.doctor.remote import remote
 
 BATCH, RATE = 100, 0.01
 STEPS = 1 if tested() else 10  # training steps that make one run
@@ -57,7 +57,7 @@ def predicted(ranks: int, bandwidth: float = ETHERNET, nbytes: int = 4 * PARAMET
 def as_measured() -> dict[str, Any]:
     """What `mpcourse bench two-hosts --json` once found: machine and records, and in "setting", what the hosts were.
 
-    "noise" is what `mpcourse.quiet.noise` found before. `python -m tests.measure_two_hosts` measures anew.
+    "noise" is what `mpcourse.common.quiet.noise` found before. `python -m tests.measure_two_hosts` measures anew.
     """
     return json.loads(MEASURED.read_text())
 

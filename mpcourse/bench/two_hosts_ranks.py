@@ -18,9 +18,9 @@ from mpi4py import MPI
 from mpcourse.bench.over_ranks import pin, timed
 from mpcourse.bench.two_hosts import BATCH, RATE
 from mpcourse.collectives import allreduce
+from mpcourse.course.doctor.hosts_ranks import write_facts
+from mpcourse.course.doctor.ranks import LARGE, half_round_trip
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
-from mpcourse.doctor.hosts_ranks import write_facts
-from mpcourse.doctor.ranks import LARGE, half_round_trip
 from mpcourse.models import mlp
 
 comm = MPI.COMM_WORLD

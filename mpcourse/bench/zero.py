@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from mpcourse.bench.over_ranks import measured
 from mpcourse.bench.record import Record
-from mpcourse.errors import UserError
-from mpcourse.model_states import held
+from mpcourse.common.errors import UserError
+from mpcourse.zero.model_states import held
 
 OURS = ("data parallel", "stage 1", "stage 2", "stage 3")  # the number of a stage is its place
 SIDES = (*OURS, "ZeroRedundancyOptimizer", "FSDP2")

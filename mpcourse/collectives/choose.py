@@ -7,7 +7,7 @@ from mpcourse.collectives.buffers import Array, Op
 from mpcourse.collectives.cost import Cost, best
 from mpcourse.collectives.doubling import recursive_doubling_allreduce
 from mpcourse.collectives.fast.segmented import segmented_rabenseifner_allreduce, segmented_ring_allreduce
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 # Of two with equal formulas the first one: with two ranks the ring is Rabenseifner's algorithm with less bookkeeping.
 CANDIDATES: dict[str, Callable[..., None]] = {

@@ -2,7 +2,7 @@
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, flatten, mpi_buffer
 from mpcourse.collectives.folding import fold, rank_at, ranks_too_many, unfold
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 
 def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from mpcourse.collectives.cost import FORMULAS, Cost
 from mpcourse.collectives.doubling import recursive_doubling_allreduce
 from mpcourse.collectives.ring import ring_allreduce
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.virtual import mpi_of
 
 SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes

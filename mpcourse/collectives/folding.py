@@ -7,7 +7,7 @@ it in the end (Thakur, Rabenseifner & Gropp 2005). The 2^k others work, under nu
 from functools import cache
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 
 def power_below(p: int) -> int:

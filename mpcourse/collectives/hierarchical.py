@@ -3,7 +3,7 @@
 from mpcourse.collectives.buffers import Array, Op
 from mpcourse.collectives.rabenseifner import rabenseifner_allreduce
 from mpcourse.collectives.tree import broadcast, reduce
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.virtual import mpi_of
 
 

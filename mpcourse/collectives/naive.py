@@ -1,7 +1,7 @@
 """Gather and broadcast, one message after the other: what everybody writes first."""
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, flatten, mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 
 def naive_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, flatten, mpi_buffer, offsets
 from mpcourse.collectives.folding import fold, power_below, rank_at, unfold
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 
 class Halving(NamedTuple):

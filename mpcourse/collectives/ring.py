@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 
 def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:

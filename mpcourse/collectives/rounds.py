@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.virtual import run
 from mpcourse.virtual.specs import Link
 

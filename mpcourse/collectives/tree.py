@@ -7,7 +7,7 @@ the other way round. Ranks count from the root.
 import numpy as np
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, empty_like, flatten, mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 
 def broadcast(comm: Comm, x: Array, root: int = 0) -> None:

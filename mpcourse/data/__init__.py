@@ -7,10 +7,10 @@
 
 from collections.abc import Callable
 
+from mpcourse.common.errors import UserError
 from mpcourse.data.examples import Dataset, Examples
 from mpcourse.data.handwritten import digits, mnist
 from mpcourse.data.rendered import glyphs
-from mpcourse.errors import UserError
 
 __all__ = ["Dataset", "Examples", "digits", "glyphs", "load", "mnist"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mpcourse.errors import UserError
-from mpcourse.files import write_atomically
+from mpcourse.common.errors import UserError
+from mpcourse.common.files import write_atomically
 
 DIGEST_SIZE = 64
 

@@ -8,8 +8,8 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
-from mpcourse.errors import UserError
-from mpcourse.files import alone_with
+from mpcourse.common.errors import UserError
+from mpcourse.common.files import alone_with
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte

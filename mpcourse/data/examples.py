@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 
 class Examples(TensorDataset):

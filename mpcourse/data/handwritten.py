@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from mpcourse.common.errors import UserError
 from mpcourse.data import cache
 from mpcourse.data.download import download as fetch
 from mpcourse.data.examples import Dataset, Examples, from_pixels, whole_number
 from mpcourse.data.idx import read_idx
-from mpcourse.errors import UserError
 
 DIGITS = 1797
 DIGIT_SIDE = 8

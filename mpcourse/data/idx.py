@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 GZIP = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08

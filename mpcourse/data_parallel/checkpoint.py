@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import torch
 
+from mpcourse.common.files import remove_parts, write_atomically
 from mpcourse.data_parallel.communicator import Communicator
 from mpcourse.data_parallel.random_state import random_state, set_random_state
 from mpcourse.data_parallel.together import together
-from mpcourse.files import remove_parts, write_atomically
 
 
 class Stateful(Protocol):

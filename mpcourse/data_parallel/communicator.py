@@ -8,7 +8,7 @@ import torch
 
 from mpcourse.collectives import allreduce, broadcast, naive_allreduce
 from mpcourse.collectives.fast.nonblocking import Request
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.flat_buffers import FlatBuffers
 from mpcourse.data_parallel.host_staging import on_host, readable_by_mpi
 from mpcourse.data_parallel.nodes import Nodes

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.communicator import Communicator
 from mpcourse.data_parallel.communicators import (

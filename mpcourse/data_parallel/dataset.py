@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler, Subset
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 SHARDS = ("exact", "repeat", "drop")
 

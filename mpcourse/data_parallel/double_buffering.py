@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.communicator import CheckedCommunicator
 from mpcourse.data_parallel.flat_buffers import FlatBuffers
 from mpcourse.data_parallel.optimizer import Closure, MultiNodeOptimizer

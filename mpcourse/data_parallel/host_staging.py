@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from mpcourse.comm import Comm
-from mpcourse.cuda_aware import cuda_aware
+from mpcourse.common.comm import Comm
+from mpcourse.common.cuda_aware import cuda_aware
 from mpcourse.virtual import MPI, mpi_of
 
 KNOWN = (torch.float32, torch.float64, torch.int32, torch.int64)  # what MPI has a name for

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.finite import Sample, looks_finite
 from mpcourse.data_parallel.overlap.hooks import when_accumulated
 

@@ -3,7 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.virtual import mpi_of
 
 RANKS_PER_NODE = "MPCOURSE_RANKS_PER_NODE"

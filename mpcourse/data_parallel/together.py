@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mpcourse.errors import RankFailed
+from mpcourse.common.errors import RankFailed
 
 Result = TypeVar("Result")
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.nodes import nodes_of
 
 AXES = ("data", "pipeline", "tensor")

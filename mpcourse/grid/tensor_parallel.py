@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.model_parallel.collective import summed
 
 

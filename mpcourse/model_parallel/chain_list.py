@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.model_parallel.point_to_point import pseudo_connect, received, send
 
 Ranks = int | Sequence[int] | None

@@ -25,8 +25,8 @@ import torch
 
 from mpcourse.collectives import allreduce as sum_over_ranks
 from mpcourse.collectives import broadcast, reduce
-from mpcourse.comm import Comm
-from mpcourse.errors import RankFailed
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import RankFailed
 from mpcourse.model_parallel.messages import exchange
 from mpcourse.virtual.cluster.errors import Deadlock
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from mpcourse.collectives.buffers import flatten, mpi_buffer
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 # Of one tensor: its shape, its dtype, and whether a gradient is wanted back. None: no tensor, as of a missing gradient.
 Description = tuple[tuple[int, ...], torch.dtype, bool] | None

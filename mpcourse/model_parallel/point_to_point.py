@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.model_parallel.messages import receive_tensors, send_tensors
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from mpcourse.comm import Comm, MpiRequest
-from mpcourse.errors import RankFailed
+from mpcourse.common.comm import Comm, MpiRequest
+from mpcourse.common.errors import RankFailed
 
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,

@@ -2,7 +2,7 @@
 
 An example trains on handwritten digits:
 
-    mpirun -np 2 python -m mpi4py -m mpcourse.examples.pipeline --schedule 1f1b --microbatches 8
+    mpirun -np 2 python -m mpi4py -m mpcourse.course.examples.pipeline --schedule 1f1b --microbatches 8
 """
 
 import time
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from mpcourse.comm import Comm
-from mpcourse.errors import RankFailed
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import RankFailed
 from mpcourse.pipeline.batch_norm import DeferredBatchNorm
 from mpcourse.pipeline.execution import Execution, Timed
 from mpcourse.pipeline.local import cut, weighed

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.data.published import PIPELINE_TUTORIAL, Partitions, Pipelined
 from mpcourse.models import ResNet50
 from mpcourse.pipeline.costs import Costs
 from mpcourse.pipeline.local import pipeline_step
 from mpcourse.pipeline.replay import replay
 from mpcourse.pipeline.schedule import gpipe, naive
-from mpcourse.published import PIPELINE_TUTORIAL, Partitions, Pipelined
 from mpcourse.split import ModelParallelResNet50, PipelinedResNet50, split
 from mpcourse.virtual import GPU, virtual_gpus
 

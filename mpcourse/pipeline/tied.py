@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.pipeline.messages import memory_of
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, NoReturn
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 
 class CountingComm:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.plan.counting import CountingComm
 from mpcourse.predict.load import blame
 from mpcourse.virtual import GPU, Box, virtual_gpus

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from mpcourse.collectives import cost
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link, link_between
 
 # Inside a node NCCL's all-reduce reaches so much of a link's bandwidth, and so many seconds a message, by the
-# measurements in `mpcourse.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken to be
-# reached whole: nobody's measurement with a card for each GPU is known to us.
+# measurements in `mpcourse.data.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken
+# to be reached whole: nobody's measurement with a card for each GPU is known to us.
 REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
 MOST_GPUS = 1_000_000
 _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200": "NVLink 4", "B200": "NVLink 5"}

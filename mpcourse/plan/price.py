@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from mpcourse.model_states import PARAMETERS, held
 from mpcourse.plan.candidate import Candidate, Plan, Seconds
 from mpcourse.plan.layers import Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.software import Software
 from mpcourse.plan.stages import Part, cut, cut_equally, part
 from mpcourse.plan.timing import in_flight, least, makespan
+from mpcourse.zero.model_states import PARAMETERS, held
 
 UPDATE = 28  # bytes that Adam's update reads (gradient, three float32) and writes (these three, the half) a parameter
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.plan.candidate import MOST, PARTS, Candidate, Plan, candidates, divisors
 from mpcourse.plan.layers import Indivisible, Input, Layers
 from mpcourse.plan.machines import Machines

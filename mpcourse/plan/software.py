@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mpcourse.model_states import GRADIENTS
+from mpcourse.zero.model_states import GRADIENTS
 
 
 @dataclass(frozen=True)

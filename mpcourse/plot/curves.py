@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mpcourse.one_device.training import LearningCurve
 from mpcourse.plot.style import INK, color, figure, label
-from mpcourse.training import LearningCurve
 
 AXES = {"step": "updates", "epoch": "epochs", "seconds": "seconds of training"}
 

@@ -9,10 +9,10 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from mpcourse.common.words import counted
 from mpcourse.pipeline import Execution, Schedule, replay
 from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, ink_on, label, shade
 from mpcourse.plot.timeline import SWATCHES
-from mpcourse.words import counted
 
 # As in a device's timeline: forward is light, backward full, what comes last dark.
 SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}

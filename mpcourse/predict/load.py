@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 
-from mpcourse.errors import UserError
-from mpcourse.source import load_module, shown_path
+from mpcourse.common.errors import UserError
+from mpcourse.common.source import load_module, shown_path
 from mpcourse.virtual.device_checks import NoData
 
 _LIBRARIES = tuple(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.split import balance, copy
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import UserError
 from mpcourse.data_parallel import create_communicator
-from mpcourse.errors import UserError
 from mpcourse.virtual import MPI, Topology, run
 from mpcourse.virtual.specs import Link, find_link
 

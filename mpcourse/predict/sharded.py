@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.errors import UserError
-from mpcourse.model_states import STAGES
+from mpcourse.common.errors import UserError
 from mpcourse.predict.place import children
 from mpcourse.zero import AloneComm, ShardedGradients, ShardedOptimizer, ShardedParameters
+from mpcourse.zero.model_states import STAGES
 
 MOST_RANKS = 1_000_000
 

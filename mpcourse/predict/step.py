@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 from mpcourse.predict.load import blame, built
 from mpcourse.predict.place import balanced, children, place, stages
 from mpcourse.predict.sharded import check_sharding, sharded

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from mpcourse.collectives import rabenseifner_allreduce
 from mpcourse.collectives.fast.segmented import segmented_ring_allreduce
+from mpcourse.data.published import CHAINERMN_TUTORIAL, Processes, Scaling
 from mpcourse.predict.scaling import Machines, StepTime, Summing, step, steps_of_epoch
-from mpcourse.published import CHAINERMN_TUTORIAL, Processes, Scaling
 from mpcourse.virtual.specs import Link
 
 # What MPI_Allreduce was in 2018 for these gradients, 7.18 MB of float32, by the libraries' own sources: MPICH (3.2)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from mpcourse.common.errors import UserError
 from mpcourse.data import Dataset, load
-from mpcourse.errors import UserError
 from mpcourse.large_batch.schedules import SCALINGS, Schedule, linear_scaling
 
 OPTIMIZERS = ("sgd", "lars")

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
+from mpcourse.common.errors import UserError
 from mpcourse.data import Examples
-from mpcourse.errors import UserError
 from mpcourse.large_batch.noise_scale import estimate
 from mpcourse.studies.grid import read_study
 from mpcourse.studies.results import Folder

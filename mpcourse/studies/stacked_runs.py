@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from mpcourse.data import Dataset
+from mpcourse.one_device.training import LearningCurve
 from mpcourse.studies.stacked_mlps import StackedMLPs, StackedSGD
-from mpcourse.training import LearningCurve
 
 
 class StackedRuns:
-    """S runs of `mpcourse.training.train` on one data set, with equal batches and numbers of updates, at once.
+    """S runs of `one_device.training.train` on one data set, with equal batches and numbers of updates, at once.
 
     Run i trains mlp(widths) as it is after torch.manual_seed(seeds[i]), on batches in the order of that seed, with
     rates[:, i] as its learning rate. It equals the plain loop with torch.optim.SGD (or LARS) but for rounding: the
@@ -109,7 +109,7 @@ class StackedRuns:
         self._generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
 
     def _batch(self) -> torch.Tensor:
-        """(S, batch): each run's examples of this update, as `mpcourse.training.batches` draws them."""
+        """(S, batch): each run's examples of this update, as `mpcourse.one_device.training.batches` draws them."""
         epoch, i = divmod(self.step, self.steps_per_epoch)
         while self._epoch < epoch:  # several times after load_state_dict, for a generator only goes forwards
             self._orders = torch.stack([torch.randperm(len(self.labels), generator=g) for g in self._generators])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpcourse.training import LearningCurve
+from mpcourse.one_device.training import LearningCurve
 
 Row = dict[str, Any]
 

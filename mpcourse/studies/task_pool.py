@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.virtual import mpi_of
 
 ASK, ANSWER = 1, 2  # tags

@@ -39,7 +39,7 @@ busy, span: how long some events took.
 chrome_trace, write_chrome_trace: events for chrome://tracing or Perfetto.
 
 help(mpcourse.virtual.run), help(mpcourse.virtual.virtual_gpus) and so on tell more. Virtual ranks need numpy alone; the
-first name of virtual GPUs imports torch. VIRTUAL_GPUS.md says how exact the predictions are.
+first name of virtual GPUs imports torch. docs/virtual_gpus.md says how exact the predictions are.
 """
 
 import importlib

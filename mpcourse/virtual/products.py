@@ -6,7 +6,7 @@ over the edge costs as much as a whole one, and a last wave that fills few multi
 operands must arrive, which a long inner dimension hides. cuBLAS picks the best of several tiles, and cuts the inner
 dimension where there are too few tiles; so does this.
 
-The constants are fitted to A100 products of linear layers (`mpcourse.published_plans.A100_PRODUCTS`), and hold for
+The constants are fitted to A100 products of linear layers (`mpcourse.data.published_plans.A100_PRODUCTS`), and hold for
 others that were not fitted, for an H100's by its own number of multiprocessors and peak, and for convolutions as
 products (implicit GEMM): DeepBench's forward kernels on a V100's tensor cores (results/train) take 1.06 times as long
 as here, 9 of 10 of those above a GFLOP within 0.9 and 1.3; backward kernels 1.2 times.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
 
 if TYPE_CHECKING:
     import torch

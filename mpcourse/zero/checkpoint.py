@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mpcourse.common.files import remove_parts, write_atomically
 from mpcourse.data_parallel.random_state import random_state, set_random_state
 from mpcourse.data_parallel.together import Result, together
-from mpcourse.files import remove_parts, write_atomically
 from mpcourse.zero.optimizer import ShardedOptimizer
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import RankFailed
 from mpcourse.data_parallel.checked.control_channel import ControlChannel
-from mpcourse.errors import RankFailed
 
 FORWARD, BACKWARD, PASS, STEP, WHOLE = range(5)
 TOLD = (

@@ -7,7 +7,7 @@ import torch
 
 from mpcourse.collectives import allreduce, broadcast, ring_allgather, ring_reduce_scatter
 from mpcourse.collectives.buffers import chunks
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.host_staging import on_host
 
 

@@ -1,6 +1,6 @@
 """Sharding within a node only, where links are fast: each node has all of the state."""
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.nodes import nodes_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.fingerprint import check_equal
 from mpcourse.data_parallel.checked.left_out import LeftOut
 from mpcourse.data_parallel.loss_scaling import AveragedFirst

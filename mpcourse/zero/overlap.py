@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.zero.gradients import ShardedGradients
 from mpcourse.zero.parameters import ShardedParameters
 from mpcourse.zero.requests import AllGather, ReduceScatter

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.zero.elementwise import MakeOptimizer
 from mpcourse.zero.gradients import ShardedGradients
 from mpcourse.zero.in_step import BACKWARD, FORWARD, WHOLE

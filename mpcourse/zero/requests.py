@@ -3,7 +3,7 @@
 import torch
 
 from mpcourse.collectives.buffers import mpi_buffer
-from mpcourse.comm import Comm, MpiRequest
+from mpcourse.common.comm import Comm, MpiRequest
 from mpcourse.data_parallel.host_staging import to_host
 from mpcourse.virtual import mpi_of
 from mpcourse.zero.messages import alias

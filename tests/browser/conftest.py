@@ -8,8 +8,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.forkserver import offered
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.forkserver import offered
 from tests.browser.page import Page
 from tests.conftest import ROOT, jupyterlab, keep, kernels, load_script
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.grading.report import as_html
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.grading.report import as_html
 from tests.browser.test_site_pages import SMALL
 from tests.conftest import ROOT
 from tests.test_grading import made_up

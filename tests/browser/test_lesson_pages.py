@@ -11,7 +11,7 @@ import time
 import nbformat
 import pytest
 
-from mpcourse.check.manifest import load_course
+from mpcourse.course.check.manifest import load_course
 from tests.browser.conftest import BUILD
 from tests.browser.needs import needed
 from tests.conftest import ROOT

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mpcourse.check.manifest import load_course
-from mpcourse.check.progress import Progress
-from mpcourse.check.standing import standings
-from mpcourse.check.verdict import Verdict
-from mpcourse.commands.progress import as_html
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.progress import Progress
+from mpcourse.course.check.standing import standings
+from mpcourse.course.check.verdict import Verdict
+from mpcourse.course.commands.progress import as_html
 from tests.browser.test_site_pages import JUDGE, SMALL
 from tests.conftest import ROOT
 

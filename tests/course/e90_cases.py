@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpcourse.check.wrong import same
+from mpcourse.course.check.wrong import same
 
 
 def check(answer, comm):

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 import mpcourse
-from mpcourse.check.verdict import clean
+from mpcourse.course.check.verdict import clean
 from tests.conftest import ROOT, load_script
 from tests.doors.rootfs import Layer
 

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from mpcourse.check.verdict import clean
+from mpcourse.course.check.verdict import clean
 from tests.conftest import ROOT
 from tests.doors.image import end
 

@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 
-from mpcourse.forkserver.here import serve_here
+from mpcourse.course.forkserver.here import serve_here
 
 init, path = sys.argv[1:]
 setns = ctypes.CDLL(None, use_errno=True).setns

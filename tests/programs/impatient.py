@@ -6,7 +6,7 @@ For tests that are about something else than that time: ranks that compute in an
 import runpy
 import sys
 
-from mpcourse.check import monitor
+from mpcourse.course.check import monitor
 
 monitor.STILL, monitor.BLOCKED = 1.0, 0.7
 sys.argv[:] = sys.argv[1:]

@@ -13,10 +13,10 @@ import multiprocessing
 import sys
 import tempfile
 
-from mpcourse.check import alone
-from mpcourse.check.manifest import load_course
-from mpcourse.check.rank import Job
-from mpcourse.check.supervisor import CHECKING
+from mpcourse.course.check import alone
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.rank import Job
+from mpcourse.course.check.supervisor import CHECKING
 
 COURSE = load_course()
 SLOW = "torch._dynamo"

@@ -10,9 +10,9 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from mpcourse.check import alone, rank, stacks
-from mpcourse.check.manifest import load_course
-from mpcourse.check.rank import Job
+from mpcourse.course.check import alone, rank, stacks
+from mpcourse.course.check.manifest import load_course
+from mpcourse.course.check.rank import Job
 from tests.odd_values import odd_values
 
 ANSWER = """

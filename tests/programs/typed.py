@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-from mpcourse.forkserver import terminal
+from mpcourse.course.forkserver import terminal
 
 ASKS = """
 import os, sys
 print(os.getppid())
-print(*[name for name in ("mailbox", "mpcourse.errors", "wave") if name in sys.modules])
+print(*[name for name in ("mailbox", "mpcourse.common.errors", "wave") if name in sys.modules])
 """
 
 if __name__ == "__main__":

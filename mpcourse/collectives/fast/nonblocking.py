@@ -3,7 +3,7 @@
 from typing import Generic, Protocol
 
 from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_like, mpi_buffer
-from mpcourse.comm import Comm, MpiRequest
+from mpcourse.common.comm import Comm, MpiRequest
 from mpcourse.virtual import mpi_of
 
 

@@ -13,7 +13,7 @@ from mpcourse.collectives.buffers import Array, Op, accumulate, chunks, empty_li
 from mpcourse.collectives.folding import fold, power_below, rank_at, unfold
 from mpcourse.collectives.rabenseifner import halvings
 from mpcourse.collectives.ring import ring_allgather
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 SEGMENT = 1 << 19  # bytes
 

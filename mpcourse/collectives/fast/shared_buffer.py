@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 if TYPE_CHECKING:
     from mpi4py import MPI

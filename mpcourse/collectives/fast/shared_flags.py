@@ -1,7 +1,7 @@
 """Short messages between ranks of one machine, through memory that all of them see: no message of MPI is sent."""
 
 from mpcourse.collectives.fast.shared_buffer import shared_window
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 
 ROWS = 64  # where rows begin, in bytes; before them stands how many were written
 TURNS = 2  # rows of each rank: a rank that is one round ahead writes where nobody reads any more; none can be two ahead

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpcourse.collectives.fast.shared_buffer import on_one_machine
 from mpcourse.collectives.fast.shared_flags import SharedFlags
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.communicator import nothing
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 

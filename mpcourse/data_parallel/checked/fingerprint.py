@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.host_staging import bytes_of
 
 Named = Mapping[str, torch.Tensor]

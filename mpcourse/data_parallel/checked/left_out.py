@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from mpcourse.errors import RankFailed
+from mpcourse.common.errors import RankFailed
 
 SHIFT = 1 << 20  # two numbers in one: batches, and calls
 

@@ -6,7 +6,7 @@ import torch
 
 from mpcourse.collectives.fast.nonblocking import Request
 from mpcourse.collectives.fast.shared_buffer import SharedBuffer
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.finite import Sample
 from mpcourse.data_parallel.flat_buffers import FlatBuffers, write_scaled
 from mpcourse.data_parallel.overlap.requests import BufferAllreduces

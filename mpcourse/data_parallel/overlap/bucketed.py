@@ -9,7 +9,7 @@ from itertools import islice
 import torch
 
 from mpcourse.collectives.fast.shared_buffer import on_one_machine
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.finite import first_not_finite
 from mpcourse.data_parallel.communicator import Communicator
 from mpcourse.data_parallel.nodes import Nodes

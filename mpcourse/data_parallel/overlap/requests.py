@@ -3,7 +3,7 @@
 import torch
 
 from mpcourse.collectives.fast.nonblocking import NonblockingRing, Request
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.host_staging import readable_by_mpi, to_host
 from mpcourse.virtual import mpi_of
 

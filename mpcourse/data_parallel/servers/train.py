@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mpcourse.collectives import broadcast
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.checked.finite import first_not_finite, not_finite
 from mpcourse.data_parallel.create import create_communicator
 from mpcourse.data_parallel.flat_buffers import FlatBuffers

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpcourse.errors import UserError
+from mpcourse.common.errors import UserError
+from mpcourse.one_device.training import LearningCurve
 from mpcourse.studies.grid import Study, read_study
 from mpcourse.studies.tables import Row, read_curves, read_rows
-from mpcourse.training import LearningCurve
 
 FOLDER = Path(__file__).parent
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from mpcourse.common.provenance import processor, versions
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synchronous
-from mpcourse.provenance import processor, versions
 from mpcourse.studies.staleness.training import Curve, Way, alike, now_and_then, one_slow, train
 
 WORKERS, SEEDS = 8, 40

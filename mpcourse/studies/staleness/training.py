@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.comm import Comm
+from mpcourse.common.comm import Comm
 from mpcourse.data import digits
 from mpcourse.data_parallel import (
     DoubleBufferedOptimizer,

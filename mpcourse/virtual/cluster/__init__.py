@@ -1,7 +1,7 @@
 """Virtual ranks: a cluster in one process, which runs MPI programs, and explains what goes wrong between ranks."""
 
-from mpcourse.deadlock import Wait
-from mpcourse.errors import RankFailed
+from mpcourse.common.deadlock import Wait
+from mpcourse.common.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster.errors import ClusterError, Deadlock
 from mpcourse.virtual.cluster.launch import VirtualRun, compute, mpi_of, run

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpcourse.deadlock import Call, Kind, Sent, Wait, circle, listed, meaning
+from mpcourse.common.deadlock import Call, Kind, Sent, Wait, circle, listed, meaning
 from mpcourse.virtual.cluster.errors import ClusterError, Deadlock
 from mpcourse.virtual.cluster.matching import ANY
 from mpcourse.virtual.cluster.place import asked, place

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mpcourse.deadlock import Wait
+from mpcourse.common.deadlock import Wait
 from mpcourse.virtual.cluster import constants
 
 _NUMBERS = {

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mpcourse.comm import Comm
-from mpcourse.errors import RankFailed
+from mpcourse.common.comm import Comm
+from mpcourse.common.errors import RankFailed
 from mpcourse.virtual.cluster import mpi
 from mpcourse.virtual.cluster import world as _world
 from mpcourse.virtual.cluster.comm import VirtualComm

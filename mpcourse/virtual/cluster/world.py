@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mpcourse.errors import RankFailed
+from mpcourse.common.errors import RankFailed
 from mpcourse.virtual.cluster.deadlock import explain, stalled, told, waiting
 from mpcourse.virtual.cluster.errors import ClusterError
 from mpcourse.virtual.cluster.match_queues import MatchQueues

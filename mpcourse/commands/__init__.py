@@ -1,1 +1,0 @@
-"""Commands that take a page of their own; the others stand in mpcourse/cli.py."""

@@ -1,0 +1,125 @@
+"""What e02_parallel_mlp is asked: the split network, against the same blocks on one device."""
+
+import functools
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+
+from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.cases.on_calls import one_by_one
+from mpcourse.course.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
+from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.status_page import HasStatusPage
+from mpcourse.course.check.wrong import Wrong
+from mpcourse.split import ParallelMLP
+from mpcourse.virtual import Box, virtual_gpus
+
+Tensor = torch.Tensor
+
+
+def check(answer: Answer, comm: HasStatusPage) -> None:
+    """Every rank may call this; ranks do not talk."""
+    with virtual_gpus(3) as box:
+        cases = (
+            ("vgpu:0", "vgpu:1", 12, 34, 3),  # narrower ones are now and then dead on all 7 rows
+            ("vgpu:2", "vgpu:1", 5, 26, 4),
+            ("vgpu:0", "vgpu:0", 5, 26, 4),
+        )
+        one_by_one(answer, [functools.partial(_compare, box=box, case=case) for case in cases])
+
+
+def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> None:
+    device0, device1, n_in, n_units, n_out = case
+    model = answer.call("ParallelMLP", device0, device1, n_in, n_units, n_out)
+    whole = ParallelMLP("cpu", "cpu", n_in, n_units, n_out)
+    try:
+        whole.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
+    except (RuntimeError, AttributeError) as error:
+        why = "Only forward is to be written: keep __init__ as it was."
+        raise Wrong("the four blocks that __init__ made", str(error).splitlines()[0], why) from None
+    places = {name: str(p.device) for name, p in model.named_parameters()}
+    for number in range(2):
+        values = torch.randn(7, n_in)
+        x = values.to(device0)
+        box.reset()
+        out = answer.run(model, "model", x, changes=(x,))
+        copies = lanes(box)
+        is_on(out, device0, "the result", "The two halves of the result meet on device0.")
+        want = whole(values)
+        if out.shape != want.shape:
+            why = "The halves are added, not concatenated: each block has the full number of outputs."
+            raise Wrong(f"a result of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
+        same_device = "With both devices the same, copy(x, device) is x itself: += or relu_ changes it for both."
+        why = same_device if device0 == device1 else _why(out, whole, values)
+        why = SECOND if number else why
+        equal(out, want, "the result", why, 1e-4, 1e-5)
+        if {name: str(p.device) for name, p in model.named_parameters()} != places:
+            raise Wrong("the blocks where __init__ put them", "some have moved", "Tensors cross, blocks stay.")
+        if len(copies) > 4:
+            crossing = "x once, one result of each first block, and the second block's result"
+            raise Wrong("4 copies in forward", copies_text(copies), f"Four are enough: {crossing}.")
+        _gradients(answer, model, whole, out, want)
+
+
+def _gradients(answer: Answer, model: torch.nn.Module, whole: torch.nn.Module, out: Tensor, want: Tensor) -> None:
+    probe = torch.randn_like(want)
+    model.zero_grad()
+    whole.zero_grad()
+    want.backward(probe)
+    backward(answer, out, probe, "the result", "Every tensor that crosses goes through copy(x, device).")
+    for (name, p), q in zip(model.named_parameters(), whole.parameters(), strict=True):
+        if not p.requires_grad:
+            why = "requires_grad_(False) freezes a block: nothing trains it any more."
+            raise Wrong(f"{name} with requires_grad True, as __init__ made it", "requires_grad is False", why)
+        if p.grad is None:
+            why = "The result does not depend on it, or the chain of gradients is cut: detach, .data, torch.no_grad."
+            raise Wrong(f"a gradient for {name}", "None", why)
+        why = "The result is right and this gradient is not: part of the chain of gradients is cut."
+        assert q.grad is not None
+        equal(p.grad, q.grad, f"the gradient of {name}", why, 1e-4, 1e-5)
+
+
+def _why(out: Tensor, m: ParallelMLP, x: Tensor) -> str:
+    """The mistake that gives just this result."""
+    with torch.no_grad():
+        why = explanation_of(out, _mistakes(m, x), close)
+    return why or "Follow the picture: which blocks see which sum, and what is added at the end?"
+
+
+def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """(why, result) of the known mistakes, for the input x."""
+    z0, z1, relu, a, b = m.first0(x), m.first1(x), F.relu, m.second0, m.second1
+    h = relu(z0 + z1)
+    no_meeting = "The first meeting is missing: both second blocks see the sum of both first blocks' results."
+    yield no_meeting, a(relu(z0)) + b(relu(z1))
+    for first, second in ((h, relu(z0)), (h, relu(z1)), (relu(z0), h), (relu(z1), h)):
+        yield (
+            "Only one device has the sum of the first blocks' results: the other needs it as well.",
+            a(first) + b(second),
+        )
+    yield f"{no_meeting} Here the results only changed places.", a(relu(z1)) + b(relu(z0))
+    for one in (z0, z1):
+        yield no_meeting, a(relu(one)) + b(relu(one))
+    twice = "The second sum takes the first one, in which the other's result already is: it counts twice."
+    yield twice, a(h) + b(relu(z0 + 2 * z1))
+    yield twice, a(relu(2 * z0 + z1)) + b(h)
+    yield "ReLU is missing on device1: both devices need it.", a(h) + b(z0 + z1)
+    yield "ReLU is missing on device0: both devices need it.", a(z0 + z1) + b(h)
+    yield "The second meeting is missing: the result is the sum of both second blocks'.", a(h)
+    yield "The second meeting is missing: the result is the sum of both second blocks'.", b(h)
+    yield "The ReLU between the first and the second blocks is missing.", a(z0 + z1) + b(z0 + z1)
+    yield "ReLU comes after the sum: it is not linear.", a(relu(z0) + relu(z1)) + b(relu(z0) + relu(z1))
+    for result in (relu(a(h) + b(h)), relu(a(h)) + relu(b(h))):  # which are one where no logit is positive
+        yield "No ReLU after the second blocks, nor after their sum: these are logits, which may be negative.", result
+    yield "The halves are added, not averaged.", (a(h) + b(h)) / 2
+    yield "The last sum is taken twice.", 2 * (a(h) + b(h))
+    yield "The second block of device0 counts twice, that of device1 never.", 2 * a(h)
+    yield "The second block of device1 counts twice, that of device0 never.", 2 * b(h)
+    whole_batch = "Every block sees the whole batch: it is the network that is split, not the batch."
+    k = (len(x) + 1) // 2
+    yield whole_batch, torch.cat([a(relu(z0))[:k], b(relu(z1))[k:]])
+    mean = relu((z0 + z1) / 2)
+    yield "The first blocks' results are added, not averaged.", a(mean) + b(mean)
+    yield "The halves are added, not averaged.", (a(mean) + b(mean)) / 2
+    yield "Each device adds its own result to itself: it needs the other's.", a(relu(2 * z0)) + b(relu(2 * z1))

@@ -1,0 +1,119 @@
+"""What checks of data parallelism share: a program of calls on virtual ranks, then on real ones; who is told what."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.status_page import HasStatusPage
+from mpcourse.course.check.virtual_run import LINK, OnVirtualRank, Ran, on_each
+from mpcourse.course.check.wrong import Wrong
+from mpcourse.virtual.cluster import ClusterError, Topology
+
+if TYPE_CHECKING:
+    from mpcourse.course.check.traced_mpi import TracedComm
+
+SIZES = (3, 2, 4, 1)  # two ranks show less than three; alone a rank makes mistakes that tell less
+
+Program = Callable[[Answer, Any], Any]  # of the learner's file and a communicator; returns facts that can be pickled
+
+# What a mistake in the learner's code raises when it meets what it has not thought of.
+_STUMBLES = (RuntimeError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError)
+
+
+class Finding(NamedTuple):
+    """What is wrong.
+
+    rank: on which rank; None: on all of them.
+    asked: what was asked.
+    got: what came.
+    why: the misconception behind it, or what to do.
+    """
+
+    rank: int | None
+    asked: str
+    got: str
+    why: str
+
+
+Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts
+
+
+def on_virtual(
+    answer: Answer,
+    comm: HasStatusPage,
+    size: int,
+    program: Program,
+    judge: Judge,
+    stumbled: tuple[str, str] | None = None,
+    link: str | Topology = LINK,
+) -> Ran:
+    """Run `program` on `size` virtual ranks and judge their facts; what came of it. Raises OnVirtualRank.
+
+    stumbled: what was asked, and why an answer that was right before would now raise an exception or make ranks wait
+    for each other. None: such errors are told as they are. link: as `run` takes it.
+    """
+    try:
+        ran = on_each(answer, comm, program, size, link=link)
+    except OnVirtualRank as error:
+        if stumbled is None or not is_stumble(error.error):
+            raise
+        asked, why = stumbled
+        wrong = Wrong(asked, one_line(error.error), why)
+        raise OnVirtualRank(wrong, error.answer, error.rank, error.size, error.printed) from error
+    if finding := judge(ran.results):
+        raise ran.wrong(*finding)
+    return ran
+
+
+def on_real(answer: Answer, comm: "TracedComm", program: Program, judge: Judge) -> None:
+    """Run `program` on the real ranks of `comm` and judge their facts. All of them must call this.
+
+    Raises Wrong on the rank that the finding names, on all where it names none.
+    """
+    from mpi4py import MPI  # this makes a process a rank
+
+    facts = MPI.Intracomm(comm).allgather(program(answer, comm))
+    finding = judge(facts)
+    if finding and finding.rank in (None, comm.rank):
+        raise Wrong(finding.asked, finding.got, finding.why)
+
+
+def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None:
+    """What is not the same on all ranks to the last bit. rows: by name, each rank's numbers; None where it has none."""
+    for name, (zero, *others) in rows.items():
+        for rank, got in enumerate(others, start=1):
+            if zero is None or got is None or np.array_equal(got, zero):
+                continue
+            i = int(np.flatnonzero(got != zero)[0])
+            why = (
+                "Rounding depends on the order of additions, and copies of a model that differ by a bit drift apart. "
+                "Let all ranks add in one order: Allreduce does, and so does a sum over what allgather brings."
+            )
+            text = f"{zero.flat[i].item()!r} on rank 0, {got.flat[i].item()!r} on rank {rank}"
+            return Finding(rank, f"the same bits of {name} on all ranks", text, why)
+    return None
+
+
+def is_stumble(error: BaseException) -> bool:
+    """Whether an error may come from a case that the learner has not thought of, not from code that is not there."""
+    return isinstance(error, _STUMBLES) and not isinstance(error, NotImplementedError)
+
+
+def one_line(error: BaseException) -> str:
+    """An error on one line; where ranks wait for each other, who waits in which call."""
+    if isinstance(error, ClusterError) and error.waits:
+        return "ranks that wait for ever: " + ", ".join(f"rank {w.rank} in {w.call}" for w in error.waits)
+    first = re.sub(r" \([\w.-]+\.py:\d+\)|, [\w.-]+\.py:\d+", "", (str(error).splitlines() or [""])[0])
+    first = first if len(first) < 200 else first.partition(". ")[0]
+    return first if isinstance(error, ClusterError) else f"{type(error).__name__}: {first}"
+
+
+def attribute(owner: Any, name: str, what: str, why: str) -> Any:
+    """`owner.name`; Wrong where it has none. what: how to call the owner in the message."""
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise Wrong(f"{what} to have {name}", f"none: {type(owner).__name__} has no attribute {name!r}", why) from None

@@ -1,0 +1,86 @@
+"""Rules: what a check says of the facts that it has observed.
+
+A case consists of inputs, an oracle, an observation and tables. The observation runs the learner's function and returns
+a record, its `Facts`; it does not judge. The tables do, and hold all sentences that a learner may read:
+
+    WHYS = [
+        Rule("NaN", lambda f: math.isnan(f.got), "NaN is 0 / 0."),
+        Rule("own share", lambda f: f.near(f.own), "That is this rank's own share: sum over all ranks first."),
+    ]
+    TESTS = [
+        Test("nothing came back", lambda f: f.got is None, "{share}", "None", "Is the share returned?"),
+        Test("another share", lambda f: not f.near(f.oracle), "{share}", "{shown}", WHYS),
+    ]
+
+`{share}` in a sentence stands for the facts' attribute of this name. Order matters: the first test that fails makes the
+verdict, and the first of its rules that holds explains it. So what could be mistaken for something else comes first:
+rounding before every other value.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from mpcourse.course.check.cases.on_models import Finding
+
+Predicate = Callable[[Any], bool]
+
+
+class Rule(NamedTuple):
+    """A misconception: its name, whether it explains the facts, and what the learner is told."""
+
+    name: str
+    holds: Predicate
+    sentence: str
+
+
+class Test(NamedTuple):
+    """Something that an answer may get wrong.
+
+    name: what is wrong. fails: whether it is.
+    asked, got: what the task asks for and what the learner's code did, each a phrase of one line.
+    why: a sentence, or the rules of which the first that holds explains it.
+    """
+
+    name: str
+    fails: Predicate
+    asked: str
+    got: str
+    why: str | Sequence[Rule] = ""
+
+
+def always(facts: Any) -> bool:
+    """Hold for all facts: for the last row of a table."""
+    return True
+
+
+def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:
+    """Return what is wrong with the first facts that fail a test, by the first test that they fail; None: nothing.
+
+    everyone: facts, such as those of each rank. The `rank` of each is the one that its verdict is about; None: all.
+    """
+    for facts in everyone:
+        for test in tests:
+            if _holds(test.fails, facts):
+                return Finding(facts.rank, filled(test.asked, facts), filled(test.got, facts), why_of(test.why, facts))
+    return None
+
+
+def why_of(why: str | Sequence[Rule], facts: Any) -> str:
+    """Return the sentence of the first rule that holds; empty where none does."""
+    if isinstance(why, str):
+        return filled(why, facts)
+    return next((filled(rule.sentence, facts) for rule in why if _holds(rule.holds, facts)), "")
+
+
+def filled(sentence: str, facts: Any) -> str:
+    """Put attributes of the facts into a sentence."""
+    return re.sub(r"\{(\w+)\}", lambda name: str(getattr(facts, name[1])), sentence)
+
+
+def _holds(predicate: Predicate, facts: Any) -> bool:
+    """A rule that divides by zero for these facts, or overflows, does not explain them."""
+    try:
+        return bool(predicate(facts))
+    except ArithmeticError:
+        return False

@@ -1,0 +1,209 @@
+"""Start an answer under mpirun, watch it, and come back with a verdict whatever the answer does."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from mpcourse.common.errors import UserError
+from mpcourse.common.launch import check_ranks, mpirun_command, rank_environment
+from mpcourse.common.shared_memory import tidy
+from mpcourse.common.source import read_source, shown_path
+from mpcourse.course.check.manifest import Exercise
+from mpcourse.course.check.monitor import Ending, Monitor
+from mpcourse.course.check.rank import Job
+from mpcourse.course.check.verdict import Verdict, clean, judge
+from mpcourse.course.forkserver import ADDRESS, CALL, ForkServer, Plain, Starter, offered, python
+from mpcourse.course.forkserver.terminal import of_this_terminal
+from mpcourse.course.processes import MARK, end_all
+
+POLL = 0.02  # seconds
+
+# What each process of a check imports, and does first.
+CHECKING = [
+    *(
+        "mpcourse.course.check.alone",
+        "mpcourse.course.check.rank",
+        "mpcourse.course.check.virtual_run",
+        "mpcourse.course.check.traced_mpi",
+    ),
+    "mpcourse.course.check.intact:remember",
+]
+
+
+def check(
+    exercise: Exercise, file: Path, sizes: Sequence[int] | None = None, starter: Starter | None = None
+) -> Verdict:
+    """Check the answer in `file` at each number of ranks in `sizes`, and stop at the first that fails.
+
+    What needs no MPI, virtual ranks above all, comes first, in one process; then ranks under mpirun. Leaves no process
+    behind, not even when it is interrupted. starter: what starts these processes, as starter_of takes it. Raises
+    UserError for what is not the answer's fault: no file, no mpirun, an impossible number of ranks.
+    """
+    alone = exercise.virtual or exercise.sizes == [1]
+    sizes = [check_ranks(size) for size in (sizes or exercise.sizes)]
+    start = time.monotonic()
+    verdict = read_verdict(exercise, file, sizes[0])
+    passed: list[int] = []
+    if verdict is None:
+        with starter_of([exercise], starter) as starter:
+            if alone:
+                verdict = run_alone(exercise, file.resolve(), starter)
+            if alone and not exercise.virtual and sizes == [1]:
+                passed = sizes if verdict and verdict.passed else []
+            elif verdict is None or verdict.passed:
+                for size in sizes:
+                    verdict = _run(exercise, file.resolve(), size, starter)
+                    if not verdict.passed:
+                        break
+                    passed.append(size)
+    assert verdict is not None
+    verdict.sizes, verdict.seconds = passed, time.monotonic() - start
+    return verdict
+
+
+@contextlib.contextmanager
+def starter_of(exercises: Sequence[Exercise], given: Starter | None = None) -> Iterator[Starter]:
+    """What starts the processes of checks of `exercises`: `given`, else the server that the environment names, else
+    that of the terminal, else one that ends with this context. Where the environment's is named "", it is the last.
+    """
+    given, modules = given or python(), [*CHECKING, *(exercise.check for exercise in exercises)]
+    if isinstance(given, Plain) and offered() and ADDRESS not in os.environ:
+        given = of_this_terminal(modules, rank_environment()) or given
+    if not isinstance(given, Plain) or not offered():
+        yield given
+        return
+    with ForkServer(modules, rank_environment()) as server:
+        yield server
+
+
+def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
+    """A verdict that needs no run: the file is not Python. None where it is. Raises UserError without a file."""
+    try:
+        compile(read_source(file), str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        raise UserError(
+            f"{file} cannot be read ({error.strerror}): `mpcourse reset {exercise.name}` makes it anew"
+        ) from None
+    except (MemoryError, RecursionError):
+        headline = "it is nested too deep for Python to compile it"
+        why = "Python could not read the file, so no rank started: some expression has thousands of parts."
+        return Verdict(exercise.name, "syntax error", size, headline, why=why, file=shown_path(file))
+    except (SyntaxError, ValueError) as error:  # ValueError: it holds null bytes
+        line, code = getattr(error, "lineno", None), (getattr(error, "text", None) or "").strip()
+        headline = getattr(error, "msg", str(error)) + (f" at line {line}" if line else "")
+        headline += f": `{code}`" if code else ""
+        why = "Python could not read the file, so no rank started."
+        if "bytes" in headline:
+            why += " Save it as UTF-8 text."
+        return Verdict(exercise.name, "syntax error", size, headline, line=line, why=why, file=shown_path(file))
+    return None
+
+
+def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
+    """What needs no MPI, in one process."""
+    mark, since, without_mpi = uuid.uuid4().hex, time.time(), False
+    with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
+        folder = Path(name)
+        key = _leave_key(folder, 1)
+        job = Job(
+            exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, holds=exercise.holds
+        )
+        arguments = ["-P", CALL, "mpcourse.course.check.alone:main", json.dumps(asdict(job))]
+        environment = {**rank_environment(), MARK: mark}
+        with (folder / "rank0.out").open("wb") as output:
+            process = starter.start(arguments, environment, file.parent, output.fileno())
+        try:
+            monitor = Monitor(folder, 1, str(file), exercise.seconds, key)
+            while not (ending := monitor.look(process.poll(POLL) is None)):
+                pass
+            if ending.kind == "died" and (status := process.poll(1.0)) is not None:
+                ending.statuses[0] = status
+            without_mpi = ending.kind == "reported" and ending.reports[0].without_mpi
+        finally:
+            process.close()
+            starter.end(mark)
+            if not without_mpi:  # to tell what is left from what others use takes 0.1 s, where others run meanwhile
+                tidy(since)
+        if ending.kind == "died" and not ending.entries:
+            raise UserError(f"the check could not start ({_said(folder)[-1]}): run `mpcourse doctor`")
+        return judge(exercise.name, exercise.functions, file, ending, folder)
+
+
+def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict:
+    """Ranks under mpirun; virtual ones came before."""
+    mark, since = uuid.uuid4().hex, time.time()
+    with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
+        folder = Path(name)
+        key = _leave_key(folder, size)
+        job = Job(
+            exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, False, exercise.holds
+        )
+        # -P: a file of the learner's called random.py must not stand in for Python's.
+        command = starter.command("-P", CALL, "mpcourse.course.check.rank:main", json.dumps(asdict(job)))
+        with (folder / "mpirun.out").open("wb") as output:
+            # Without standard input and in a session of its own, a rank cannot reach the terminal.
+            launcher = subprocess.Popen(
+                mpirun_command(size, command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**rank_environment(), MARK: mark},
+                cwd=file.parent,
+                start_new_session=True,
+            )
+            try:
+                ending = _watch(launcher, Monitor(folder, size, str(file), exercise.seconds, key))
+                passed = ending.kind == "reported" and all(r.kind == "passed" for r in ending.reports.values())
+                if passed or ending.kind == "died":  # let MPI finalize in peace, or the launcher say who it was
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        launcher.wait(timeout=2 if passed else 0.5)
+            finally:
+                end_all(mark)
+                launcher.wait()
+                starter.end(mark)
+                tidy(since)
+        _check_start(folder, size, ending)
+        return judge(exercise.name, exercise.functions, file, ending, folder)
+
+
+def _leave_key(folder: Path, size: int) -> str:
+    """A key for each rank, which takes it before it loads the answer."""
+    key = uuid.uuid4().hex
+    for number in range(size):
+        (folder / f"rank{number}.key").write_text(key)
+    return key
+
+
+def _watch(launcher: subprocess.Popen, monitor: Monitor) -> Ending:
+    while True:
+        alive = launcher.poll() is None
+        if ending := monitor.look(alive):
+            return ending
+        time.sleep(POLL)
+
+
+def _check_start(folder: Path, size: int, ending: Ending) -> None:
+    """Raise UserError if not the answer but the start of MPI failed."""
+    seen = {int(path.read_text()) for path in folder.glob("size*")}
+    if seen - {size}:
+        raise UserError(
+            f"mpirun started {size} ranks, but each says that it is one of {min(seen)}: mpirun and mpi4py belong to "
+            "different MPIs; `mpcourse doctor` names them and the cure"
+        )
+    if ending.kind == "died" and not ending.entries:
+        raise UserError(f"mpirun could not start the ranks ({_said(folder)[-1]}): run `mpcourse doctor`")
+
+
+def _said(folder: Path) -> list[str]:
+    """What processes that did not start have printed: lines that speak of an error, else all of them."""
+    outputs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.out"))]
+    lines = [line.strip() for line in clean("\n".join(outputs)).splitlines() if re.search(r"\w", line)]
+    return [line for line in lines if "rror" in line] or lines or ["no message"]

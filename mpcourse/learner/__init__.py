@@ -1,5 +1,0 @@
-"""A learner's folder: the course outside of a clone, made by `mpcourse init` and renewed by `mpcourse update`."""
-
-from mpcourse.learner.run import init, update
-
-__all__ = ["init", "update"]

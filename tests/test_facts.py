@@ -1,0 +1,39 @@
+"""What checks observe: facts that cases of several exercises ask for."""
+
+import numpy as np
+import pytest
+import torch
+
+from mpcourse.course.check.facts.rounding import shorter_dtype
+
+WANT = np.random.default_rng(7).standard_normal(40)
+
+
+def through(dtype, values=WANT):
+    return torch.tensor(values).to(dtype).double().numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_shorter_dtype_is_named(dtype):
+    assert shorter_dtype(through(dtype), WANT) == str(dtype).removeprefix("torch.")
+    summed = sum(through(dtype, part * WANT) for part in (0.2, 0.3, 0.5))
+    assert shorter_dtype(summed, WANT) == str(dtype).removeprefix("torch.")
+
+
+def test_float16_is_no_shorter_dtype_for_bfloat16():
+    want = through(torch.bfloat16)
+    assert shorter_dtype(want * (1 + 2.0**-9), want, unit=2.0**-8) == ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [WANT, WANT * (1 + 1e-6), WANT * 0.996, WANT + 1.0, WANT[::-1], WANT * np.nan, WANT[1:], np.zeros(40), WANT * 1.01],
+    ids=["right", "epsilon", "factor", "shifted", "turned", "NaN", "shorter", "zeros", "one percent"],
+)
+def test_what_is_no_rounding_is_not_called_so(wrong):
+    assert shorter_dtype(wrong, WANT) == ""
+
+
+def test_a_single_number_is_rounded_only_by_as_much_as_float32_rounds():
+    assert shorter_dtype(np.float32(0.1), 0.1) == "float32"
+    assert shorter_dtype(0.1 * 1.001, 0.1) == ""
