@@ -1,65 +1,59 @@
 """Answers to the exercises, as data: what learners get wrong, and unusual ways to be right.
 
-`tests/wrong_answers/eNN_name.py` and `tests/right_answers/eNN_name.py` hold all answers to one exercise, each in a cell
-of its own (jupytext's percent format, which editors fold and run):
+`tests/answers/eNN_name.diff` holds all answers to one exercise. An answer is what it changes in the solution:
 
-    # %% sends_first
-    # says: Every rank sends first
-    # thinks: MPI keeps my message until the other rank asks for it.
-    def exchange(comm, send, recv):
-        ...
+    ## same_share
+    thinks: The call of array_split runs on every rank, so its first piece is the piece of this rank.
+    says: All ranks have the same share
+    -    return np.array_split(order, comm.size)[comm.rank].astype(np.int64)
+    +    return np.array_split(order, comm.size)[0]
 
-A cell begins with the answer's name and some of these lines. A line that begins with `#` and at least three spaces
-continues the one above it.
+thinks  what the learner thinks
+says    what the verdict on this wrong answer must say; `{2}` stands for line 2 of the code
+right   only a right answer has this, instead of the two above: why it is right
+from    the answer that it changes instead of the solution; that one is further up in the file
+on      `real ranks`: virtual ranks let the answer pass, or show less of it
+needs   the one MPI on which the verdict is this
 
-says      what the verdict on a wrong answer must say; `{2}` stands for line 2 of the code below, as the verdict counts
-thinks    what the learner thinks; of a right answer, why it is right
-on        `real ranks`: virtual ranks let the answer pass, or show less of it
-needs     the one MPI on which the verdict is this
+`-` marks a line that goes, `+` a line that comes. A line with a space stays, and shows the place. `@@` is between
+changes in different places. Each is made after the one above it, and its lines that go or stay must be in the code
+exactly once. An answer that has little in common with others is there as a whole. The code begins below the head, which
+is what the exercise has above the first definition that a learner writes; it has no docstrings.
 
-What follows is the code. `Answer.text` puts it below what the exercise itself has above the learner's part (imports and
-helpers, from the solution), so no answer repeats that.
+    python -m tests.answers e06_scatter_dataset same_share           print the file that a learner would have
+    python -m tests.answers e06_scatter_dataset same_share --check   check it
+    python -m tests.answers --add e06_scatter_dataset_mine.py        print a learner's file as the shortest edit
 """
 
+import argparse
 import ast
+import itertools
 import re
-from collections.abc import Iterator
+import tempfile
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 
-from mpcourse.course.check.manifest import Course, Exercise
-from mpcourse.course.check.stubs import stub_of
+from mpcourse.course import cli
+from mpcourse.course.check.manifest import Course, Exercise, load_course
+from mpcourse.course.check.stubs import solution_only, stub_of
 
-TESTS = Path(__file__).parent
-KEYS = {"says", "thinks", "on", "needs"}
-_CELL = re.compile(r"^# %% (?P<name>\S+)\n(?P<rest>.*?)(?=^# %% |\Z)", re.MULTILINE | re.DOTALL)
+FOLDER = Path(__file__).with_suffix("")
+COURSE = load_course(FOLDER.parents[1])
+_CELL = re.compile(r"^## (?P<name>.*)\n(?P<keys>(?:[a-z]+: .*\n)*)(?P<code>(?s:.*?))(?=^## |\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer to an exercise. right: whether it must pass. body: its code, below the exercise's own head."""
+    """right: whether it must pass. text: the learner's file. says: as in the file of answers, with lines of `text`."""
 
-    exercise: str
     name: str
     right: bool
-    body: str
-    says: str = ""
-    thinks: str = ""
-    on: str = ""
-    needs: str = ""
-
-    @property
-    def on_real_ranks(self) -> bool:
-        return self.on == "real ranks"
-
-    def text(self, head: str) -> str:
-        """The file that a learner would have, `head` being `head_of` its exercise."""
-        return f"{head}{self.body}"
-
-    def phrase(self, head: str) -> str:
-        """What the verdict must say, with the numbers that lines have in `text(head)`."""
-        above = head.count("\n")
-        return re.sub(r"\{(\d+)\}", lambda line: str(above + int(line[1])), self.says)
+    text: str
+    thinks: str
+    says: str
+    on_real_ranks: bool
+    needs: str
 
 
 def head_of(course: Course, exercise: Exercise) -> str:
@@ -70,43 +64,110 @@ def head_of(course: Course, exercise: Exercise) -> str:
     return "".join(stub.splitlines(keepends=True)[: line - 1])
 
 
+def code_of(exercise: Exercise, file: Path) -> str:
+    """What a file holds below the exercise's head, without docstrings."""
+    head, text = head_of(COURSE, exercise), solution_only(file.read_text(encoding="utf-8"))
+    if not text.startswith(head):
+        raise ValueError(f"{file} must begin as the exercise does, down to its first definition")
+    return re.sub(r'^ +r?"""(?s:.*?)"""\n+', "", text.removeprefix(head), flags=re.MULTILINE)
+
+
 def answers_to(exercise: Exercise, right: bool) -> list[Answer]:
-    """All answers to `exercise` that are right, or wrong. ValueError where a cell cannot be read."""
-    path = TESTS / ("right_answers" if right else "wrong_answers") / f"{exercise.name}.py"
-    return list(read(path.read_text(encoding="utf-8"), exercise.name, right))
+    """All answers to `exercise` that are right, or wrong. ValueError where one cannot be read."""
+    text = (FOLDER / f"{exercise.name}.diff").read_text(encoding="utf-8")
+    return [answer for answer in read(text, exercise) if answer.right == right]
 
 
-def read(text: str, exercise: str, right: bool) -> Iterator[Answer]:
+def read(text: str, exercise: Exercise) -> list[Answer]:
     """The answers in one file's text."""
-    seen = set()
+    head, answers = head_of(COURSE, exercise), []
+    codes = {"solution": code_of(exercise, COURSE.solution_file(exercise))}
     for cell in _CELL.finditer(text):
-        name = cell["name"]
-        keys, body = _header(cell["rest"])
-        if unknown := keys.keys() - KEYS:
-            raise ValueError(f"{exercise}, {name}: `# {min(unknown)}:` is none of {', '.join(sorted(KEYS))}")
-        if right == ("says" in keys):
-            raise ValueError(f"{exercise}, {name}: a wrong answer, and no right one, says what its verdict must say")
-        if name in seen:
-            raise ValueError(f"{exercise}, {name}: two answers have this name")
-        if not body.strip():
-            raise ValueError(f"{exercise}, {name}: there is no code")
-        seen.add(name)
-        yield Answer(exercise, name, right, body, **keys)
+        name, code = cell["name"], cell["code"].rstrip() + "\n"
+        keys = dict(line.split(": ", 1) for line in cell["keys"].splitlines())
+        base = keys.get("from", "solution")
+        try:
+            if keys.keys() - {"from", "on", "needs"} not in ({"thinks", "says"}, {"right"}):
+                raise ValueError(f"it must have `thinks` and `says`, or `right`, and it has {', '.join(keys)}")
+            if name in codes or base not in codes or code == "\n":
+                raise ValueError("another answer has its name, `from` names no answer above it, or it has no code")
+            codes[name] = edited(codes[base], code) if code[0] in "-+ " else code
+        except ValueError as error:
+            raise ValueError(f"{exercise.name}, {name}: {error}") from None
+        says = re.sub(r"\{(\d+)\}", lambda line: str(head.count("\n") + int(line[1])), keys.get("says", ""))
+        thinks = keys.get("right", "") + keys.get("thinks", "")
+        file, needs = head + codes[name], keys.get("needs", "")
+        answers.append(Answer(name, "right" in keys, file, thinks, says, "on" in keys, needs))
+    return answers
 
 
-def _header(rest: str) -> tuple[dict[str, str], str]:
-    """The `# key: value` lines at the beginning of a cell, and the code below them."""
-    keys: dict[str, str] = {}
-    lines, key = rest.splitlines(keepends=True), ""
-    while lines:
-        if more := re.match(r"#   +(.*)", lines[0]):
-            if not key:
+def edited(code: str, edit: str) -> str:
+    """The code after an edit. ValueError where what this changes is not in the code exactly once."""
+    for change in re.split("^@@\n", edit, flags=re.MULTILINE):
+        old = re.sub(r"^\+.*\n|^[- ]", "", change, flags=re.MULTILINE)
+        new = re.sub(r"^-.*\n|^[+ ]", "", change, flags=re.MULTILINE)
+        places = places_of(old, code)
+        if len(places) != 1:
+            raise ValueError(f"these lines must be in the code once, and are there {len(places)} times:\n{old}")
+        code = code[: places[0]] + new + code[places[0] + len(old) :]
+    return code
+
+
+def places_of(lines: str, code: str) -> list[int]:
+    """Where in the code these lines begin."""
+    starts = (line.start() for line in re.finditer("^", code, re.MULTILINE))
+    return [start for start in starts if code.startswith(lines, start)]
+
+
+def edit_of(code: str, wanted: str) -> str:
+    """The edit that makes the code what is wanted. Around each change it has as many lines as show the place."""
+    old, new = code.splitlines(keepends=True), wanted.splitlines(keepends=True)
+    changes = []
+    for tag, start, stop, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        for above, below in ((n - i, i) for n in itertools.count() for i in range(n + 1)):
+            before, after = new[max(first - above, 0) : first], old[stop : stop + below]
+            lines = [*before, *old[start:stop], *after]
+            ends_in_text = lines and lines[0] != "\n" != lines[-1]
+            if ends_in_text and len(places_of("".join(lines), "".join(new[:first] + old[start:]))) == 1:
                 break
-            keys[key] += " " + more[1].strip()
-        elif begins := re.match(r"# ([a-z]+): (.*)", lines[0]):
-            key = begins[1]
-            keys[key] = begins[2].strip()
-        else:
-            break
-        lines.pop(0)
-    return keys, "".join(lines).strip("\n") + "\n"
+        marked = [(" ", before), ("-", old[start:stop]), ("+", new[first:last]), (" ", after)]
+        changes.append("".join(mark + line for mark, lines in marked for line in lines))
+    return re.sub("^ $", "", "@@\n".join(changes), flags=re.MULTILINE)
+
+
+def shortest(exercise: Exercise, code: str) -> str:
+    """The code as an edit of the solution, or of an answer if that is three lines shorter, or else the code itself."""
+    edits = [code, edit_of(code_of(exercise, COURSE.solution_file(exercise)), code)]
+    for base in [*answers_to(exercise, right=True), *answers_to(exercise, right=False)]:
+        edits.append(f"from: {base.name}\n{edit_of(base.text.removeprefix(head_of(COURSE, exercise)), code)}")
+    return min(edits, key=lambda edit: edit.count("\n") + 2 * edit.startswith("from: "))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.answers", description=__doc__.splitlines()[0])
+    parser.add_argument("exercise", help="or, with --add, a learner's file")
+    parser.add_argument("name", nargs="?", help="an answer's name")
+    parser.add_argument("--check", action="store_true", help="check the answer")
+    parser.add_argument("--add", action="store_true", help="print a learner's file as the shortest edit")
+    options = parser.parse_args()
+    exercise = COURSE.find(options.exercise)
+    answers = {answer.name: answer for right in (True, False) for answer in answers_to(exercise, right)}
+    answer = answers.get(options.name)
+    if options.add:
+        print(f"## NAME\nthinks: \nsays: \n{shortest(exercise, code_of(exercise, Path(options.exercise)))}", end="")
+    elif answer is None:
+        parser.error(f"the answers are {', '.join(answers)}")
+    elif options.check:
+        print(f"It must {'pass' if answer.right else f'say: {answer.says}'}\n", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, f"{exercise.name}.py")
+            file.write_text(answer.text, encoding="utf-8")
+            cli.main(["check", exercise.name, "--file", str(file)])
+    else:
+        print(answer.text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Every plausible wrong answer is named as what it is, and every right one passes, however unusual it is.
 
-What an answer is, and where it is written down, is told in answers.py. One exercise, or one answer:
+answers.py explains how answers are written down. One exercise, or one answer:
 
     make test TEST_ARGS="-k e05_exchange"    make test TEST_ARGS="-k bare_except_retry"
 """
@@ -13,12 +13,13 @@ from mpcourse.common.launch import mpirun
 from mpcourse.course.check import monitor
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.supervisor import check
-from tests.answers import answers_to, head_of, read
+from tests.answers import answers_to, edit_of, edited, main, read
 from tests.conftest import ROOT, forks
 from tests.explanations import SAID, Reached, explanations, unreached
 
 COURSE = load_course(ROOT)
-HEADS = {exercise.name: head_of(COURSE, exercise) for exercise in COURSE.exercises}
+E05 = COURSE.find("e05_exchange")
+CELL = "## a\nthinks: x\nsays: y\n"  # an answer without its code
 
 
 def answers(right):
@@ -41,7 +42,7 @@ def verdict_on(tmp_path, monkeypatch):
         monkeypatch.setattr(monitor, "BLOCKED", 0.7)
         monkeypatch.setattr(monitor, "STILL", 2.5)
         file = tmp_path / f"{exercise.name}.py"
-        file.write_text(answer.text(HEADS[exercise.name]), encoding="utf-8")
+        file.write_text(answer.text, encoding="utf-8")
         return check(exercise, file, sizes, forks())
 
     return judged
@@ -58,9 +59,9 @@ def test_a_wrong_answer_is_named(exercise, answer, verdict_on, record_property):
     verdict = verdict_on(exercise, answer)
     record_property(SAID, said(verdict))
     assert not verdict.passed
-    assert answer.phrase(HEADS[exercise.name]) in said(verdict)
+    assert answer.says in said(verdict)
     if exercise.virtual:
-        assert verdict.virtual != answer.on_real_ranks, "`# on: real ranks` is for what virtual ranks let pass"
+        assert verdict.virtual != answer.on_real_ranks, "`on: real ranks` is for what virtual ranks let pass"
 
 
 @pytest.mark.parametrize("exercise, answer", answers(right=True))
@@ -77,19 +78,58 @@ def test_each_exercise_has_at_least_six_wrong_answers_and_all_say_what_the_learn
     assert all(answer.thinks for answer in [*wrong, *answers_to(exercise, right=True)])
 
 
-def test_no_answer_was_lost_when_they_became_data():
+def test_no_answer_was_lost_when_they_became_edits():
     counts = [sum(len(answers_to(exercise, right)) for exercise in COURSE.exercises) for right in (False, True)]
-    assert counts[0] >= 899 and counts[1] >= 225
+    assert counts[0] >= 1781 and counts[1] >= 324
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["# %% a\n# thinks: no phrase.\nx = 1\n", "# %% a\n# says: x\n", "# %% a\n# says: x\n# why: y\nx = 1\n"]
-    + ["# %% a\n# says: x\ny = 1\n\n\n# %% a\n# says: x\ny = 2\n"],
+    "text, reason",
+    [
+        ("## a\nthinks: x\nz = 1\n", "must have `thinks` and `says`, or `right`, and it has thinks"),
+        (f"{CELL}right: x\nz = 1\n", "must have"),
+        (f"{CELL}why: z\nz = 1\n", "must have"),
+        (CELL, "it has no code"),
+        (f"{CELL}from: b\n-z = 1\n\n## b\nright: x\nz = 1\n", "no answer above"),
+        (f"{CELL}z = 1\n\n{CELL}z = 2\n", "another answer has its name"),
+        (f"{CELL}-    comm.Send(send)\n", "must be in the code once, and are there 0 times:\n    comm.Send"),
+    ],
 )
-def test_a_cell_that_is_no_wrong_answer_is_refused(text):
-    with pytest.raises(ValueError, match="e99, a: "):
-        list(read(text, "e99", right=False))
+def test_an_answer_that_cannot_be_read_is_refused(text, reason):
+    with pytest.raises(ValueError, match="e05_exchange, a: ") as refused:
+        read(text, E05)
+    assert reason in str(refused.value)
+
+
+def test_an_answer_is_what_it_changes_in_the_solution_or_in_one_above_it():
+    line = "    comm.Sendrecv(send, (comm.rank + 1) % comm.size, recvbuf=recv, source=(comm.rank - 1) % comm.size)"
+    first, second = read(f"{CELL}-{line}\n+    pass\n\n## b\nright: z\nfrom: a\n     pass\n+    return\n", E05)
+    assert (first.right, first.thinks, first.says) == (False, "x", "y")
+    assert (second.right, second.thinks, second.says) == (True, "z", "")
+    assert first.text.endswith("\n\n\ndef exchange(comm, send, recv):\n    pass\n")
+    assert second.text == f"{first.text}    return\n"
+
+
+def test_an_edit_shows_each_change_with_the_lines_that_make_its_place_clear():
+    code, wanted = "a\nb\nc\na\nb\n\nd\n", "a\nb\nc\nA\nb\n\nnew\nd\ne\n"
+    edit = " c\n-a\n+A\n@@\n+new\n d\n@@\n d\n+e\n"
+    assert edit_of(code, wanted) == edit and edited(code, edit) == wanted
+    with pytest.raises(ValueError, match="once, and are there 2 times"):
+        edited(code, "-a\n+A\n")
+
+
+def test_an_answer_is_printed_as_a_file_and_a_file_as_the_shortest_edit(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "e06_scatter_dataset_mine.py"
+    monkeypatch.setattr("sys.argv", ["answers.py", "e06_scatter_dataset", "same_share"])
+    main()
+    file.write_text(capsys.readouterr().out.replace("seed):\n", 'seed):\n    """A docstring."""\n'))
+    monkeypatch.setattr("sys.argv", ["answers.py", "--add", str(file)])
+    main()
+    assert capsys.readouterr().out == (
+        "## NAME\nthinks: \nsays: \n"
+        "-    return np.array_split(order, comm.size)[comm.rank].astype(np.int64)\n"
+        "+    return np.array_split(order, comm.size)[0]\n"
+    )
 
 
 def test_explanations_are_the_sentences_of_a_file_but_docstrings_and_short_ones(tmp_path):

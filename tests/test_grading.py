@@ -26,7 +26,7 @@ from mpcourse.course.grading.report import Report, as_html, counts
 from mpcourse.course.grading.run import Graded, Grader
 from mpcourse.course.grading.similar import Copy, copies, similar
 from mpcourse.course.grading.submissions import find_submissions
-from tests.answers import answers_to, head_of
+from tests.answers import answers_to
 from tests.conftest import ROOT, forks
 
 pytestmark = pytest.mark.skipif(not offered(), reason="the fork server, by which these tests start checks, is Linux's")
@@ -278,7 +278,7 @@ def test_a_copy_of_the_solution_with_other_names_is_one_and_no_right_answer_of_t
         solution = course.solution_file(exercise).read_text()
         stub = make_stub(exercise.name, solution)
         renamed = re.sub(r"\b(grads|chunk|total|shape|devices)\b", r"my_\1", solution) + "# mine\n"
-        own = [(answer.name, answer.text(head_of(course, exercise))) for answer in answers_to(exercise, right=True)]
+        own = [(answer.name, answer.text) for answer in answers_to(exercise, right=True)]
         found = copies(exercise.name, [("ada", solution), ("bob", renamed), ("eve", stub), *own], stub, solution)
         assert [copy.student for copy in found] in (["ada", "bob"], []), exercise.name
         told += len(found) == 2

@@ -24,7 +24,7 @@ def test_what_is_imported_from_near_comes_first_and_the_rest_is_told():
 def test_the_answers_to_an_exercise_are_judged_where_its_check_or_they_have_changed():
     for path in (
         "mpcourse/course/check/cases/e03_balance.py",
-        "tests/wrong_answers/e03_balance.py",
+        "tests/answers/e03_balance.diff",
         "solutions/e03_balance.py",
     ):
         assert chosen([path], {})[1] == {"e03_balance"}

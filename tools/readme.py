@@ -21,7 +21,7 @@ from mpcourse.course.check.supervisor import check
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from tests.answers import answers_to, head_of  # noqa: E402
+from tests.answers import answers_to  # noqa: E402
 from tools.build import judged  # noqa: E402  no part of the package
 
 PICTURE = ROOT / "lessons" / "figures" / "verdict.svg"
@@ -77,7 +77,7 @@ def draw_verdict(course: Course) -> str:
     answer = next(answer for answer in answers_to(e00, right=False) if answer.name == SHOWN)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{e00.name}.py"
-        file.write_text(answer.text(head_of(course, e00)))
+        file.write_text(answer.text)
         verdict = check(e00, file, [2])
     verdict.file = course.exercise_file(e00).relative_to(ROOT).as_posix()  # as if it had been written there
     out = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, highlight=False)
