@@ -120,7 +120,7 @@ def test_a_wheel_that_is_installed_elsewhere_runs_a_lesson_checks_answers_and_is
     for file, old, new in (
         ("__init__.py", '__version__ = "', '__version__ = "99.'),
         ("course/files/solutions/e00_hello.py", "Collect one greeting", "Gather one greeting"),
-        ("course/lessons/00_start_here.ipynb", "## They share nothing", "## They have nothing in common"),
+        ("course/files/lessons/00_start_here.ipynb", "## They share nothing", "## They have nothing in common"),
     ):
         text = (installed.packages / file).read_text(encoding="utf-8")
         assert old in text

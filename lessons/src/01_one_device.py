@@ -610,8 +610,8 @@ print(f"bfloat16 - float32, by seed: {compared}")
 # The band shows how far single runs lie apart. It is no measure for a difference of two *means*: a mean of n runs is
 # known better than one run, by the square root of n. Its **standard error** is the runs' standard deviation divided by
 # that root. Where two ways share their seeds, we look at the differences seed by seed, in which the seed's own luck
-# drops out. All comparisons of the course are made like that, by `mpcourse.studies.compare`: two ways *differ* if the 95 %
-# confidence interval of the mean difference excludes zero, and are otherwise *not told apart with n seeds*.
+# drops out. All comparisons of the course are made like that, by `mpcourse.studies.compare`: two ways *differ* if the
+# 95 % confidence interval of the mean difference excludes zero, and are otherwise *not told apart with n seeds*.
 
 # %% [markdown]
 # ## The reference implementation

@@ -494,7 +494,8 @@ assert max(took) == took[1] and took[1] > 1.3 * sum(took) / 4
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
 files = "--save scratch/ranks.svg --json scratch/ranks.json"
-# !mpirun -np 2 python -m mpcourse.course.examples.pipeline --schedule 1f1b --microbatches 8 --epochs 6 --width 768 {files}
+program = "mpcourse.course.examples.pipeline"
+# !mpirun -np 2 python -m {program} --schedule 1f1b --microbatches 8 --epochs 6 --width 768 {files}
 
 # %% tags=["nbval-ignore-output"]
 told = json.loads(Path("scratch/ranks.json").read_text())

@@ -624,9 +624,9 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # was measured on this link. So the formula, which is a lower bound, explains all but a tenth. Two ranks on one host
 # needed 9.8 ms a step, and on two hosts 74.4: more than seven times as much.
 #
-# To do this with machines of your own: [docs/several_machines.md](../docs/several_machines.md), stage by stage, with a hostfile
-# or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and firewalls, and says how
-# to mend what fails.
+# To do this with machines of your own: [the guide to several machines](../docs/several_machines.md), stage by stage,
+# with a hostfile or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and
+# firewalls, and says how to mend what fails.
 
 # %% [markdown]
 # ## The reference implementation

@@ -159,8 +159,8 @@ assert min(map(min, by_rule["square root"].values())) > 90
 # one, and at 256 it is the best one. At 1024 it asks for 2.56, and nothing is learned. With the square-root rule no
 # training diverges here, and at 1024 it is one point below the best rate.
 #
-# "Told apart" is meant as in `mpcourse.studies.compare`: seed by seed, as both runs of a seed begin with the same weights, a
-# paired t-test; the 95 % confidence interval of the mean difference excludes zero.
+# "Told apart" is meant as in `mpcourse.studies.compare`: seed by seed, as both runs of a seed begin with the same
+# weights, a paired t-test; the 95 % confidence interval of the mean difference excludes zero.
 #
 # Goyal's curve, which was trained with the technique of the next section, has the same shape: no loss up to 8192, and
 # an error above 27 % in place of 23.6 % at 32 768.
