@@ -9,8 +9,11 @@ MPI ?= $(or $(patsubst $(VENV)/.mpcourse-%,%,$(firstword $(wildcard $(VENV)/.mpc
 TORCH_INDEX ?=
 LAB_ARGS ?=
 TEST_ARGS ?=
-# What `make test` is to run beside its own tests: browser, doors.
+# What `make test-all` leaves out unless asked: browser, doors.
 ALSO ?=
+# What `make test` runs beside the lessons: solutions, stubs and some answers, and the library against one process.
+USER_TESTS := $(addprefix tests/test_,exercises.py answers.py collectives.py split.py pipeline_local.py zero.py grid.py \
+	data_parallel_parts.py model_parallel.py mirrored.py loss_scaling.py training.py)
 HOST_PACKAGES := iproute2 openssh-server nftables slurmctld slurmd slurm-client munge
 
 BIN := $(VENV)/bin
@@ -37,13 +40,13 @@ export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 
-# How many tests at a time: more than there are cores, for tests wait for processes. Each takes up to 2 GB.
-JOBS ?= $(shell $(BIN)/python tests/jobs.py)
+# How many tests run at a time: more than there are cores, for tests wait for processes. Each takes up to 2 GB.
+JOBS ?= $(shell $(BIN)/python -c "import os; print(min(3 * os.cpu_count() // 2 + 1, 16))")
 # With a thread each, lest they wait for each other's.
 PYTEST = $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-mpi4py quick test-openmpi test-browser test-doors chromium unit ranks notebooks hosts lint lessons exercises site clean
+.PHONY: help setup lab test test-all test-mpi4py test-openmpi test-browser test-doors chromium unit ranks notebooks hosts lint lessons exercises site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -55,13 +58,14 @@ lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 
 IN_BROWSER := chromium $(VENV)/.browser $(VENV)/.site
 
-test: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all tests but those in a browser and of the Dockerfile (ALSO="browser doors": these, too; TEST_ARGS="-k e05_exchange": some of them)
+test: $(STAMP) ## test that the course works here: lessons, exercises, an eighth of the answers, equality of the library
+	@$(BIN)/python tools/build.py --judged build
+	@$(PYTEST) $(USER_TESTS) build/*.ipynb --nbval --answers-one-in 8 $(TEST_ARGS)
+
+test-all: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all tests but those in a browser and of the Dockerfile (ALSO="browser doors": these, too; TEST_ARGS="-k e05_exchange": some of them)
 	@test -z '$(filter-out browser doors,$(ALSO))' || { echo "mpcourse: ALSO=$(ALSO): choose browser, doors or both"; exit 2; } >&2
 	@$(BIN)/python tools/build.py --judged build
 	@MPCOURSE_ALSO='$(ALSO)' $(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
-
-quick: $(STAMP) ## run the tests that your change most probably breaks, in about a minute
-	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py -n $(JOBS) $(TEST_ARGS)
 
 unit: $(STAMP)
 	@$(PYTEST) tests $(TEST_ARGS)

@@ -6,6 +6,7 @@ import functools
 import gc
 import importlib.util
 import os
+import random
 import re
 import shutil
 import signal
@@ -56,6 +57,7 @@ PRELOADED = (
 # What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/test_answers.py
 os.environ.setdefault(SEED, "1")
 
+JUDGED = ("test_a_wrong_answer_is_named", "test_a_right_answer_passes")
 ONE_BY_ONE = ("test_answers", "test_checker", "test_cli", "test_exercises", "test_odd_values", "test_pipeline_ranks")
 # Files that share what takes long to make: the site's pages, the Dockerfile's image.
 TOGETHER = {"test_site": "site", "test_site_pages": "site", "test_image": "image", "test_colab_run": "image"}
@@ -74,8 +76,21 @@ def load_script(path):
     return module
 
 
+def pytest_addoption(parser):
+    help_text = "judge one answer of N to the exercises, drawn by MPCOURSE_SEED"
+    parser.addoption("--answers-one-in", type=int, default=1, metavar="N", help=help_text)
+
+
+def pytest_report_header(config):
+    if (n := config.getoption("--answers-one-in")) > 1:
+        return f"one answer of {n} is judged; MPCOURSE_SEED={os.environ['MPCOURSE_SEED']} makes the same choice again"
+    return None
+
+
 def pytest_configure(config):
-    """Whoever gathers the results of all workers looks at what they say together."""
+    """Register the plugins. The process that gathers the results of all workers looks at what they say together."""
+    if config.getoption("--answers-one-in") > 1:  # workers inherit it
+        os.environ.setdefault("MPCOURSE_SEED", str(random.randrange(10**6)))
     config.pluginmanager.register(ForkedKernels())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reached(ROOT))
@@ -94,8 +109,14 @@ def pytest_sessionstart(session):
         forks()
 
 
-def pytest_collection_modifyitems(items):
-    """`make test-openmpi` runs those that start ranks by `mpirun`, which they take as a fixture."""
+def pytest_collection_modifyitems(config, items):
+    """Mark the tests that start ranks, which `make test-openmpi` runs, and draw the answers that are judged."""
+    if (n := config.getoption("--answers-one-in")) > 1:
+        draw = random.Random(os.environ["MPCOURSE_SEED"])
+        answers = [item for item in items if getattr(item, "originalname", "") in JUDGED]
+        left_out = set(draw.sample(answers, len(answers) - len(answers) // n))
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
     for item in items:
         if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker("ranks")

@@ -329,7 +329,7 @@ def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_pat
     for path in folder.iterdir():
         assert path.read_text() == BUILD.judged(path.stem)[1]
     makefile = (ROOT / "Makefile").read_text()
-    assert makefile.count("tools/build.py --judged build\n") == 2 and makefile.count("build/*.ipynb") == 2
+    assert makefile.count("tools/build.py --judged build\n") == 3 and makefile.count("build/*.ipynb") == 3
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "lessons/src").glob("[0-9]*.py")), ids=lambda path: path.stem)

@@ -211,7 +211,7 @@ def one_by_one(asked):
 def test_ci_installs_a_browser_and_runs_the_commands_that_a_user_has(ci, tmp_path):
     browser = f"for p in chromium chromedriver; do touch {tmp_path}/tools/$p; chmod +x {tmp_path}/tools/$p; done"
     status, asked = ci(apt=browser)
-    commands = ["make setup PYTHON=python3", "make lint", "make test ALSO=browser doors"]
+    commands = ["make setup PYTHON=python3", "make lint", "make test", "make test-all ALSO=browser doors"]
     assert (status, *one_by_one(asked)) == (0, commands, ["make hosts", "apt-get", "apt-get"])
 
 
@@ -219,7 +219,7 @@ def test_ci_goes_on_where_no_browser_can_be_installed(ci):
     status, asked = ci()
     assert (status, *one_by_one(asked)) == (
         0,
-        ["make setup PYTHON=python3", "make lint", "make test ALSO=doors"],
+        ["make setup PYTHON=python3", "make lint", "make test", "make test-all ALSO=doors"],
         ["make hosts", "apt-get"],
     )
 
@@ -229,7 +229,7 @@ def test_ci_takes_debians_python_which_is_faster_where_it_may_make_environments(
     assert status == 0 and "make setup PYTHON=debian" in asked
 
 
-@pytest.mark.parametrize("asked", ["setup PYTHON=python3", "lint", "test ALSO=browser doors"])
+@pytest.mark.parametrize("asked", ["setup PYTHON=python3", "lint", "test", "test-all ALSO=browser doors"])
 def test_ci_fails_with_any_of_its_commands_and_leaves_nothing_behind(ci, asked, tmp_path):
     for name in ("chromium", "chromedriver"):
         program(tmp_path / "tools" / name, "exit 0")
