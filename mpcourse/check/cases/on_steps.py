@@ -15,7 +15,7 @@ from mpcourse.check.cases.on_schedules import actions_text
 from mpcourse.check.time_limit import within_seconds
 from mpcourse.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
-from mpcourse.virtual.entered import outside
+from mpcourse.virtual.modes import outside
 from mpcourse.words import counted
 
 Tensor = torch.Tensor
