@@ -1,6 +1,8 @@
 """Where a box is not: threads without it, tensors that outlive it; and what it keeps when it keeps no record."""
 
 import collections
+import contextlib
+import copy
 import gc
 import io
 import subprocess
@@ -137,6 +139,25 @@ def test_tensors_that_only_a_graph_holds_are_used_again_when_their_box_is():
     with box:
         loss.backward()
         assert seen == [(torch.Tensor, "vgpu:0")] and w.grad.tolist() == [18, 18, 18]
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LSTM(3, 4), nn.RMSNorm(3), nn.GRUCell(3, 4), nn.MultiheadAttention(3, 1, dropout=0.1)]
+)
+def test_a_backward_takes_the_same_time_in_a_box_that_was_left_in_between(layer):
+    def run(leave):
+        with contextlib.ExitStack() as stack:
+            box = stack.enter_context(virtual_gpus(1))
+            made, x = copy.deepcopy(layer).to("vgpu:0"), torch.ones(5, 3, device="vgpu:0")
+            loss = made(*[x] * (3 if isinstance(layer, nn.MultiheadAttention) else 1))[0].sum()
+            box.reset()
+            if leave:
+                stack.close()
+                stack.enter_context(box)
+            loss.backward()
+            return [(e.lane, e.name, e.end - e.start) for e in box.events]
+
+    assert run(True) == run(False) != []
 
 
 def test_a_box_that_holds_no_tensors_is_left_without_a_search_for_them(monkeypatch):

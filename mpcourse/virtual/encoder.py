@@ -91,7 +91,7 @@ def _counted(plan: Callable[..., Any]) -> Callable[..., Any]:
         if mode.box.dry:
             return plan(*args)
         counted = tensors_in((plan(*[without_data(mode, a) if isinstance(a, Tensor) else a for a in args]),))
-        with unseen(mode):
+        with unseen():
             values = func(*args)
         for value, place in zip(tensors_in((values,)), counted, strict=True):
             setattr(value.untyped_storage(), TAG, getattr(place.untyped_storage(), TAG))
