@@ -2,7 +2,6 @@
 
 import copy
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -218,12 +217,18 @@ def test_outside_of_a_box_autocast_and_the_scaler_are_torch_own():
 
 
 def test_decorators_work_also_those_that_were_made_outside():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        product = torch.autocast("cuda", dtype=BF16)(lambda x: x @ x.mT)
+    product = torch.autocast("vgpu", dtype=BF16)(lambda x: x @ x.mT)
     with virtual_gpus(1):
         assert product(X.to("vgpu:0")).dtype is BF16
-        assert torch.autocast("vgpu")(lambda x: x @ x.mT)(X.to("vgpu:0")).dtype is FP16
+        assert torch.autocast("cuda")(lambda x: x @ x.mT)(X.to("vgpu:0")).dtype is FP16
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch switches autocast for CUDA off where there is none")
+def test_autocast_for_cuda_that_torch_switched_off_outside_stays_off_in_a_box():
+    with pytest.warns(UserWarning, match="Disabling autocast"):
+        product = torch.autocast("cuda", dtype=BF16)(lambda x: x @ x.mT)
+    with virtual_gpus(1):
+        assert product(X.to("vgpu:0")).dtype is FP32
 
 
 class Product(torch.autograd.Function):

@@ -1,6 +1,8 @@
 """Where a box is not: threads without it, tensors that outlive it; and what it keeps when it keeps no record."""
 
 import collections
+import contextlib
+import copy
 import gc
 import io
 import subprocess
@@ -14,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.entered import outside
+from mpcourse.virtual.modes import outside
 from tests.conftest import ROOT
 
 NO_BOX = r"^this thread has no box: enter it here too, `with box.here\(\):`$"
@@ -87,6 +89,84 @@ def test_loss_that_outlives_its_box_is_refused_in_every_thread():
             run(loss.item)
     assert (repr(x), x.shape, x.dtype) == ("tensor(..., size=(3,), of a box that was left)", (3,), torch.float32)
     assert isinstance(model.weight, nn.Parameter) and len({x, x}) == 1
+
+
+def test_a_backward_that_goes_through_a_box_is_refused_outside_of_it_and_done_in_it():
+    """Of a loss on the CPU, which outlives the box, though its graph has copies from and to its devices."""
+
+    def refused_by(run, text):
+        with pytest.raises(RuntimeError, match=text):
+            run(lambda: loss.backward(retain_graph=True))
+        assert w.grad is None
+
+    box, w = virtual_gpus(2), torch.ones(3, requires_grad=True)
+    with box, ThreadPoolExecutor(1) as pool:
+        loss = (w.to("vgpu:1") * 2).sum().cpu()
+        refused_by(lambda call: pool.submit(call).result(), NO_BOX)
+    left = "this backward copies to vgpu:1 of another box, which was left"
+    refused_by(lambda call: call(), left)
+    with ThreadPoolExecutor(1) as pool:
+        refused_by(lambda call: pool.submit(call).result(), left)
+    with virtual_gpus(2):
+        refused_by(lambda call: call(), left)
+    with box:
+        before = len(box.events)
+        loss.backward()
+        assert [e.kind for e in box.events[before:]].count("copy") == 2
+    assert w.grad.tolist() == [2, 2, 2]
+
+
+def test_tensors_that_only_a_graph_holds_are_used_again_when_their_box_is():
+    seen = []
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            seen.append((type(x), str(x.device)))
+            return 2 * x * gradient
+
+    box = virtual_gpus(1)
+    with box:
+        w = torch.ones(3, device="vgpu:0", requires_grad=True)
+        loss = Square.apply(w * 3).sum()
+    gc.collect()
+    with box:
+        loss.backward()
+        assert seen == [(torch.Tensor, "vgpu:0")] and w.grad.tolist() == [18, 18, 18]
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LSTM(3, 4), nn.RMSNorm(3), nn.GRUCell(3, 4), nn.MultiheadAttention(3, 1, dropout=0.1)]
+)
+def test_a_backward_takes_the_same_time_in_a_box_that_was_left_in_between(layer):
+    def run(leave):
+        with contextlib.ExitStack() as stack:
+            box = stack.enter_context(virtual_gpus(1))
+            made, x = copy.deepcopy(layer).to("vgpu:0"), torch.ones(5, 3, device="vgpu:0")
+            loss = made(*[x] * (3 if isinstance(layer, nn.MultiheadAttention) else 1))[0].sum()
+            box.reset()
+            if leave:
+                stack.close()
+                stack.enter_context(box)
+            loss.backward()
+            return [(e.lane, e.name, e.end - e.start) for e in box.events]
+
+    assert run(True) == run(False) != []
+
+
+def test_a_box_that_holds_no_tensors_is_left_without_a_search_for_them(monkeypatch):
+    with virtual_gpus(1) as box:
+        x = torch.ones(3, 3, device="vgpu:0")
+        x @ x  # its workspace stays
+        del x
+        monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("all objects are looked through"))
+        assert box.workspaces
 
 
 def test_what_was_moved_to_the_cpu_outlives_its_box():

@@ -183,7 +183,7 @@ def test_a_state_dict_goes_through_a_file_and_back():
         for key, value in other.state_dict().items():
             assert str(value.device) == "vgpu:0" and torch.equal(value.cpu(), on_cpu[key])
     file.seek(0)
-    with pytest.raises(RuntimeError, match="map_location='cpu'"):
+    with pytest.raises(RuntimeError, match=r"map_location=torch.device\('cpu'\)"):
         torch.load(file)
 
 

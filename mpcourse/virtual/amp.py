@@ -13,27 +13,18 @@ from mpcourse.virtual.box import Box, box_here
 # takes its fused path, and programs that were written for CUDA have it in their regions.
 _TWINS = {"cuda": "vgpu", "vgpu": "cuda"}
 
-_init, _enter, _exit = torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__
+_enter, _exit = torch.autocast.__enter__, torch.autocast.__exit__
 
 
-def _init_region(
-    self: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True, cache_enabled: Any = None
-) -> None:
-    here = device_type == "cuda" and box_here() is not None
-    _init(self, device_type, dtype, enabled and not here, cache_enabled)  # without CUDA torch would switch it off
-    self._asked = enabled if device_type == "cuda" else self._enabled
-
-
-def _enter_region(self: Any) -> Any:
+def enter_region(self: Any) -> Any:
     if self.device in _TWINS and box_here() is not None:
-        self._enabled = self._asked
         self._twin = torch.autocast(_TWINS[self.device], self.fast_dtype, self._enabled, self._cache_enabled)
         self._twin._enabled = self._enabled
         _enter(self._twin)
     return _enter(self)
 
 
-def _exit_region(self: Any, *error: Any) -> Any:
+def exit_region(self: Any, *error: Any) -> Any:
     result = _exit(self, *error)
     twin = self.__dict__.pop("_twin", None)
     if twin is not None:
@@ -43,7 +34,7 @@ def _exit_region(self: Any, *error: Any) -> Any:
 
 # -- GradScaler --
 
-_scaler_init, _step, _update = GradScaler.__init__, GradScaler._maybe_opt_step, GradScaler.update
+_step, _update = GradScaler._maybe_opt_step, GradScaler.update
 _get_scale, _get_tracker, _load = GradScaler.get_scale, GradScaler._get_growth_tracker, GradScaler.load_state_dict
 
 
@@ -62,11 +53,7 @@ def _reading(box: Box, value: float) -> Iterator[None]:
         box.stand_in = None
 
 
-def _init_scaler(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
-    _scaler_init(self, "vgpu" if device == "cuda" and box_here() is not None else device, *args, **kwargs)
-
-
-def _maybe_step(self: Any, optimizer: Any, state: dict, *args: Any, **kwargs: Any) -> Any:
+def maybe_step(self: Any, optimizer: Any, state: dict, *args: Any, **kwargs: Any) -> Any:
     """Without data no gradient is found to be infinite: every step is taken."""
     if (box := _dry_box()) is None:
         return _step(self, optimizer, state, *args, **kwargs)
@@ -81,7 +68,7 @@ def _without_data(self: Any) -> tuple[float, int]:
     return self.__dict__.get("_counted") or (self._init_scale, self._init_growth_tracker)
 
 
-def _update_scale(self: Any, new_scale: Any = None) -> None:
+def update_scale(self: Any, new_scale: Any = None) -> None:
     _update(self, new_scale)
     if self._enabled and _dry_box() is not None:
         scale, steps = _without_data(self)
@@ -94,36 +81,20 @@ def _update_scale(self: Any, new_scale: Any = None) -> None:
         self._counted = scale, steps
 
 
-def _scale(self: Any) -> float:
+def get_scale(self: Any) -> float:
     if not self._enabled or (box := _dry_box()) is None:
         return _get_scale(self)
     with _reading(box, _without_data(self)[0]):
         return _get_scale(self)
 
 
-def _tracker(self: Any) -> int:
+def get_tracker(self: Any) -> int:
     if not self._enabled or (box := _dry_box()) is None:
         return _get_tracker(self)
     with _reading(box, _without_data(self)[1]):
         return _get_tracker(self)
 
 
-def _load_state(self: Any, state: dict) -> None:
+def load_state(self: Any, state: dict) -> None:
     _load(self, state)
     self._counted = None
-
-
-def install() -> None:
-    """Put all this in the place of torch's own; outside of a box it does what that did."""
-    for owner, name, function in (
-        (torch.autocast, "__init__", _init_region),
-        (torch.autocast, "__enter__", _enter_region),
-        (torch.autocast, "__exit__", _exit_region),
-        (GradScaler, "__init__", _init_scaler),
-        (GradScaler, "_maybe_opt_step", _maybe_step),
-        (GradScaler, "update", _update_scale),
-        (GradScaler, "get_scale", _scale),
-        (GradScaler, "_get_growth_tracker", _tracker),
-        (GradScaler, "load_state_dict", _load_state),
-    ):
-        setattr(owner, name, function)

@@ -1,6 +1,5 @@
 """`virtual_gpus(2, as_cuda=True)`: the box's GPUs answer to "cuda", so that a program that names it runs as it is."""
 
-import contextlib
 import importlib
 import sys
 import types
@@ -22,6 +21,7 @@ _OF_BACKENDS = ("blas_workspace_size", "cublas_workspace_size", "cublaslt_worksp
 KEPT = {
     *("amp", "classproperty", "cudaStatus", "CudaError", "DeferredCudaCallError", "get_gencode_flags"),
     *("has_half", "has_magma", "is_initialized", "default_generators"),
+    "is_bf16_supported",  # torch_patches.TABLE has it, also for boxes that are not asked as torch.cuda
 }
 
 
@@ -60,35 +60,27 @@ def _refused(name: str) -> type:
     return _Refused(name.rpartition(".")[2], (), {"__doc__": text})
 
 
-@contextlib.contextmanager
-def answering_to_cuda(box: "Box") -> Iterator[None]:
-    """In here, torch.cuda asks `box` what torch.vgpu asks it. Raises RuntimeError, when called, for all else of it."""
+_set_default_device = torch.set_default_device
+
+
+def cuda_patches(box: "Box") -> Iterator[tuple[Any, str, Any]]:
+    """The patches that have torch.cuda ask `box` what torch.vgpu asks it, and refuse, when called, all else of it."""
     offered = vars(sys.modules["mpcourse.virtual.vgpu"])
     ours = {n: v for n, v in offered.items() if getattr(v, "__module__", "").startswith("mpcourse.virtual.")}
-    before: list[tuple[Any, str, Any]] = []
-
-    def replace(module: Any, name: str, value: Any) -> None:
-        before.append((module, name, getattr(module, name)))
-        setattr(module, name, value)
-
     for path, short in _MODULES.items():
         module = importlib.import_module(path)
         for name in [n for n in _names(module) if n not in KEPT]:
             own = name in ours and short != "nccl"
-            replace(module, name, ours[name] if own else _refused(f"{path}.{name}"))
+            yield module, name, ours[name] if own else _refused(f"{path}.{name}")
     for name in (*_OF_BACKENDS, "cufft_plan_cache"):
-        replace(torch.backends.cuda, name, _refused(f"torch.backends.cuda.{name}"))
-    replace(torch.cuda, "default_generators", (torch.default_generator,) * len(box.devices))  # they draw from the CPU's
-    set_default_device = torch.set_default_device
-    torch.set_default_device = lambda device: set_default_device(
-        virtual(box, device) if device is not None and torch.device(device).type == "cuda" else device
-    )
-    try:
-        yield
-    finally:
-        torch.set_default_device = set_default_device
-        for module, name, plain in before:
-            setattr(module, name, plain)
+        yield torch.backends.cuda, name, _refused(f"torch.backends.cuda.{name}")
+    yield torch.cuda, "default_generators", (torch.default_generator,) * len(box.devices)  # they draw from the CPU's
+
+    def set_default_device(device: Any) -> None:
+        named_cuda = device is not None and torch.device(device).type == "cuda"
+        _set_default_device(virtual(box, device) if named_cuda else device)
+
+    yield torch, "set_default_device", set_default_device
 
 
 def virtual(box: "Box", device: Any) -> torch.device:

@@ -97,13 +97,10 @@ _casts = _Casts()
 _clear = torch.clear_autocast_cache
 
 
-def _clear_all() -> None:
+def clear_cache() -> None:
     """torch.autocast calls it when its outermost region is left."""
     _casts.of.clear()
     _clear()
-
-
-torch.clear_autocast_cache = _clear_all
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:

@@ -9,24 +9,26 @@ clock (clock.py).
 import contextlib
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from mpcourse.virtual.as_cuda import answering_to_cuda
 from mpcourse.virtual.clock import HOST, Clock
-from mpcourse.virtual.generators import generators_of
 from mpcourse.virtual.ledger import Allocation, Ledger
 from mpcourse.virtual.line import Line
-from mpcourse.virtual.outside import NO_BOX, change_class, left_message, threads_refuse
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link, link_between
+from mpcourse.virtual.stale_tensors import left_message, make_stale, make_usable
 
 CPU = torch.device("cpu")
 TAG = "mpcourse_block"  # the attribute of a storage
 
+NO_BOX = "this thread has no box: enter it here too, `with box.here():`"
+
 _active: "Box | None" = None  # the one global of this package
+_entering = threading.Lock()
 _here = threading.local()
 
 
@@ -50,7 +52,8 @@ def block_index(block: Block | None) -> int:
 class Box(Clock):
     """Virtual GPUs and the links between them, made by `virtual_gpus`. A context manager, which may be entered again.
 
-    entered: what makes a thread see the devices, within; modes, which know this class.
+    opened: what is so in the whole process while the box is entered; entered: what makes a thread see the devices.
+    Both know this class, which is why they are not written here.
     n: devices, 1 or more.
     spec: their hardware, by name or as a GPU, one for all or one for each.
     link, host_link: between each two of them, and between the CPU and each; by name or as a Link; None: what such GPUs
@@ -67,6 +70,7 @@ class Box(Clock):
 
     def __init__(
         self,
+        opened: "Callable[[Box], contextlib.AbstractContextManager[None]]",
         entered: "Callable[[Box], contextlib.AbstractContextManager[None]]",
         n: int,
         spec: str | GPU | Sequence[str | GPU],
@@ -99,8 +103,9 @@ class Box(Clock):
         self.optimizing = False
         self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
         self.stands_in = False  # whether it was said that zeros are instead of a dry box's values
-        self._stack: contextlib.ExitStack | None = None
-        self._entered = entered
+        self._stack = contextlib.ExitStack()
+        self._stale: list[weakref.ref[torch.Tensor]] = []  # tensors that were left on the devices
+        self._opened, self._entered = opened, entered
 
     # -- which device --
 
@@ -113,7 +118,7 @@ class Box(Clock):
         try:
             block = getattr(tensor.untyped_storage(), TAG, None)
         except NotImplementedError:  # a sparse, a nested or a wrapped one
-            from mpcourse.virtual.offered import check_transforms
+            from mpcourse.virtual.unsupported import check_transforms
 
             check_transforms([tensor])
             return None
@@ -234,26 +239,24 @@ class Box(Clock):
 
     def __enter__(self) -> "Box":
         global _active
-        if _active is self:
-            raise RuntimeError("this box is entered already: in another thread, enter it with `with box.here():`")
-        if _active is not None:
-            raise RuntimeError("a box inside a box: leave the outer one first, or give it more devices")
-        self._stack = contextlib.ExitStack()
-        if self.dry and not torch.__future__.get_swap_module_params_on_conversion():
-            # So that module.to("vgpu:0") keeps each Parameter's identity although its data turn into meta tensors:
-            # an optimizer made before holds it still, and tied weights stay tied.
-            torch.__future__.set_swap_module_params_on_conversion(True)
-            self._stack.callback(torch.__future__.set_swap_module_params_on_conversion, False)
-        if self.ledger.live:  # it was left before
-            change_class(self, TAG, back=True)
-        self._stack.enter_context(self.here())
-        self._stack.enter_context(threads_refuse(self, TAG))
-        self._stack.enter_context(generators_of(self))
-        if self.as_cuda:
-            self._stack.enter_context(answering_to_cuda(self))
-        if "torch._dynamo" in sys.modules:  # what was compiled before runs operation by operation
-            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
-        _active = self
+        with _entering:
+            if _active is self:
+                raise RuntimeError("this box is entered already: in another thread, enter it with `with box.here():`")
+            if _active is not None:
+                raise RuntimeError("a box inside a box: leave the outer one first, or give it more devices")
+            with contextlib.ExitStack() as stack:
+                if self.dry and not torch.__future__.get_swap_module_params_on_conversion():
+                    # So that module.to("vgpu:0") keeps each Parameter's identity although its data turn into meta
+                    # tensors: an optimizer made before holds it still, and tied weights stay tied.
+                    torch.__future__.set_swap_module_params_on_conversion(True)
+                    stack.callback(torch.__future__.set_swap_module_params_on_conversion, False)
+                stack.enter_context(self._opened(self))
+                stack.enter_context(self.here())
+                if "torch._dynamo" in sys.modules:  # what was compiled before runs operation by operation
+                    stack.enter_context(torch.compiler.set_stance("force_eager"))
+                self._stack = stack.pop_all()
+            _active = self
+        make_usable(self._stale)
         return self
 
     def __exit__(
@@ -261,10 +264,9 @@ class Box(Clock):
     ) -> None:
         global _active
         _active = None
-        assert self._stack is not None
         self._stack.close()
-        if self.ledger.live:
-            change_class(self, TAG)
+        if len(self.ledger.live) > len(self.workspaces):  # some tensors are left
+            self._stale = make_stale(self, TAG)
 
     def is_here(self) -> bool:
         """Whether this thread has entered the box."""

@@ -4,17 +4,13 @@ torch copies in C++ and runs a thread for each device. Here one thread enqueues 
 queues and links run side by side on the clock all the same.
 """
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.cuda.comm
 from torch import nn
-from torch.nn.parallel import _functions
-from torch.nn.parallel import comm as of_torch
 
-from mpcourse.virtual.box import active_box, box_here
+from mpcourse.virtual.box import active_box
 
 Tensor = torch.Tensor
 
@@ -76,7 +72,7 @@ def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None, *, 
     return whole if out is None else out.copy_(whole)
 
 
-def _apply(
+def parallel_apply(
     modules: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Sequence[dict] | None = None, devices: Any = None
 ) -> list:
     """`torch.nn.parallel.parallel_apply`, one device after the other."""
@@ -87,27 +83,6 @@ def _apply(
     ]
 
 
-def _scatter_forward(ctx: Any, devices: Any, chunk_sizes: Any, dim: int, x: Tensor) -> tuple:
+def scatter_forward(ctx: Any, devices: Any, chunk_sizes: Any, dim: int, x: Tensor) -> tuple:
     ctx.dim, ctx.input_device = dim, x.get_device()
     return scatter(x, devices, chunk_sizes, dim)
-
-
-def _in_box(owner: Any, name: str, ours: Callable[..., Any], static: bool = False) -> None:
-    """Have `owner.name` be ours in a box."""
-    plain = getattr(owner, name)
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return (plain if box_here() is None else ours)(*args, **kwargs)
-
-    function.__name__, function.__doc__ = name, plain.__doc__
-    setattr(owner, name, staticmethod(function) if static else function)
-
-
-def install() -> None:
-    """Put all this in the place of torch's own; outside of a box it does what that did."""
-    for ours in (broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather):
-        for owner in (of_torch, torch.cuda.comm):
-            _in_box(owner, ours.__name__, ours)
-    for module in ("torch.nn.parallel", "torch.nn.parallel.data_parallel", "torch.nn.parallel.parallel_apply"):
-        _in_box(sys.modules[module], "parallel_apply", _apply)
-    _in_box(_functions.Scatter, "forward", _scatter_forward, static=True)

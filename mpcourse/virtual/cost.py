@@ -204,15 +204,10 @@ def _attention(op: Operation, gpu: GPU, args: tuple, kwargs: dict, flops: int) -
     )
 
 
-_precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # torch 2.9 and later
-
-
 def rounds_to_tf32(kind: str) -> bool:
     """Whether torch's switches let CUDA round float32 for "conv", "rnn" or "matmul": by default for convolutions and
     recurrent layers, not for products (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision)."""
-    if _precision is not None:
-        return _precision("cuda", kind) == "tf32"
-    return torch.backends.cuda.matmul.allow_tf32 if kind == "matmul" else torch.backends.cudnn.allow_tf32
+    return torch._C._get_fp32_precision_getter("cuda", kind) == "tf32"
 
 
 def _reached(tensors: Sequence[Tensor]) -> int:

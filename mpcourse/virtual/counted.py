@@ -8,14 +8,14 @@ import torch
 
 from mpcourse.virtual.box import TAG
 from mpcourse.virtual.dispatch import DispatchMode
-from mpcourse.virtual.kernels import copy_of, unseen
+from mpcourse.virtual.kernels import copy_of, paused, unseen
 
 Tensor = torch.Tensor
 
 
 def without_data(mode: DispatchMode, x: Tensor) -> Tensor:
     """A tensor of the same look at the same place, which holds no data."""
-    with mode.paused():
+    with paused():
         twin = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
     setattr(twin.untyped_storage(), TAG, mode.box.block_of(x))
     return twin
@@ -42,7 +42,7 @@ class _Counted(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.mode, ctx.again = mode, again
         ctx.set_materialize_grads(False)
-        with mode.paused():
+        with paused():
             ctx.leaves = [
                 torch.empty_like(t, device="meta").requires_grad_(learns and t.requires_grad) for t in tensors
             ]
@@ -57,7 +57,7 @@ class _Counted(torch.autograd.Function):
         del twins, twin, marks, mark
         ctx.ends = [torch.autograd.graph.get_gradient_edge(p) if p.requires_grad else None for p in places]
         ctx.save_for_backward(*(tensors if again and learns and all(mark() for mark in alive) else ()))
-        with unseen(mode):
+        with unseen():
             ctx.inputs = [copy_of(t).requires_grad_(learns and t.requires_grad) for t in tensors]
             with torch.set_grad_enabled(learns):
                 ctx.results = compute(*ctx.inputs)
@@ -73,7 +73,7 @@ class _Counted(torch.autograd.Function):
         else:
             starts = [without_data(mode, g) for _, g in given]
             places = torch.autograd.grad([ctx.ends[i] for i, _ in given], [ctx.leaves[i] for i in wanted], starts)
-            with unseen(mode):
+            with unseen():
                 computed = torch.autograd.grad(
                     [ctx.results[i] for i, _ in given], [ctx.inputs[i] for i in wanted], [g for _, g in given],
                     retain_graph=True, materialize_grads=True,
@@ -122,7 +122,7 @@ class _Twin(torch.autograd.Function):
 
 def _placed(mode: DispatchMode, value: Tensor, place: Tensor) -> Tensor:
     """The value, in the order and in the memory that were planned for it."""
-    with mode.paused():
+    with paused():
         made = torch.empty_strided(place.shape, place.stride(), dtype=place.dtype, device=value.device)
         made.copy_(value.detach())
     setattr(made.untyped_storage(), TAG, mode.box.block_of(place))

@@ -13,10 +13,10 @@ from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.dry import stand_in
 from mpcourse.virtual.kept import carry_over
 from mpcourse.virtual.line import Line, location
-from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import holds_pinned
 from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import place_beside
+from mpcourse.virtual.unsupported import refuse_layout
 
 if TYPE_CHECKING:
     from mpcourse.virtual.dispatch import DispatchMode

@@ -18,11 +18,11 @@ from mpcourse.virtual.generators import check_generator
 from mpcourse.virtual.kept import VALUES
 from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.nested import tensors_in
-from mpcourse.virtual.offered import refuse_layout
 from mpcourse.virtual.pinned import without_pinning
 from mpcourse.virtual.source_line import asking_line, inside_function
 from mpcourse.virtual.storages import check_device, recount
 from mpcourse.virtual.unplaced import UNPLACED, after_host, made_by_torch, mark, mark_number, place_beside
+from mpcourse.virtual.unsupported import refuse_layout
 
 Tensor = torch.Tensor
 _known: dict[Any, Operation] = {}

@@ -16,7 +16,7 @@ from mpcourse.virtual.box import Box
 from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.layout import channels_last
 from mpcourse.virtual.line import Line, location
-from mpcourse.virtual.remembered import shapes_of
+from mpcourse.virtual.shape_cache import shapes_of
 from mpcourse.virtual.source_line import asking_line
 
 Tensor = torch.Tensor

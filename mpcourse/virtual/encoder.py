@@ -5,7 +5,6 @@ torch runs each as one C++ function, whose kernels and memory are CUDA's own whe
 tensors without data, and so counts them; the values come from that C++ function on the CPU.
 """
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -92,7 +91,7 @@ def _counted(plan: Callable[..., Any]) -> Callable[..., Any]:
         if mode.box.dry:
             return plan(*args)
         counted = tensors_in((plan(*[without_data(mode, a) if isinstance(a, Tensor) else a for a in args]),))
-        with unseen(mode):
+        with unseen():
             values = func(*args)
         for value, place in zip(tensors_in((values,)), counted, strict=True):
             setattr(value.untyped_storage(), TAG, getattr(place.untyped_storage(), TAG))
@@ -107,39 +106,13 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-# Both modules leave the fast path where somebody overrides torch functions, as a box does.
-_overridden = torch.overrides.has_torch_function
-_layer, _attention = nn.TransformerEncoderLayer.forward, nn.MultiheadAttention.forward
+# nn.TransformerEncoderLayer and nn.MultiheadAttention ask it, and leave the fast path where somebody overrides torch
+# functions, as a box does.
+_has_torch_function = torch.overrides.has_torch_function
 
 
-class _Here(threading.local):
-    depth = 0
-
-
-_here = _Here()
-
-
-def _has_torch_function(args: Iterable[Any]) -> bool:
-    if _here.depth == 0:
-        return _overridden(args)
+def has_torch_function(args: Iterable[Any]) -> bool:
+    """Whether some of `args` override torch functions; in a box, by their class alone."""
+    if box_here() is None:
+        return _has_torch_function(args)
     return any(isinstance(t, Tensor) and type(t) not in (Tensor, nn.Parameter) for t in args)
-
-
-def _in_box(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if box_here() is None:
-            return forward(*args, **kwargs)
-        _here.depth += 1
-        try:
-            return forward(*args, **kwargs)
-        finally:
-            _here.depth -= 1
-
-    return run
-
-
-def install() -> None:
-    """Have both modules take their fast path in a box where they would on CUDA."""
-    torch.overrides.has_torch_function = _has_torch_function
-    nn.TransformerEncoderLayer.forward = _in_box(_layer)  # type: ignore[method-assign]
-    nn.MultiheadAttention.forward = _in_box(_attention)  # type: ignore[method-assign]

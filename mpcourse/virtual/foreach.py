@@ -1,7 +1,7 @@
 """Operations over lists of tensors, as torch.optim and clip_grad_norm_ use them: each device gets its own.
 
 torch groups the lists by device before it calls them (torch/utils/_foreach_utils.py). It asks for the real device,
-which is the same for all, so here that grouping is told of the virtual ones.
+which is the same for all, so here the virtual ones are put in their place.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 _group: Any = torch._C._group_tensors_by_device_and_dtype
 
 
-def _group_by_virtual_device(lists: list[list[Any]], with_indices: bool = False) -> dict[tuple, tuple]:
+def group_by_device(lists: list[list[Any]], with_indices: bool = False) -> dict[tuple, tuple]:
     """What torch's function gives: {(device, dtype): (lists, indices)}, by the devices of the first list."""
     groups, box = _group(lists, with_indices), box_here()
     if box is None:
@@ -29,9 +29,6 @@ def _group_by_virtual_device(lists: list[list[Any]], with_indices: bool = False)
             device = real if place == HOST and not box.dry else box.device_at(place)
             grouped[device, dtype] = picked, [indices[i] for i in chosen] if indices else []
     return grouped
-
-
-torch._C._group_tensors_by_device_and_dtype = _group_by_virtual_device  # type: ignore[assignment]
 
 
 def apart(args: tuple, kwargs: dict, places: Callable[[list[Tensor]], tuple], run: Callable[..., Any]) -> list[Any]:

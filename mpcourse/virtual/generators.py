@@ -1,20 +1,15 @@
 """Random numbers: generators of a virtual GPU are generators of the CPU that know which device they are for."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from mpcourse.virtual.box import box_here
 
 if TYPE_CHECKING:
     from mpcourse.virtual.box import Box
 
 _Generator = torch.Generator
-
-
-class _OfAnyDevice(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _Generator)
 
 
 class VirtualGenerator(_Generator):
@@ -23,23 +18,20 @@ class VirtualGenerator(_Generator):
     device = torch.device("cpu")
 
 
-@contextlib.contextmanager
-def generators_of(box: "Box") -> Iterator[None]:
-    """In here, torch.Generator("vgpu:0") makes one."""
+class _OfAnyDevice(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _Generator)
 
-    class Generator(metaclass=_OfAnyDevice):
-        def __new__(cls, device: Any = "cpu") -> Any:
-            if torch.device(device).type not in ("vgpu", "cuda") or not box.is_here():
-                return _Generator(device)
-            index = box.index_of(device)
-            of_device = type("Generator", (VirtualGenerator,), {"device": box.devices[index]})
-            return of_device()
 
-    torch.Generator = Generator  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        torch.Generator = _Generator  # type: ignore[misc]
+class Generator(metaclass=_OfAnyDevice):
+    """torch.Generator: in a box also for its devices, torch.Generator("vgpu:0")."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        box = box_here()
+        if box is None or torch.device(device).type not in ("vgpu", "cuda"):
+            return _Generator(device)
+        of_device = type("Generator", (VirtualGenerator,), {"device": box.devices[box.index_of(device)]})
+        return of_device()
 
 
 def check_generator(box: "Box", generator: Any, index: int) -> None:

@@ -1,12 +1,27 @@
 """How a program gets virtual GPUs: a box of them, and devices that may be real ones."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 
+from mpcourse.virtual import attention, encoder, fused, kernels, recurrent
 from mpcourse.virtual.box import Box, active_box, box_here
-from mpcourse.virtual.entered import entered
+from mpcourse.virtual.dispatch import DispatchMode
+from mpcourse.virtual.dropout import dropout
+from mpcourse.virtual.modes import FunctionMode, active
 from mpcourse.virtual.specs import GPU, Link
+from mpcourse.virtual.torch_patches import in_force, opened
+
+kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | attention.KERNELS | fused.KERNELS)
+
+
+@contextlib.contextmanager
+def entered(box: Box) -> Iterator[None]:
+    """In here this thread sees the devices of `box`."""
+    dispatch = DispatchMode(box)
+    with in_force(), kernels.active(dispatch), active(FunctionMode(box, dispatch)):
+        yield
 
 
 def virtual_gpus(
@@ -37,11 +52,13 @@ def virtual_gpus(
 
     In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 instead of its
     value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
-    on a device when the box is left refuse to be used until it is entered again.
+    on a device when the box is left refuse to be used until it is entered again. What the box replaces in torch
+    (torch_patches.py) is torch's own again, too: names that were imported from there before the box was entered, as by
+    `from torch import Event`, are torch's own also in the box.
     Raises UserError for an unknown spec or link, ValueError for numbers that do not fit, RuntimeError on entering a box
     inside a box.
     """
-    return Box(entered, n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
+    return Box(opened, entered, n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
 
 
 def devices(n: int) -> list[torch.device]:

@@ -10,10 +10,10 @@ from mpcourse.virtual.as_cuda import CUDA_HANDLERS
 from mpcourse.virtual.box import HOST, TAG, block_index
 from mpcourse.virtual.device_checks import no_data
 from mpcourse.virtual.line import location
-from mpcourse.virtual.offered import OFFERED_HANDLERS
 from mpcourse.virtual.pinned import PIN_HANDLERS
 from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import place, unplaced
+from mpcourse.virtual.unsupported import UNSUPPORTED_HANDLERS
 
 if TYPE_CHECKING:
     from mpcourse.virtual.modes import FunctionMode
@@ -292,6 +292,6 @@ HANDLERS: dict[Any, Handler] = {
     torch.unravel_index: _unravel_index,
     **dict.fromkeys((torch.tensor_split, Tensor.tensor_split), _tensor_split),
     **CUDA_HANDLERS,
-    **OFFERED_HANDLERS,
+    **UNSUPPORTED_HANDLERS,
     **PIN_HANDLERS,
 }

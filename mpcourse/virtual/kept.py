@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from mpcourse.virtual.remembered import shapes_of
+from mpcourse.virtual.shape_cache import shapes_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -69,16 +69,16 @@ def _chosen(run: Callable[..., Any], func: Any) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def unseen(mode: DispatchMode) -> Iterator[None]:
-    """What runs in here is torch's own for a CPU: nothing is counted, and no region of autocast applies."""
-    with mode.paused(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+def paused() -> Iterator[None]:
+    """What runs in here is outside of the virtual world, if this thread is in one."""
+    with _here.mode.paused() if _here.mode else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
-def paused() -> Iterator[None]:
-    """What runs in here is outside of the virtual world, if this thread is in one."""
-    with _here.mode.paused() if _here.mode else contextlib.nullcontext():
+def unseen() -> Iterator[None]:
+    """What runs in here is torch's own for a CPU: nothing is counted, and no region of autocast applies."""
+    with paused(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         yield
 
 
@@ -137,7 +137,7 @@ class _Whole(torch.autograd.Function):
         mode = whole.mode
         backing = mode.box.backing
         ctx.set_materialize_grads(False)
-        with unseen(mode):
+        with unseen():
             reserve = torch.empty(whole.reserve if whole.trains else 0, dtype=torch.uint8, device=backing)
             if mode.box.dry:
                 results = whole.shapes(tensors)
@@ -160,7 +160,7 @@ class _Whole(torch.autograd.Function):
             raise RuntimeError("cudnn RNN backward can only be called in training mode")
         wanted = [i for i in range(ctx.count) if ctx.needs_input_grad[2 + i]]
         given = [(i, g) for i, g in enumerate(gradients) if g is not None]
-        with unseen(whole.mode):
+        with unseen():
             if whole.mode.box.dry:
                 input_gradients = [whole.gradient(i, saved[i]) for i in wanted]
             else:

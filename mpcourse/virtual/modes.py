@@ -1,12 +1,15 @@
-"""The upper mode: torch's Python functions, as far as a device shows in them."""
+"""Modes of threads: in a box, torch's Python functions as far as a device shows in them; without it, a refusal."""
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from mpcourse.virtual.as_cuda import virtual
-from mpcourse.virtual.box import Box, block_index
+from mpcourse.virtual.box import NO_BOX, TAG, Box, block_index, entered_anywhere
 from mpcourse.virtual.crossing import transfer
 from mpcourse.virtual.dispatch import DispatchMode
 from mpcourse.virtual.handlers import HANDLERS
@@ -17,6 +20,7 @@ from mpcourse.virtual.source_line import asking_line
 from mpcourse.virtual.unplaced import place, unplaced
 
 Tensor = torch.Tensor
+_LEFT = "this backward copies to {} of another box, which was left: call it in the box, or enter the same box again"
 _CPU_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
@@ -26,17 +30,21 @@ class Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mode: DispatchMode, target: int, non_blocking: bool, line: Line | None) -> Tensor:
         block = mode.box.block_of(x)
-        ctx.mode, ctx.source, ctx.target, ctx.line = mode, block_index(block), target, line
+        ctx.box, ctx.source, ctx.target, ctx.line = mode.box, block_index(block), target, line
         return transfer(mode, x, target, non_blocking, line, in_graph=True)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple:
-        back = gradients[0]
+        back, here = gradients[0], mode_here()
+        if here is None or here.box is not ctx.box:
+            left = _LEFT.format(ctx.box.names[max(ctx.source, ctx.target)])
+            raise RuntimeError(NO_BOX if entered_anywhere() is ctx.box else left)
+        mode = here.dispatch
         if unplaced(back):
-            place(ctx.mode, back, ctx.target)
+            place(mode, back, ctx.target)
         if back.requires_grad and torch.is_grad_enabled():  # for second derivatives
-            return Move.apply(back, ctx.mode, ctx.source, False, ctx.line), None, None, None, None
-        return transfer(ctx.mode, back, ctx.source, False, ctx.line, in_graph=True), None, None, None, None
+            return Move.apply(back, mode, ctx.source, False, ctx.line), None, None, None, None
+        return transfer(mode, back, ctx.source, False, ctx.line, in_graph=True), None, None, None, None
 
 
 class FunctionMode(TorchFunctionMode):
@@ -91,3 +99,70 @@ class FunctionMode(TorchFunctionMode):
         if x.requires_grad and torch.is_grad_enabled():
             return Move.apply(x, self.dispatch, target, non_blocking, line)
         return transfer(self.dispatch, x, target, non_blocking, line, doing)
+
+
+class _Here(threading.local):
+    mode: FunctionMode | None = None
+
+
+_here = _Here()
+
+
+def mode_here() -> FunctionMode | None:
+    """The mode of this thread, if it has entered a box."""
+    return _here.mode
+
+
+@contextlib.contextmanager
+def active(mode: FunctionMode) -> Iterator[None]:
+    """In here this thread has both modes."""
+    _here.mode = mode
+    try:
+        with mode, mode.dispatch:
+            yield
+    finally:
+        _here.mode = None
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """What runs in here, on tensors of the CPU alone, is torch's own: no box sees it, so that it is done sooner."""
+    mode = mode_here()
+    with mode.dispatch.paused() if mode else contextlib.nullcontext(), torch._C.DisableTorchFunction():
+        yield
+
+
+class NoBox(TorchFunctionMode):
+    """In a thread that has not entered a box, refuses tensors of that box."""
+
+    def __init__(self, box: Box) -> None:
+        super().__init__()
+        self.box = box
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.box.is_here() and func is not Tensor.untyped_storage:
+            for t in tensors_in((*args, *kwargs.values())):
+                with contextlib.suppress(NotImplementedError, ValueError):  # it has no storage
+                    if getattr(t.untyped_storage(), TAG, None) is not None:
+                        raise RuntimeError(NO_BOX)
+        return func(*args, **kwargs)
+
+
+_start = threading.Thread.start
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """`threading.Thread.start`: a thread that begins while a box is entered refuses its tensors until it enters it."""
+    box = entered_anywhere()
+    if box is not None:
+        thread.run = _without(box, thread.run)  # type: ignore[method-assign]
+    _start(thread)
+
+
+def _without(box: Box, run: Callable[[], None]) -> Callable[[], None]:
+    def run_without_box() -> None:
+        with NoBox(box):
+            run()
+
+    return run_without_box

@@ -48,13 +48,10 @@ PIN_HANDLERS = {Tensor.pin_memory: pin_memory, Tensor.is_pinned: is_pinned}
 _loop = of_loader._pin_memory_loop
 
 
-def _loop_in_box(*args: Any) -> None:
+def pin_memory_loop(*args: Any) -> None:
     """The DataLoader's own thread."""
     box = boxes.entered_anywhere()
     if box is None:
         return _loop(*args)
     with box.here():
         return _loop(*args)
-
-
-of_loader._pin_memory_loop = _loop_in_box  # type: ignore[assignment]

@@ -40,7 +40,7 @@ def check_device(tensor: torch.Tensor, storage: Any) -> None:
 _resize = torch.UntypedStorage.resize_
 
 
-def _resize_and_recount(storage: torch.UntypedStorage, size: int) -> Any:
+def resize_(storage: torch.UntypedStorage, size: int) -> Any:
     block: Block | None = getattr(storage, TAG, None)
     if block is not None and size > max(storage.nbytes(), block.box.ledger.free(block.index)):
         raise block.box.ledger.out_of_memory(block.index, size)
@@ -49,18 +49,12 @@ def _resize_and_recount(storage: torch.UntypedStorage, size: int) -> Any:
     return out
 
 
-torch.UntypedStorage.resize_ = _resize_and_recount  # type: ignore[method-assign, assignment]
-
-
 # A storage on a virtual GPU says so. The data are the CPU's, or none.
 _device: Any = getattr(torch._C.StorageBase, "device")  # noqa: B009, a getter that mypy does not know
 
 
-def _virtual_device(storage: torch.UntypedStorage) -> torch.device:
+def virtual_device(storage: torch.UntypedStorage) -> torch.device:
     block: Block | None = getattr(storage, TAG, None)
     if block is None or box_here() is None:
         return _device.__get__(storage)
     return block.box.device_at(block.index)
-
-
-torch.UntypedStorage.device = property(_virtual_device)  # type: ignore[assignment]

@@ -133,18 +133,14 @@ class _InBox(type):
         return isinstance(instance, cls.plain | cls.ours)
 
 
-for _name, _ours in (("Stream", Stream), ("Event", Event)):
-    _both = {"plain": getattr(torch, _name), "ours": _ours}
-    setattr(torch, _name, _InBox(_name, (), _both))
+StreamInBox = _InBox("Stream", (), {"plain": torch.Stream, "ours": Stream})
+EventInBox = _InBox("Event", (), {"plain": torch.Event, "ours": Event})
 
 
 _record_stream = torch.Tensor.record_stream
 
 
-def _record_virtual_stream(tensor: torch.Tensor, stream: Any) -> None:
+def record_stream(tensor: torch.Tensor, stream: Any) -> None:
     """Nothing for a virtual one: the box frees memory in the order of the one queue, so there is nothing to keep."""
     if not isinstance(stream, Stream):
         _record_stream(tensor, stream)
-
-
-torch.Tensor.record_stream = _record_virtual_stream  # type: ignore[method-assign, assignment]

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from mpcourse.virtual import accelerator, amp  # noqa: F401, the former asks what there is before there is a vgpu
-from mpcourse.virtual.box import TAG, active_box, box_here
+from mpcourse.virtual import accelerator  # noqa: F401, which names the backend
+from mpcourse.virtual.box import active_box, box_here
 from mpcourse.virtual.ledger import KINDS, size
 from mpcourse.virtual.specs import LINKS, THROUGH_HOST
 from mpcourse.virtual.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
@@ -288,19 +287,16 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return including_emulation or get_device_capability() >= (8, 0)
 
 
-def _to_vgpu(self: torch.Tensor, device: Any = None, non_blocking: bool = False) -> torch.Tensor:
+def to_vgpu(self: torch.Tensor, device: Any = None, non_blocking: bool = False) -> torch.Tensor:
     """Tensor.vgpu(device), as Tensor.cuda(device)."""
     box = active_box()
     return self.to(box.device_at(box.gpu_index(device)), non_blocking=non_blocking)
 
 
-def _module_to_vgpu(self: Any, device: Any = None) -> Any:
+def module_to_vgpu(self: Any, device: Any = None) -> Any:
     """Module.vgpu(device), as Module.cuda(device)."""
     return self._apply(lambda t: t.vgpu(device))
 
-
-torch.Tensor.vgpu = _to_vgpu  # type: ignore[attr-defined]
-torch.nn.Module.vgpu = _module_to_vgpu  # type: ignore[attr-defined]
 
 _GRAPHS = "; each operation is enqueued by itself, so leave the graph out"
 _HISTORY = "; box.ledger.history(device) has each change of the memory held"
@@ -352,22 +348,14 @@ def _allocator(device: Any) -> Any:
     return active_box().ledger.allocators[_index(device)]
 
 
-def _location(storage: Any) -> str | None:
-    """For torch.save: where a storage is."""
-    block = getattr(storage, TAG, None)
-    return None if block is None else block.box.names[block.index]
+_restore_location = torch.serialization.default_restore_location
 
 
-def _restore(storage: Any, location: str) -> Any:
-    """For torch.load: the storage there. Without a box it has to be mapped elsewhere."""
-    if not location.startswith(("vgpu", "cuda")):
-        return None
-    if location.startswith("cuda") and ((there := box_here()) is None or not there.as_cuda):
-        return None
-    try:
-        box = active_box()
-    except RuntimeError as error:
-        raise RuntimeError(f"a tensor was saved on {location}. {error}; or load with map_location='cpu'") from None
+def restore_location(storage: Any, location: str) -> Any:
+    """For torch.load: the storage where it was, if that was on a device of this thread's box."""
+    box = box_here()
+    if box is None or not location.startswith(("vgpu", "cuda") if box.as_cuda else "vgpu"):
+        return _restore_location(storage, location)
     flat = torch.empty(0, dtype=torch.uint8)
     flat.set_(storage)
     return flat.to(box.device_at(box.index_of(location))).untyped_storage()
@@ -379,12 +367,12 @@ def _outside(*args: Any, **kwargs: Any) -> Any:
     raise RuntimeError("this operation does not exist on virtual GPUs")
 
 
-def _optimizer_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
+def optimizer_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if is_available():
         active_box().optimizing = True
 
 
-def _optimizer_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+def optimizer_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if not is_available():
         return
     box = active_box()
@@ -400,11 +388,6 @@ def _optimizer_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
                 block.allocation.kind = "optimizer state"
 
 
-torch.utils.rename_privateuse1_backend("vgpu")
 torch._register_device_module("vgpu", sys.modules[__name__])
-torch.serialization.register_package(5, _location, _restore)
-register_optimizer_step_pre_hook(_optimizer_begins)
-register_optimizer_step_post_hook(_optimizer_ends)
 _library = torch.library.Library("_", "IMPL")
 _library.fallback(_outside, "PrivateUse1")
-amp.install()

@@ -13,9 +13,9 @@ DEVICE = "vgpu:0"
 @pytest.fixture(autouse=True)
 def asked(monkeypatch):
     """The operations whose shapes torch was asked for, and nothing remembered from before."""
-    from mpcourse.virtual import remembered
+    from mpcourse.virtual import shape_cache
 
-    monkeypatch.setattr(remembered, "_results", {})
+    monkeypatch.setattr(shape_cache, "_results", {})
     found = []
 
     def shapes_of(run, func, args, kwargs):
@@ -23,7 +23,7 @@ def asked(monkeypatch):
             found.append(func)
             return run(*args, **kwargs)
 
-        return remembered.shapes_of(asking, func, args, kwargs)
+        return shape_cache.shapes_of(asking, func, args, kwargs)
 
     monkeypatch.setattr(dry, "shapes_of", shapes_of)
     return found

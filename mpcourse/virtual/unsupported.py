@@ -1,5 +1,6 @@
-"""What torch offers and virtual GPUs do not, each refused in a line that says what to do instead."""
+"""What torch has and virtual GPUs do not support, each refused in a line that says what to do instead."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,11 @@ from mpcourse.virtual.nested import tensors_in
 Tensor = torch.Tensor
 _SPARSE = "sparse tensors are not offered on virtual GPUs: keep them on the CPU, or use dense ones"
 _NESTED = "nested tensors are not offered on virtual GPUs: pad them, torch.nn.utils.rnn.pad_sequence, and pass a mask"
+_COMPILE = (
+    "torch.compile is not offered in a box of virtual GPUs, which runs each operation by itself: leave it out there"
+)
+_EXPORT = "torch.export is not offered in a box of virtual GPUs: export the model on the CPU, before the box is entered"
+_DLPACK = "to_dlpack hands out no data of a virtual GPU: use Tensor.cpu()"
 _FUNC = "torch.func and vmap are not offered for tensors on virtual GPUs: use torch.autograd, or a loop"
 
 
@@ -48,19 +54,20 @@ _SPARSE_MAKERS = (
     *(torch.sparse_bsr_tensor, torch.sparse_bsc_tensor, Tensor.to_sparse, Tensor.to_sparse_coo, Tensor.to_sparse_csr),
     *(Tensor.to_sparse_csc, Tensor.to_sparse_bsr, Tensor.to_sparse_bsc),
 )
-OFFERED_HANDLERS = dict.fromkeys(_SPARSE_MAKERS, _refusing(_SPARSE))
+UNSUPPORTED_HANDLERS = dict.fromkeys(_SPARSE_MAKERS, _refusing(_SPARSE))
 
 
-def _instead(owner: Any, name: str, concerns: Callable[..., bool], what: str) -> None:
-    """Replace `owner.name` by a function that refuses in a box, where it `concerns` devices."""
+def _refused(owner: Any, name: str, concerns: Callable[..., bool], what: str) -> tuple[Any, str, Callable[..., Any]]:
+    """The patch that has `owner.name` refuse in a box, where it `concerns` devices."""
     plain = getattr(owner, name)
 
+    @functools.wraps(plain)
     def function(*args: Any, **kwargs: Any) -> Any:
         if box_here() is not None and concerns(*args, **kwargs):
             raise RuntimeError(what)
         return plain(*args, **kwargs)
 
-    setattr(owner, name, function)
+    return owner, name, function
 
 
 def _always(*args: Any, **kwargs: Any) -> bool:
@@ -75,19 +82,14 @@ def _has_device(value: Any, *args: Any, **kwargs: Any) -> bool:
     )
 
 
-_instead(
-    torch,
-    "compile",
-    _always,
-    "torch.compile is not offered in a box of virtual GPUs, which runs each operation by itself: leave it out there",
-)
-_instead(
-    torch.export,
-    "export",
-    _always,
-    "torch.export is not offered in a box of virtual GPUs: export the model on the CPU, before the box is entered",
-)
-_instead(torch._functorch.apis, "vmap_impl", lambda func, *args, **kwargs: _has_device(*args, **kwargs), _FUNC)
-_instead(torch.nested, "nested_tensor", _has_device, _NESTED)
-_instead(torch.nested, "as_nested_tensor", _has_device, _NESTED)
-_instead(torch.utils.dlpack, "to_dlpack", _has_device, "to_dlpack hands out no data of a virtual GPU: use Tensor.cpu()")
+PATCHES = [
+    _refused(owner, name, concerns, what)
+    for owner, name, concerns, what in (
+        (torch, "compile", _always, _COMPILE),
+        (torch.export, "export", _always, _EXPORT),
+        (torch._functorch.apis, "vmap_impl", lambda func, *args, **kwargs: _has_device(*args, **kwargs), _FUNC),
+        (torch.nested, "nested_tensor", _has_device, _NESTED),
+        (torch.nested, "as_nested_tensor", _has_device, _NESTED),
+        (torch.utils.dlpack, "to_dlpack", _has_device, _DLPACK),
+    )
+]
