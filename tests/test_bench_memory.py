@@ -17,7 +17,7 @@ from mpcourse.course.bench.memory_table import BEGIN, END, off, row, with_table
 from mpcourse.course.bench.memory_tracker import tracking
 from mpcourse.course.bench.truth import Language
 from mpcourse.models import ResNet50, UNet3D, mlp
-from mpcourse.virtual import cost, dispatch
+from mpcourse.virtual.gpus import cost, dispatch
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/virtual_gpus.md").read_text()

@@ -16,7 +16,7 @@ import torch
 from mpcourse.collectives import rabenseifner_allreduce
 from mpcourse.common import launch
 from mpcourse.virtual import MPI, ClusterError, Deadlock, Link, Topology, compute, run
-from mpcourse.virtual.cluster.topology import Incoming
+from mpcourse.virtual.ranks.topology import Incoming
 from tests.conftest import load_script
 
 PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
@@ -79,7 +79,7 @@ def test_methods_have_mpi4pys_signatures():
     code = """
 import inspect, json
 from mpi4py import MPI
-from mpcourse.virtual.cluster.comm import VirtualComm
+from mpcourse.virtual.ranks.comm import VirtualComm
 wrong = {}
 for name, method in inspect.getmembers(VirtualComm, inspect.isfunction):
     real = getattr(MPI.Intracomm, name, None)

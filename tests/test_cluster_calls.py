@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mpcourse.virtual import MPI, Deadlock, compute, run
-from mpcourse.virtual.cluster.errors import ClusterError
-from mpcourse.virtual.cluster.threads import Turns
+from mpcourse.virtual.ranks.errors import ClusterError
+from mpcourse.virtual.ranks.threads import Turns
 
 
 def both(program, size=2, **options):

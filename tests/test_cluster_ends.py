@@ -6,8 +6,8 @@ import time
 import pytest
 
 from mpcourse.virtual import MPI, ClusterError, run
-from mpcourse.virtual.cluster import threads, world
-from mpcourse.virtual.cluster.threads import Turns
+from mpcourse.virtual.ranks import threads, world
+from mpcourse.virtual.ranks.threads import Turns
 
 HERE = __name__.rpartition(".")[2]
 

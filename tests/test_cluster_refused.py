@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpcourse.virtual import MPI, run
-from mpcourse.virtual.cluster.refused import NotOffered, stub
+from mpcourse.virtual.ranks.refused import NotOffered, stub
 from tests.conftest import load_script
 
 FILE = Path(__file__).parent / "programs" / "mpi_mistakes.py"

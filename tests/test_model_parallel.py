@@ -20,7 +20,7 @@ from mpcourse.model_parallel import (
     send,
 )
 from mpcourse.virtual import RankFailed, run
-from mpcourse.virtual.cluster import Deadlock
+from mpcourse.virtual.ranks import Deadlock
 from tests.programs import collective_gradients
 from tests.programs.chain_list_truth import LABELS, Layers, X, equal, made
 

@@ -24,7 +24,7 @@ from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP
 from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
-from mpcourse.virtual.ledger import KINDS, size
+from mpcourse.virtual.gpus.ledger import KINDS, size
 from tests.conftest import kernels
 from tests.forked_kernels import found_by_jupyter
 

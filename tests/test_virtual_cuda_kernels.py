@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torchgen.packaged import __path__ as packaged
 
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.cost import describe
+from mpcourse.virtual.gpus.cost import describe
 
 BF16, MiB = torch.bfloat16, 2**20
 

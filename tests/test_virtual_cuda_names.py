@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.as_cuda import KEPT
+from mpcourse.virtual.gpus.as_cuda import KEPT
 
 MODULES = {
     "torch.cuda": {

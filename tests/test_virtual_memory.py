@@ -7,7 +7,7 @@ from torch import nn
 
 from mpcourse.models import mlp
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.allocator import CachingAllocator
+from mpcourse.virtual.gpus.allocator import CachingAllocator
 
 MiB = 2**20
 CUBLAS = 2 * (8 * MiB + 128 * 1024)  # of the thread of forward, and of that of backward

@@ -11,7 +11,7 @@ from torch import nn
 
 from mpcourse.models import mlp
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.autocast import POLICIES
+from mpcourse.virtual.gpus.autocast import POLICIES
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.virtual import virtual_gpus
-from mpcourse.virtual.modes import outside
+from mpcourse.virtual.gpus.modes import outside
 from tests.conftest import ROOT
 
 NO_BOX = r"^this thread has no box: enter it here too, `with box.here\(\):`$"

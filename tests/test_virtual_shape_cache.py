@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.virtual import dry, virtual_gpus
+from mpcourse.virtual import virtual_gpus
+from mpcourse.virtual.gpus import dry
 
 DEVICE = "vgpu:0"
 
@@ -13,7 +14,7 @@ DEVICE = "vgpu:0"
 @pytest.fixture(autouse=True)
 def asked(monkeypatch):
     """The operations whose shapes torch was asked for, and nothing remembered from before."""
-    from mpcourse.virtual import shape_cache
+    from mpcourse.virtual.gpus import shape_cache
 
     monkeypatch.setattr(shape_cache, "_results", {})
     found = []

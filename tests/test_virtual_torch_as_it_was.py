@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from mpcourse.virtual import torch_patches, virtual_gpus
+from mpcourse.virtual import virtual_gpus
+from mpcourse.virtual.gpus import torch_patches
 from tests.conftest import ROOT
 
 # What stays: the module `torch.vgpu`; what torch changes when a backend gets its name; registrations of libraries, and

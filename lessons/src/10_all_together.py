@@ -40,7 +40,7 @@ from mpcourse.grid import (
 from mpcourse.model_parallel import MultiNodeChainList, allreduce, send
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.virtual import MPI, Topology, run
-from mpcourse.virtual.cluster import Deadlock
+from mpcourse.virtual.ranks import Deadlock
 
 torch.set_num_threads(1)
 

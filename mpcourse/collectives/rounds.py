@@ -10,7 +10,7 @@ from mpcourse.virtual import run
 from mpcourse.virtual.specs import Link
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.cluster.comm import VirtualComm
+    from mpcourse.virtual.ranks.comm import VirtualComm
 
 _SECOND = Link("a second a message", bandwidth=float("inf"), latency=1.0)
 MOST = 13  # ranks whose digits float64 holds

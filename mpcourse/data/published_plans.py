@@ -134,7 +134,7 @@ LAYER_22B = (7.7, 11.9)
 
 # Microseconds of products (m, k) x (k, n) in float16, by (n, k), of m = ROWS[0], ROWS[1], ...: linear layers of
 # language models, or their shares in tensor parallelism. microsoft/vidur, data/profiling/compute/*/*/mlp.csv (2024),
-# medians. NOT_FITTED: of models that `mpcourse.virtual.products` was not fitted to; nor was it to the H100's.
+# medians. NOT_FITTED: of models that `mpcourse.virtual.gpus.products` was not fitted to; nor was it to the H100's.
 ROWS = (128, 512, 2048, 4096)
 A100_PRODUCTS = {
     (10240, 8192): (135.0, 386.5, 1437.0, 2882.0),

@@ -28,7 +28,7 @@ from mpcourse.collectives import broadcast, reduce
 from mpcourse.common.comm import Comm
 from mpcourse.common.errors import RankFailed
 from mpcourse.model_parallel.messages import exchange
-from mpcourse.virtual.cluster.errors import Deadlock
+from mpcourse.virtual.ranks.errors import Deadlock
 
 DEPEND = (
     "Where a rank's loss does not depend on a result, its backward pass does not reach the call, and the others wait: "

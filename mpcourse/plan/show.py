@@ -9,7 +9,7 @@ from rich.table import Table
 from mpcourse.plan.candidate import PARTS, Plan
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.search import Plans, why
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 
 NOTE = (
     "Memory: mixed-precision Adam, 16 bytes a parameter; not in it: NCCL's buffers, and gaps in what is allocated. "

@@ -8,7 +8,7 @@ from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
 from mpcourse.plot.style import GREY, INK, figure, shade
 from mpcourse.plot.timeline import STRENGTHS
 from mpcourse.virtual import Box, Event
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 
 
 def twins(copies: Iterable[Event]) -> list[tuple[Event, Event | None]]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from mpcourse.plot.style import GREY, INK, MARKERS, color, figure, label
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 
 NAME = 0.05  # part of the axis from a reference to the middle of its name
 

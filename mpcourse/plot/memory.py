@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, figure, label
 from mpcourse.virtual import Box
-from mpcourse.virtual.ledger import KINDS, Peak, size
+from mpcourse.virtual.gpus.ledger import KINDS, Peak, size
 
 COLUMNS = 900  # of a panel; of what lies within one of them the fullest moment is drawn
 HATCHING = (1.0, 1.0, 1.0, 0.55)

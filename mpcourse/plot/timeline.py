@@ -17,7 +17,7 @@ from matplotlib.textpath import TextPath
 from mpcourse.plot.records import ARROW, events_of, lane_color, lane_order
 from mpcourse.plot.style import INK, figure, ink_on, label, shade
 from mpcourse.virtual import Box, Event, busy, span
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 
 # How strong a lane's colour is in each phase: they differ in lightness, so that a grey print tells them apart.
 STRENGTHS = {"forward": 0.45, "recompute": 0.45, "backward": 1.0, "optimizer": 1.6, "": 0.2}

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from mpcourse.plot.records import ARROW, events_of, lane_order
 from mpcourse.plot.style import INK, figure, label
 from mpcourse.virtual import Box, Event
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 
 
 def traffic(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from mpcourse.plot.style import GREY, INK, color, figure, shade
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 
 STEP = 1.0  # between two levels
 HIGH = 0.52

@@ -12,7 +12,7 @@ import torch.nn as nn
 
 from mpcourse.common.errors import UserError
 from mpcourse.common.source import load_module, shown_path
-from mpcourse.virtual.device_checks import NoData
+from mpcourse.virtual.gpus.device_checks import NoData
 
 _LIBRARIES = tuple(
     os.path.dirname(os.path.dirname(os.path.abspath(file))) + os.sep for file in (torch.__file__, contextlib.__file__)

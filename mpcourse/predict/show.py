@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mpcourse.predict.step import Prediction
-from mpcourse.virtual.ledger import KINDS, size
+from mpcourse.virtual.gpus.ledger import KINDS, size
 
 NOTE = (
     "Not predicted: cuDNN's workspaces. Modelled: the caching allocator, and time by the roofline, at assumed parts of "

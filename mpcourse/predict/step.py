@@ -14,7 +14,7 @@ from mpcourse.predict.load import blame, built
 from mpcourse.predict.place import balanced, children, place, stages
 from mpcourse.predict.sharded import check_sharding, sharded
 from mpcourse.virtual import GPU, Box, busy, virtual_gpus
-from mpcourse.virtual.ledger import size
+from mpcourse.virtual.gpus.ledger import size
 from mpcourse.virtual.specs import Link, find_gpu, link_between
 
 OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # and how many tensors of state a parameter

@@ -45,21 +45,21 @@ first name of virtual GPUs imports torch. docs/virtual_gpus.md says how exact th
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mpcourse.virtual.cluster import compute, mpi_of, run
-from mpcourse.virtual.cluster import mpi as MPI
+from mpcourse.virtual.ranks import compute, mpi_of, run
+from mpcourse.virtual.ranks import mpi as MPI
 from mpcourse.virtual.specs import GPUS, LINKS
 from mpcourse.virtual.timeline import busy, chrome_trace, span, write_chrome_trace
 
 if TYPE_CHECKING:
-    from mpcourse.virtual.box import Box, active_box
-    from mpcourse.virtual.cluster import ClusterError, Deadlock, RankFailed, Topology, VirtualRun
-    from mpcourse.virtual.gpus import devices, virtual_gpus
+    from mpcourse.virtual.gpus.box import Box, active_box
+    from mpcourse.virtual.gpus.devices import devices, virtual_gpus
+    from mpcourse.virtual.ranks import ClusterError, Deadlock, RankFailed, Topology, VirtualRun
     from mpcourse.virtual.specs import GPU, Link
     from mpcourse.virtual.timeline import Event
 
-_OF_GPUS = {"Box": "box", "active_box": "box", "devices": "gpus", "virtual_gpus": "gpus"}
+_OF_GPUS = {"Box": "gpus.box", "active_box": "gpus.box", "devices": "gpus.devices", "virtual_gpus": "gpus.devices"}
 _CLASSES = {"GPU": "specs", "Link": "specs", "Event": "timeline"}
-_CLASSES |= dict.fromkeys(("ClusterError", "Deadlock", "RankFailed", "Topology", "VirtualRun"), "cluster")
+_CLASSES |= dict.fromkeys(("ClusterError", "Deadlock", "RankFailed", "Topology", "VirtualRun"), "ranks")
 
 
 def __getattr__(name: str) -> Any:
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
     So virtual ranks need no torch, and `help(mpcourse.virtual)` is not the help of ten classes.
     """
     if name in _OF_GPUS:
-        importlib.import_module("mpcourse.virtual.vgpu")  # names the backend
+        importlib.import_module("mpcourse.virtual.gpus.vgpu")  # names the backend
     elif name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"mpcourse.virtual.{(_OF_GPUS | _CLASSES)[name]}"), name)

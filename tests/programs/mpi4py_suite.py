@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 
 from mpcourse.virtual import MPI, ClusterError, run
-from mpcourse.virtual.cluster.refused import NotOffered, stub
+from mpcourse.virtual.ranks.refused import NotOffered, stub
 
 SECONDS = 20  # of CPU, for one test
 OF_FILES = {"test_mpiabi", "test_mpiapi", "test_package"}  # what lies in mpi4py's folder, and which MPI that loads

@@ -62,8 +62,8 @@ def run(job: Job) -> Report:
 
 def _among_virtual_ranks(load: Any) -> Answer:
     """Load the file on one virtual rank, which is all that `from mpi4py import MPI` gives it: MPI itself starts not."""
-    from mpcourse.virtual.cluster import run as run_virtually
-    from mpcourse.virtual.cluster.mpi import as_mpi4py
+    from mpcourse.virtual.ranks import run as run_virtually
+    from mpcourse.virtual.ranks.mpi import as_mpi4py
 
     with as_mpi4py():
         try:

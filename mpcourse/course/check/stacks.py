@@ -20,7 +20,7 @@ from mpcourse.course.check.granted_time import GrantedTime
 
 PATIENCE = 1.0  # seconds for an answer, of those that the rank is granted
 QUIET = 0.05  # seconds in which a handler that has begun writes more
-_TURNS = os.path.join("cluster", "turns.py")  # where a virtual rank waits for its turn
+_TURNS = os.path.join("ranks", "threads.py")  # where a virtual rank waits for its turn
 
 
 def answer(folder: Path, number: int) -> None:

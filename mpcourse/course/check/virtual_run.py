@@ -12,8 +12,8 @@ from typing import Any
 from mpcourse.course.check.answer import Answer, beginning
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong
-from mpcourse.virtual.cluster import ClusterError, Topology, VirtualRun, run
-from mpcourse.virtual.cluster.mpi import as_mpi4py
+from mpcourse.virtual.ranks import ClusterError, Topology, VirtualRun, run
+from mpcourse.virtual.ranks.mpi import as_mpi4py
 
 SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
 LIMIT = 1.5  # seconds that all ranks of a run may compute; right answers take milliseconds

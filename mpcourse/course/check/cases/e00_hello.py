@@ -75,8 +75,8 @@ def _many(answer: Answer, comm: "TracedComm") -> None:
     rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
     """
     from mpcourse.course.check.virtual_run import OnVirtualRank, on_each
-    from mpcourse.virtual.cluster.errors import ClusterError
-    from mpcourse.virtual.cluster.refused import NotOffered
+    from mpcourse.virtual.ranks.errors import ClusterError
+    from mpcourse.virtual.ranks.refused import NotOffered
 
     def honest(own: Answer, comm: Any) -> Any:
         return own.call("greet", comm)

@@ -28,8 +28,8 @@ from mpcourse.course.check.cases.on_ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute
-from mpcourse.virtual.cluster import Topology
-from mpcourse.virtual.cluster.collective_call import CollectiveCall, seconds
+from mpcourse.virtual.ranks import Topology
+from mpcourse.virtual.ranks.collective_call import CollectiveCall, seconds
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm

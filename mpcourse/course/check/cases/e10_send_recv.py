@@ -15,7 +15,7 @@ from mpcourse.course.check.cases.on_ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import OnVirtualRank, Ran, on_each
 from mpcourse.course.check.wrong import Wrong, first_difference, short
-from mpcourse.virtual.cluster import ClusterError
+from mpcourse.virtual.ranks import ClusterError
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm

@@ -11,7 +11,7 @@ import torch.fx.experimental.symbolic_shapes  # what a backward that is given gr
 from mpcourse.course.check.cases.on_bytes import Sent
 from mpcourse.course.check.cases.on_models import one_line
 from mpcourse.course.check.wrong import Wrong, short
-from mpcourse.virtual.cluster import ClusterError
+from mpcourse.virtual.ranks import ClusterError
 
 NAME = "GatheredLinear"
 _THEIRS = {

@@ -10,7 +10,7 @@ from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import LINK, OnVirtualRank, Ran, on_each
 from mpcourse.course.check.wrong import Wrong
-from mpcourse.virtual.cluster import ClusterError, Topology
+from mpcourse.virtual.ranks import ClusterError, Topology
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm

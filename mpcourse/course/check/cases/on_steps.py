@@ -16,7 +16,7 @@ from mpcourse.course.check.cases.on_schedules import actions_text
 from mpcourse.course.check.time_limit import within_seconds
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay
-from mpcourse.virtual.modes import outside
+from mpcourse.virtual.gpus.modes import outside
 
 Tensor = torch.Tensor
 WIDTH = 6

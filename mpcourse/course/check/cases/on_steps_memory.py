@@ -11,7 +11,7 @@ from mpcourse.course.check.cases.on_steps import WIDTH, PipelinedStep
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import one_f_one_b, replay
 from mpcourse.virtual import Box
-from mpcourse.virtual.ledger import Allocation
+from mpcourse.virtual.gpus.ledger import Allocation
 
 STAGES, MICROBATCHES, EXAMPLES = 4, 16, 16
 UNIT = EXAMPLES * WIDTH * 4  # bytes of one micro-batch between two stages

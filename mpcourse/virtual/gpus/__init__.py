@@ -1,0 +1,1 @@
+"""Virtual GPUs: devices in one process that hold, refuse and cost like real ones."""

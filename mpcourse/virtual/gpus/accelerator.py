@@ -1,0 +1,35 @@
+"""The "vgpu" backend, and which accelerator torch finds: in a box a virtual GPU, elsewhere what this machine has.
+
+A DataLoader with pin_memory=True asks for it, and torch.distributed in `barrier` and in `fully_shard`.
+"""
+
+import torch
+
+from mpcourse.virtual.gpus.box import box_here
+
+# Asked before the backend has its name: from then on torch takes that for this machine's accelerator.
+_FOUND = torch._C._get_accelerator()
+
+
+class _Hooks(torch._C._acc.PrivateUse1Hooks):
+    """What torch's C++ code asks the backend."""
+
+    def is_available(self) -> bool:
+        return box_here() is not None
+
+
+_hooks = _Hooks()
+torch.utils.rename_privateuse1_backend("vgpu")
+torch._C._acc.register_python_privateuseone_hook(_hooks)
+
+
+def _current_accelerator(check_available: bool = False) -> torch.device | None:
+    """`torch.accelerator.current_accelerator`, in and outside of a box."""
+    box = box_here()
+    if box is not None:
+        return torch.device(box.devices[0].type)
+    return None if _FOUND.type == "cpu" or (check_available and not torch.accelerator.is_available()) else _FOUND
+
+
+# The one patch that stays outside of a box: torch's own would say "vgpu" there.
+torch.accelerator.current_accelerator = _current_accelerator

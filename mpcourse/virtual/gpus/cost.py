@@ -1,0 +1,287 @@
+"""What an operation costs on a device: FLOPs, bytes and, by the roofline, seconds (Williams et al. 2009)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from mpcourse.virtual.gpus.attention_time import SOFTMAX, attention_seconds
+from mpcourse.virtual.gpus.flops import below_diagonal, counted, formula
+from mpcourse.virtual.gpus.layout import channels_last
+from mpcourse.virtual.gpus.products import TYPICAL, product_seconds, shape_of
+from mpcourse.virtual.specs import GPU
+
+Tensor = torch.Tensor
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+# These write what they change, and do not read it first.
+_OVERWRITES = {
+    "zero_",
+    "fill_",
+    "copy_",
+    "normal_",
+    "uniform_",
+    "bernoulli_",
+    "random_",
+    "_foreach_zero_",
+    "_foreach_copy_",
+}
+# No kernel runs: memory is reserved, and nothing is written.
+_EMPTY = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_"}
+# These read of their first argument only as much as they give back.
+_PICKS = {"embedding", "index", "index_select", "gather", "slice_backward", "select_backward"}
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "matmul", "linear"}
+# A second kernel reads their first argument, or two, once more: only then are the statistics known (ATen's CUDA kernels
+# Normalization.cuh and group_norm_kernel.cu; Jung et al. 2019, Restructuring Batch Normalization, count as much).
+_NORMS = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm"}
+_NORMS |= {"native_group_norm"}
+_NORMS_BACKWARD = {"native_batch_norm_backward", "batch_norm_backward", "cudnn_batch_norm_backward"}
+_NORMS_BACKWARD |= {"native_group_norm_backward"}
+_SORTS = {"sort", "_unique2", "unique_dim", "mode"}
+# The host must know their result before it can go on: it waits for the device, as on CUDA.
+_SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
+# Element by element like those that torch tags as pointwise, and refused in the same words.
+_ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward", "binary_cross_entropy"}
+# One kernel goes through the steps of all sequences, which are the first size of this argument. A step reads what the
+# step before wrote: it goes twice to the cache that multiprocessors share, some 200 cycles each time (Jia et al. 2018,
+# Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking).
+_STEP_BY_STEP = {"_ctc_loss": 0, "_ctc_loss_backward": 1}
+STEP = 0.3e-6  # seconds
+_INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is known of an aten operation before its arguments are. view: it makes no data, and takes no time.
+
+    composite: it is made of other operations, and has no kernel of its own.
+    causal: where is_causal stands among the arguments, and query and key, if it is an attention.
+    takes: seconds of its arithmetic on a GPU, where these do not follow from its FLOPs alone.
+    """
+
+    name: str
+    view: bool
+    composite: bool
+    mutates: bool
+    overwrites: bool
+    picks: bool
+    product: bool
+    convolution: bool
+    synchronizes: bool
+    pointwise: bool
+    foreach: bool
+    indexes: bool
+    empty: bool
+    causal: tuple[int, int, int] | None
+    flops: Callable[..., int] | None
+    takes: Callable[[GPU], float] | None = None
+
+
+def describe(func: Any) -> Operation:
+    """The description of an aten overload."""
+    packet = func._overloadpacket
+    name = packet.__name__
+    return Operation(
+        name,
+        view=func.is_view or func.namespace == "profiler",
+        composite=_has_kernel(func, "CompositeImplicitAutograd")
+        and not any(
+            _has_kernel(func, key)
+            for key in ("CPU", "Meta")  # Meta: see fused.py
+        ),
+        mutates=func._schema.is_mutable,
+        overwrites=name in _OVERWRITES,
+        picks=name in _PICKS,
+        product=name in _PRODUCTS,
+        convolution="convolution" in name,
+        synchronizes=name in _SYNCHRONIZES,
+        pointwise=torch.Tag.pointwise in func.tags or name in _ELEMENTWISE,
+        foreach=name.startswith("_foreach"),
+        indexes=name in _INDEXES,
+        empty=name in _EMPTY,
+        causal=_causal([argument.name for argument in func._schema.arguments]),
+        flops=formula(packet),
+    )
+
+
+def _has_kernel(func: Any, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
+def in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Do a composite operation by what torch's C++ code makes of it."""
+    return func._op_dk(_COMPOSITE, *args, **kwargs)
+
+
+def _causal(names: list[str]) -> tuple[int, int, int] | None:
+    if not {"is_causal", "query", "key"} <= set(names):
+        return None
+    return names.index("is_causal"), names.index("query"), names.index("key")
+
+
+class Cost(NamedTuple):
+    """nbytes: read and written in the device's memory. seconds: on the device, its least for an operation included."""
+
+    nbytes: int
+    flops: int
+    seconds: float
+
+
+def cost(
+    op: Operation, gpu: GPU, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor],
+    changed: list[Tensor], out: Any,
+) -> Cost:  # fmt: skip
+    """What an operation costs on `gpu`. inputs: all tensors among its arguments; fresh: results in new storages;
+    changed: those of the inputs that it changes in place; out: what it returned."""
+    if op.empty:
+        return Cost(0, 0, 0.0)
+    flops = flops_of(op, args, kwargs, out) if op.flops else 0
+    if flops and op.convolution:
+        return _convolution(op, gpu, args, kwargs, inputs, fresh, flops)
+    nbytes = traffic(op, _reached(inputs), _reached(fresh), _reached(changed)) + _once_more(op, args)
+    seconds = nbytes / (gpu.bandwidth * gpu.memory_efficiency)
+    if op.takes is not None:
+        seconds = max(seconds, op.takes(gpu))
+    elif op.name in _STEP_BY_STEP:
+        seconds = max(seconds, STEP * args[_STEP_BY_STEP[op.name]].shape[0])
+    elif flops and op.causal is not None:
+        seconds = max(seconds, _attention(op, gpu, args, kwargs, flops))
+    elif flops:
+        dtype, tf32 = inputs[0].dtype, rounds_to_tf32("matmul")
+        peak, tensor_cores = gpu.peak(dtype, tf32)
+        if gpu.by_shape and tensor_cores and (shape := shape_of(op.name, args)):
+            reached = peak * gpu.product_efficiency * TYPICAL
+            seconds = max(seconds, product_seconds(gpu, reached, *shape, dtype.itemsize))
+        else:
+            seconds = max(seconds, flops / gpu.rate(dtype, tf32=tf32))
+    return Cost(nbytes, flops, gpu.kernel + seconds)
+
+
+def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
+    """Bytes that an operation reads and writes in the device's memory: each input once, each result once.
+
+    inputs: bytes of all arguments; fresh: of results in new storages; changed: of arguments changed in place, which
+    are among the inputs.
+    """
+    if op.picks:
+        return 2 * fresh
+    if op.overwrites:
+        return inputs + fresh
+    return inputs + fresh + changed
+
+
+def flops_of(op: Operation, args: tuple, kwargs: dict, out: Any) -> int:
+    """By torch's formula or ours; of causal attention, the part that is not masked. A product of two complex numbers
+    and a sum of two are four products and four sums of real ones."""
+    assert op.flops is not None
+    flops = counted(op.flops, op.name, args, kwargs, out)
+    if isinstance(args[0], Tensor) and args[0].is_complex():
+        flops *= 4
+    if op.causal is not None and _is_causal(op.causal, args, kwargs):
+        _, query, key = op.causal
+        flops = round(flops * below_diagonal(args[query].shape[-2], args[key].shape[-2]))
+    return flops
+
+
+def _is_causal(causal: tuple[int, int, int], args: tuple, kwargs: dict) -> bool:
+    position = causal[0]
+    return kwargs.get("is_causal") is True or (len(args) > position and args[position] is True)
+
+
+def _attention(op: Operation, gpu: GPU, args: tuple, kwargs: dict, flops: int) -> float:
+    assert op.causal is not None
+    query = args[op.causal[1]]
+    return attention_seconds(
+        gpu,
+        next(kernel for kernel in SOFTMAX if kernel in op.name),
+        query.dtype,
+        query.shape,
+        flops,
+        backward="backward" in op.name,
+        causal=_is_causal(op.causal, args, kwargs),
+        tf32=rounds_to_tf32("matmul"),
+    )
+
+
+def rounds_to_tf32(kind: str) -> bool:
+    """Whether torch's switches let CUDA round float32 for "conv", "rnn" or "matmul": by default for convolutions and
+    recurrent layers, not for products (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision)."""
+    return torch._C._get_fp32_precision_getter("cuda", kind) == "tf32"
+
+
+def _reached(tensors: Sequence[Tensor]) -> int:
+    """Bytes in which they lie. An expanded tensor has more numbers than bytes."""
+    total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
+    for t in tensors:
+        if 0 in (strides := t.stride()):
+            numbers = 1
+            for size, stride in zip(t.shape, strides, strict=True):
+                numbers *= size if stride else min(size, 1)
+            total += numbers * t.element_size()
+        else:
+            total += t.nbytes
+    return total
+
+
+def _once_more(op: Operation, args: tuple) -> int:
+    """Bytes that further kernels of the same operation read and write."""
+    if op.name in _NORMS:
+        trains = "group" in op.name or len(args) < 6 or not isinstance(args[5], bool) or args[5]
+        return _reached(args[:1]) if trains else 0
+    if op.name in _NORMS_BACKWARD:
+        return _reached(args[:2])
+    if op.name in _SORTS:
+        # Radix sort reads and writes keys, and 8 bytes of their positions, once for each byte of a key, and counts
+        # digits before (Adinets and Merrill 2022, Onesweep). What fits in a block's own memory takes less.
+        passes = args[0].element_size()
+        return args[0].nbytes + (passes - 1) * 2 * (args[0].nbytes + 8 * args[0].numel())
+    return 0
+
+
+def _convolution(
+    op: Operation, gpu: GPU, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor], flops: int
+) -> Cost:
+    """One kernel, or in backward two: the gradient of the input, and that of the weight, each with half of the FLOPs.
+
+    On tensor cores each is a product for each group (implicit GEMM), and takes what one of its shape does. They want
+    channels last: cuDNN rearranges what is not, before and after (NVIDIA, Convolutional Layers User's Guide).
+    """
+    backward = "backward" in op.name
+    gradient, x, weight = args[:3] if backward else (fresh[0], *args[:2])
+    groups = kwargs["groups"] if "groups" in kwargs else args[9 if backward else 8]
+    wanted = (True, False, False)
+    if backward:
+        wanted = kwargs["output_mask"] if "output_mask" in kwargs else args[10]
+    dtype, tf32 = x.dtype, rounds_to_tf32("conv")
+    rate, tensor_cores = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1]
+    images = _reached([gradient]) + x.nbytes
+    # Of each kernel, bytes besides images, and rows and columns of the product's result.
+    kernels: list[tuple[int, int, int]] = []
+    if wanted[0]:
+        made = x if backward else gradient
+        others = weight.nbytes if backward else _reached(inputs) - x.nbytes
+        kernels.append((others, _pixels(made), made.shape[1] // groups))
+    if wanted[1]:
+        kernels.append((weight.nbytes, weight.shape[0] // groups, weight.numel() // weight.shape[0]))
+    width = gpu.bandwidth * gpu.memory_efficiency
+    nbytes = _reached([gradient]) if wanted[2] else 0  # the sum that is the bias's gradient
+    seconds, launched = nbytes / width, len(kernels) + (nbytes > 0)
+    # For one filter a channel torch has kernels of its own.
+    rearranged = tensor_cores and channels_last(x, weight) is None and not 1 < groups == x.shape[1]
+    for others, rows, columns in kernels:
+        share = flops // len(kernels)
+        took = share / rate
+        if tensor_cores and gpu.multiprocessors:
+            inner = share // (2 * groups * rows * columns)
+            took = product_seconds(gpu, rate, groups, rows, columns, inner, dtype.itemsize)
+        if tensor_cores and groups > 1:  # there are kernels without them, too
+            took = min(took, share / gpu.rate(torch.float32))
+        moved = images + others
+        seconds += max(moved / width, took) + (2 * images / width if rearranged else 0.0)
+        nbytes += moved + (2 * images if rearranged else 0)
+    return Cost(nbytes, flops, gpu.kernel * launched + seconds)
+
+
+def _pixels(images: Tensor) -> int:
+    return images.numel() // images.shape[1]

@@ -1,0 +1,75 @@
+"""How a program gets virtual GPUs: a box of them, and devices that may be real ones."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from mpcourse.virtual.gpus import attention, encoder, fused, kernels, recurrent
+from mpcourse.virtual.gpus.box import Box, active_box, box_here
+from mpcourse.virtual.gpus.dispatch import DispatchMode
+from mpcourse.virtual.gpus.dropout import dropout
+from mpcourse.virtual.gpus.modes import FunctionMode, active
+from mpcourse.virtual.gpus.torch_patches import in_force, opened
+from mpcourse.virtual.specs import GPU, Link
+
+kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | attention.KERNELS | fused.KERNELS)
+
+
+@contextlib.contextmanager
+def entered(box: Box) -> Iterator[None]:
+    """In here this thread sees the devices of `box`."""
+    dispatch = DispatchMode(box)
+    with in_force(), kernels.active(dispatch), active(FunctionMode(box, dispatch)):
+        yield
+
+
+def virtual_gpus(
+    n: int = 2,
+    spec: str | GPU | Sequence[str | GPU] = "Tesla P100-SXM2",
+    link: str | Link | None = None,
+    *,
+    host_link: str | Link | None = None,
+    dry: bool = False,
+    backing: str | torch.device | None = None,
+    record: bool = True,
+    overlap: bool = False,
+    as_cuda: bool = False,
+) -> Box:
+    """A box of virtual GPUs, "vgpu:0" and on, to be entered: `with virtual_gpus(2) as box:`.
+
+    n: devices, 1 or more.
+    spec: a name of GPUS or a GPU, one for all or one for each.
+    link: between each two of them, a name of LINKS or a Link; None: "NVLink 1". GeForce cards of today (`GPU.peers` is
+    False) copy through the host unless NVLink is named: PCIe alone does not join them.
+    host_link: between the CPU and each; None: the PCIe that the GPU has.
+    dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
+    backing: a real device, such as "cuda:0", to hold and compute what is on the virtual ones; None: the CPU.
+    record: keep every event and allocation, which grows with each step (`box.reset()` forgets them): about 18 KiB for a
+    small model, 400 KiB for ResNet-50; without, only clocks, current and peak bytes, and nothing grows.
+    overlap: copies between GPUs have their own stream.
+    as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()` are theirs while the box is entered.
+
+    In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 instead of its
+    value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
+    on a device when the box is left refuse to be used until it is entered again. What the box replaces in torch
+    (torch_patches.py) is torch's own again, too: names that were imported from there before the box was entered, as by
+    `from torch import Event`, are torch's own also in the box.
+    Raises UserError for an unknown spec or link, ValueError for numbers that do not fit, RuntimeError on entering a box
+    inside a box.
+    """
+    return Box(opened, entered, n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
+
+
+def devices(n: int) -> list[torch.device]:
+    """Devices to run on: real GPUs where there are as many, else those of the box that is entered.
+
+    n: how many.
+    Raises RuntimeError where there are neither.
+    """
+    if box_here() is None and torch.cuda.is_available() and torch.cuda.device_count() >= n:
+        return [torch.device("cuda", i) for i in range(n)]
+    box = active_box()
+    if n <= len(box.devices):
+        return box.devices[:n]
+    raise RuntimeError(f"{n} devices asked, but this box has {', '.join(box.names)}: virtual_gpus({n}) makes as many")

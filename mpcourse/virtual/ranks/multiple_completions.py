@@ -1,0 +1,145 @@
+"""Multiple completions (MPI 4.1, section 3.7.5): calls on several requests at once: all of them, any, or some."""
+
+import functools
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpcourse.virtual.ranks.constants import UNDEFINED
+
+if TYPE_CHECKING:
+    from mpcourse.virtual.ranks.request import Request, Status
+
+
+_OVER = operator.attrgetter("over")  # without a step of Python for each: who polls thousands of requests asks often
+
+
+class Several:
+    """Class methods of Request. A request that is over, or was never begun, counts as done in Waitall and Testall, and
+    not at all in the others. statuses: a list gets as many more as are needed, as mpi4py does it.
+    """
+
+    @classmethod
+    def Waitall(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> bool:
+        cls.waitall(requests, statuses)
+        return True
+
+    @classmethod
+    def waitall(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> list[Any]:
+        if alive := tuple(q for each in requests if not (q := each.begun).over):
+            alive[0].world.wait(alive[0].owner, alive)
+        return _complete(requests, range(len(requests)), statuses)
+
+    @classmethod
+    def Testall(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> bool:
+        return cls.testall(requests, statuses)[0]
+
+    @classmethod
+    def testall(
+        cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
+    ) -> tuple[bool, list[Any] | None]:
+        q = _alive(requests)
+        if q is not None and not q.world.poll(q.owner, functools.partial(_all_done, q, requests), lambda: "Testall()"):
+            return False, None
+        return True, _complete(requests, range(len(requests)), statuses)
+
+    @classmethod
+    def Waitany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> int:
+        return cls.waitany(requests, status)[0]
+
+    @classmethod
+    def waitany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, Any]:
+        if not (q := _alive(requests)):
+            return UNDEFINED, None
+        places = _places(requests)
+        done = q.world.wait_for_one(q.owner, requests, places)
+        first = min((requests[i := places[each]].begun.end, i) for each in done)[1]
+        return first, requests[first].begun._complete(status)
+
+    @classmethod
+    def Testany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, bool]:
+        return cls.testany(requests, status)[:2]
+
+    @classmethod
+    def testany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, bool, Any]:
+        if not (q := _alive(requests)):
+            return UNDEFINED, True, None
+        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), lambda: "Testany()"):
+            return UNDEFINED, False, None
+        first = min((requests[i].begun.end, i) for i in _done(q, requests))[1]
+        return first, True, requests[first].begun._complete(status)
+
+    @classmethod
+    def Waitsome(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> list[int] | None:
+        return cls.waitsome(requests, statuses)[0]
+
+    @classmethod
+    def waitsome(
+        cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        if not (q := _alive(requests)):
+            return None, None
+        places = _places(requests)
+        done = sorted(places[each] for each in q.world.wait_for_one(q.owner, requests, places))
+        return done, _complete(requests, done, statuses)
+
+    @classmethod
+    def Testsome(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> list[int] | None:
+        return cls.testsome(requests, statuses)[0]
+
+    @classmethod
+    def testsome(
+        cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        if not (q := _alive(requests)):
+            return None, None
+        if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), lambda: "Testsome()"):
+            return [], []
+        done = _done(q, requests)
+        return done, _complete(requests, done, statuses)
+
+
+def _alive(requests: "Sequence[Request]") -> "Request | None":
+    """The first that is under way and not over."""
+    each = next(itertools.compress(requests, map(operator.not_, map(_OVER, requests))), None)
+    return None if each is None else each.begun
+
+
+def _places(requests: "Sequence[Request]") -> dict[int, int]:
+    """Where each is that is not over, by its id."""
+    alive = itertools.compress(enumerate(requests), map(operator.not_, map(_OVER, requests)))
+    return {id(each.begun): i for i, each in alive}
+
+
+def _ended(of: "Request") -> set[int]:
+    """The ids of all that have ended by now, and that the rank of `of` has not waited for."""
+    return of.world.open[of.owner].ended(of.world.clock[of.owner])
+
+
+def _done(of: "Request", requests: "Sequence[Request]") -> list[int]:
+    """The places of those that are done by now, and are not over."""
+    ended = _ended(of)
+    return [i for i, each in enumerate(requests) if id(each.begun) in ended]
+
+
+def _any_done(of: "Request", requests: "Sequence[Request]") -> bool:
+    ended = _ended(of)  # most often none has: then there is no need to look at each
+    return bool(ended) and any(id(each.begun) in ended for each in requests)
+
+
+def _all_done(of: "Request", requests: "Sequence[Request]") -> bool:
+    ended = _ended(of)
+    return all((q := each.begun).over or id(q) in ended for each in requests)
+
+
+def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "list[Status] | None") -> list[Any]:
+    """What came by each request at `places`."""
+    padded: list[Any] = [None] * len(places) if statuses is None else list(statuses)
+    if len(padded) < len(places):
+        from mpcourse.virtual.ranks.request import Status
+
+        padded += [Status() for _ in places[len(padded) :]]
+        if isinstance(statuses, list):
+            statuses += padded[len(statuses) :]
+    return [requests[at].begun._complete(status) for at, status in zip(places, padded, strict=False)]

@@ -1,0 +1,307 @@
+"""What a rank has begun and not finished: requests, and what a receive tells of its message."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpcourse.virtual.ranks.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
+from mpcourse.virtual.ranks.multiple_completions import Several
+from mpcourse.virtual.ranks.refused import NotOffered, Offered
+
+if TYPE_CHECKING:
+    from mpcourse.virtual.ranks.world import World
+
+WATCHED = 1 << 16  # bytes of the largest receive buffer that is compared in its Wait: of more it would take long
+Line = tuple[CodeType, int]  # a function, and where in it: the number of the line is looked up when it is asked for
+
+
+class Status(Offered):
+    """Of a message that was received or found: its source and tag, and its length."""
+
+    theirs = "Status"
+
+    def __init__(self, status: "Status | None" = None) -> None:
+        self.source, self.tag, self.error, self.nbytes, self.cancelled = ANY_SOURCE, ANY_TAG, 0, 0, False
+        if status is not None:
+            vars(self).update(vars(status))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Status) and vars(self) == vars(other)
+
+    __hash__ = object.__hash__
+
+    def Get_source(self) -> int:
+        return self.source
+
+    def Get_tag(self) -> int:
+        return self.tag
+
+    def Get_error(self) -> int:
+        return self.error
+
+    def Get_count(self, datatype: Any = None) -> int:
+        """Elements of `datatype`, MPI.UNDEFINED where the bytes are no whole number of them; None: bytes."""
+        count, rest = divmod(self.nbytes, 1 if datatype is None else datatype.Get_size())
+        return UNDEFINED if rest else count
+
+    Get_elements = Get_count
+
+    def Is_cancelled(self) -> bool:
+        return self.cancelled
+
+    def Set_source(self, source: int) -> None:
+        self.source = source
+
+    def Set_tag(self, tag: int) -> None:
+        self.tag = tag
+
+    def Set_error(self, error: int) -> None:
+        self.error = error
+
+    def Set_elements(self, datatype: Any, count: int) -> None:
+        self.nbytes = count * datatype.Get_size()
+
+    def Set_cancelled(self, flag: bool) -> None:
+        self.cancelled = bool(flag)
+
+    @property
+    def count(self) -> int:
+        return self.nbytes
+
+    @count.setter
+    def count(self, value: int) -> None:
+        self.nbytes = value
+
+    is_cancelled = property(Is_cancelled, Set_cancelled)
+
+
+class Request(Several, Offered):
+    """A send, a receive or a collective call that one rank has begun. mpi4py's methods.
+
+    end: when it is done, on the cluster's clock; None while nobody knows. over: its rank knows that it is done; from
+    then on it is false, and equal to MPI.REQUEST_NULL, as one that was never begun: `Request()`.
+    """
+
+    theirs = "Request"
+    # What most requests never have is not given to each: tens of thousands are made.
+    end: float | None = None
+    over = collective = awaited = cancelled = False
+    source, tag_found, order = -2, -1, 0
+    data: Any = None  # what is sent, or what came and is not handed over yet
+    before: np.ndarray | None = None  # what was in the memory that is received into
+    room: int | None = None  # bytes of the longest pickled object that it takes; None: any number
+    deliver: Callable[[], None] | None = None
+
+    def __init__(
+        self, world: "World | None" = None, comm: Any = None, name: str = "", peer: int = -1, tag: int = -1,
+        array: np.ndarray | None = None, objects: bool = False, receives: bool = False, blocking: bool = False,
+        line: Line | None = None,
+    ) -> None:  # fmt: skip
+        if isinstance(world, Request):
+            raise NotOffered("virtual ranks have no second name for a request: keep the one that began it")
+        if world is None:  # mpi4py's Request()
+            self.over, self.receives = True, False
+            return
+        self.world, self.name, self.line = world, name, line
+        self.context, self.ranks = comm.context, comm.ranks  # not the communicator, which may be freed meanwhile
+        self.owner = owner = comm.me
+        self.peer, self.tag, self.array, self.objects = peer, tag, array, objects
+        self.receives, self.blocking = receives, blocking
+        self.nbytes = 0 if array is None else array.nbytes
+        self.posted = world.clock[owner]
+
+    def __bool__(self) -> bool:
+        return not self.over
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Request) and not self and not other)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<the request of {self.call}>" if self else "MPI.REQUEST_NULL"
+
+    @property
+    def call(self) -> str:
+        """The call that began it, for messages: "Recv(source=1, tag=0)"."""
+        if self.collective:
+            return f"{self.name}()"
+        return call_text(self.name, "source" if self.receives else "dest", self.peer, self.tag)
+
+    @property
+    def begun(self) -> "Request":
+        """What is under way: itself; of a persistent request, what its Start has begun."""
+        return self
+
+    # -- mpi4py's methods --
+
+    def Wait(self, status: Status | None = None) -> bool:
+        self.wait(status)
+        return True
+
+    def wait(self, status: Status | None = None) -> Any:
+        q = self.begun
+        if not q.over:
+            q.world.wait(q.owner, (q,))
+        return q._complete(status)
+
+    def Test(self, status: Status | None = None) -> bool:
+        return self.test(status)[0]
+
+    def test(self, status: Status | None = None) -> tuple[bool, Any]:
+        q = self.begun
+        if q.over or q.world.poll(q.owner, q.is_done, lambda: q.call):
+            return True, q._complete(status)
+        return False, None
+
+    def Get_status(self, status: Status | None = None) -> bool:
+        """Whether it is done; unlike Test it leaves the request as it is."""
+        q = self.begun
+        done = q.over or q.world.poll(q.owner, q.is_done, lambda: q.call)
+        if done and status is not None:
+            q._fill(status)
+        return done
+
+    get_status = Get_status
+
+    def Free(self) -> None:
+        """Nobody will wait for it. Raises ClusterError where it may still be under way."""
+        if self.over:
+            return
+        if not self.is_done():
+            self.world.fail(
+                "never waited",
+                f"{self.world.who(self)} was freed and not waited for: nobody knows when its buffer may be used again",
+            )
+        self.world.open[self.owner].remove(self)
+        self.over = True
+
+    def Cancel(self) -> None:
+        """Give up a receive whose message has not come. It is still to be waited for."""
+        q = self.begun
+        if q.over or q.end is not None:
+            return  # too late
+        if not q.receives or q.collective:
+            q.world.fail("misuse", f"{q.world.who(q)}: virtual ranks cancel receives only, as MPI 4.1 recommends")
+        q.world.matching.forget(q)
+        q.cancelled, q.data, q.nbytes = True, None, 0
+        q.world.settle(q, q.world.clock[q.owner])
+
+    cancel = Cancel
+
+    # -- the cluster's side --
+
+    def is_done(self) -> bool:
+        """Whether it is over by now, on its rank's clock."""
+        return self.end is not None and self.end <= self.world.clock[self.owner]
+
+    def _fill(self, status: Status) -> None:
+        """What a status says of it: nothing, of one that is over already."""
+        if self.over:
+            status.source, status.tag, status.nbytes, status.cancelled = ANY_SOURCE, ANY_TAG, 0, False
+        elif self.receives:
+            status.source, status.tag, status.nbytes = self.source, self.tag_found, self.nbytes
+            status.cancelled = self.cancelled
+
+    def _complete(self, status: Status | None) -> Any:
+        """Hand over what came, once. The object of a lower-case receive."""
+        if status is not None and (self.receives or self.over):
+            self._fill(status)
+        if self.over:
+            return None
+        self.over = True
+        self.world.open[self.owner].remove(self)
+        if self.cancelled:
+            return None
+        if self.deliver is not None:
+            self.deliver()
+        elif self.receives:
+            if self.objects:
+                return None if self.data is None else pickle.loads(self.data)
+            if self.array is not None:
+                if self.before is not None:
+                    self.unchanged(self.before, self.array, received=True)
+                if self.data is not None:
+                    put(self.data, self.array)
+        elif not self.blocking and self.array is not None and self.data is not None:
+            self.unchanged(self.data, self.array)
+        return None
+
+    def unchanged(self, before: np.ndarray, now: np.ndarray, received: bool = False) -> None:
+        """Fail where memory that belongs to the request until its Wait has other bits now."""
+        if not np.array_equal(before.view(np.uint8), now.view(np.uint8)):
+            self.world.fail(
+                "changed",
+                f"{self.world.who(self)}: its buffer was changed before its Wait. "
+                + ("What is received into is not the program's" if received else "What is sent must stay as it is")
+                + " until the request is done",
+            )
+
+
+class Prequest(Request):
+    """A persistent request: `begin` begins it, as often as Start is called. Between two Starts it is inactive."""
+
+    theirs = "Prequest"
+
+    def __init__(self, begin: Callable[[], Request]) -> None:
+        super().__init__(begin if isinstance(begin, Request) else None)
+        self.begin = begin
+        self.active = NOTHING
+        self.freed = False
+
+    @property
+    def begun(self) -> Request:
+        return self.active
+
+    @property
+    def over(self) -> bool:
+        return self.active.over
+
+    @over.setter
+    def over(self, value: bool) -> None:
+        """It begins anew."""
+
+    def __bool__(self) -> bool:
+        return not self.freed
+
+    def __repr__(self) -> str:
+        return "<a persistent request>" if self else "MPI.REQUEST_NULL"
+
+    def Start(self) -> None:
+        """Begin it. Raises ClusterError while the last one is under way."""
+        if not self.active.over:
+            q = self.active
+            q.world.fail("misuse", f"{q.world.who(q)} is started again before its Wait")
+        self.active = self.begin()
+
+    @classmethod
+    def Startall(cls, requests: "Sequence[Prequest]") -> None:
+        for each in requests:
+            each.Start()
+
+    def Free(self) -> None:
+        """It is not used again."""
+        self.active.Free()
+        self.freed = True
+
+
+NOTHING = Request()  # MPI.REQUEST_NULL
+
+
+def call_text(name: str, what: str, peer: int, tag: int) -> str:
+    """A call as it stands in the program; of a negative number: any."""
+    arguments = [f"{key}={'ANY_' + key.upper() if value < 0 else value}" for key, value in ((what, peer), ("tag", tag))]
+    return f"{name}({', '.join(arguments)})"
+
+
+def put(source: np.ndarray, target: np.ndarray) -> None:
+    """The elements of `source` to the beginning of `target`, as bytes where their types differ."""
+    if source.dtype is target.dtype and source.size == target.size:
+        target[:] = source
+    elif source.dtype == target.dtype:
+        target[: source.size] = source
+    else:
+        target.view(np.uint8)[: source.nbytes] = source.view(np.uint8)
