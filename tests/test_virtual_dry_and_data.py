@@ -94,6 +94,7 @@ def test_all_functions_of_torch_nn_functional_are_called():
 
 @pytest.mark.parametrize("mode", ["float32", "bfloat16", "autocast"])
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(0 if ALL else 120)
 def test_an_operation_takes_the_same_kernels_and_bytes_dry_and_with_data(mode):
     seed = int(os.environ.get("MPCOURSE_SEED", "0"))
     rng = random.Random(seed)
