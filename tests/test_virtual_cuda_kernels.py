@@ -105,6 +105,38 @@ def test_results_and_gradients_have_the_bits_of_the_cpu(name, dtype):
     assert all(map(torch.equal, expected, got))
 
 
+@pytest.mark.parametrize("name", ["rms norm", "lstm cell", "gru cell", "attention by products"])
+def test_backward_goes_through_a_graph_twice_where_the_first_keeps_it(name):
+    make, shape = CASES[name]
+    with virtual_gpus(1):
+        net, x = make().to("vgpu:0"), torch.randn(shape).to("vgpu:0")
+        out = net(x, x, x, need_weights=False) if isinstance(net, nn.MultiheadAttention) else net(x)
+        loss = (out[0] if isinstance(out, tuple) else out).square().sum()
+        loss.backward(retain_graph=True)
+        once = [p.grad.clone() for p in net.parameters()]
+        loss.backward()
+        assert all(torch.equal(p.grad, 2 * grad) for p, grad in zip(net.parameters(), once, strict=True))
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dry", [False, True])
+def test_group_norm_of_channels_last_keeps_a_contiguous_copy(dry, autocast):
+    with virtual_gpus(1, dry=dry) as box:
+        norm = nn.GroupNorm(2, 8).to("vgpu:0")
+        x = torch.randn(4, 8, 16, 16, device="vgpu:0").to(memory_format=torch.channels_last).requires_grad_()
+        box.reset()
+        before = held(box)
+        with torch.autocast("vgpu", torch.bfloat16, enabled=autocast):
+            y = norm(x)
+        assert y.is_contiguous() and y.dtype is torch.float32
+        assert kernels(box) == ["clone", "native_group_norm"]
+        assert held(box) - before == x.nbytes + y.nbytes + 2 * 4 * 4 * 2  # the copy, the result, and statistics
+        y.sum().backward()
+        assert x.grad.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("dry", [False, True])
 def test_rms_norm_keeps_its_input_and_a_number_for_each_row(dry):
     with virtual_gpus(1, dry=dry) as box:

@@ -28,8 +28,6 @@ NEEDS_VALUES = {
 OTHER_STRIDES = {"linalg.eig", "fft.hfft2", "nonzero_static", "svd_lowrank", "pca_lowrank"}
 # In bfloat16 torch compares the strides of gradients as their last bits fell; it copies one more or less.
 OTHER_COPIES = {"tensordot", "nn.functional.linear_cross_entropy.chunked_none"}
-# A miss that is not explained yet: in backward, under autocast, the peaks of small cells differ by tens of bytes.
-OTHER_PEAKS = {"lstm_cell", "gru_cell"}
 
 
 def facts(call, mode, dry):
@@ -83,7 +81,6 @@ def differences(name, call, mode):
         return [f"{name}, {mode}: with data {data[:200]}"]
     skipped = {"strides"} if name in OTHER_STRIDES else set()
     skipped |= {"backward", "backward: peak"} if name in OTHER_COPIES else set()
-    skipped |= {"backward: peak"} if name in OTHER_PEAKS else set()
     return [
         f"{name}, {mode}: {what} with data {data[what]}, dry {dry.get(what)}"
         for what in data
@@ -97,6 +94,7 @@ def test_all_functions_of_torch_nn_functional_are_called():
 
 @pytest.mark.parametrize("mode", ["float32", "bfloat16", "autocast"])
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(0 if ALL else 120)
 def test_an_operation_takes_the_same_kernels_and_bytes_dry_and_with_data(mode):
     seed = int(os.environ.get("MPCOURSE_SEED", "0"))
     rng = random.Random(seed)

@@ -15,12 +15,12 @@ from mpcourse.course.bench.record import Record
 from mpcourse.virtual import virtual_gpus
 
 PROMISE = 2.0  # percent by which a peak may be off
-KINDS = ("train", "evaluate", "checkpoints", "bf16", "accumulate")
+KINDS = ("train", "evaluate", "checkpoints", "bf16", "autocast", "accumulate")
 DTYPES = {"bf16": torch.bfloat16}
 
 
 def memory(runs: int = 1) -> Iterator[Record]:
-    """By how much the peaks of 48 models are off, in percent, for five kinds of run. Bytes are exact: one run is all.
+    """By how much the peaks of 48 models are off, in percent, for six kinds of run. Bytes are exact: one run is all.
 
     Raises UserError where the libraries of the models are not installed.
     """
@@ -98,7 +98,8 @@ def run(model: Model, kind: str, net: nn.Module, device: torch.device) -> None:
     size, parts = model.shape[0], 2 if kind == "accumulate" else 1
 
     def logits() -> torch.Tensor:
-        return model.output(net, model.batch(device, DTYPES.get(kind, torch.float32), size // parts))
+        with torch.autocast(device.type, torch.bfloat16, enabled=kind == "autocast"):
+            return model.output(net, model.batch(device, DTYPES.get(kind, torch.float32), size // parts))
 
     if kind == "evaluate":
         with torch.no_grad():

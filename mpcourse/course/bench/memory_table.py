@@ -1,7 +1,12 @@
-"""The tables of memory for docs/virtual_gpus.md: python -m mpcourse.course.bench.memory_table docs/virtual_gpus.md"""
+"""Write the tables of memory in docs/virtual_gpus.md: python -m mpcourse.course.bench.memory_table docs/virtual_gpus.md
 
+Two processes count a model each at a time.
+"""
+
+import multiprocessing
 import re
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +18,14 @@ from mpcourse.course.bench.memory_models import MODELS
 BEGIN, END = "<!-- memory: made by mpcourse/course/bench/memory_table.py -->", "<!-- end of memory -->"
 ANATOMY = "<!-- anatomy: made by mpcourse/course/bench/memory_table.py -->", "<!-- end of anatomy -->"
 MiB = 2**20
+
+
+def count(number: int) -> str:
+    """Make and print the line of a model, by its number in MODELS."""
+    warnings.simplefilter("ignore")
+    line = row(MODELS[number].head, [both(MODELS[number], kind) for kind in KINDS])
+    print(line, file=sys.stderr, flush=True)
+    return line
 
 
 def row(name: str, counts: list[tuple[int, int]]) -> str:
@@ -48,5 +61,6 @@ def between(text: str, begin: str, end: str, lines: Iterable[str]) -> str:
 if __name__ == "__main__":
     path = Path(sys.argv[1])
     text = between(path.read_text(), *ANATOMY, anatomy.table())
-    rows = [row(model.head, [both(model, kind) for kind in KINDS]) for model in MODELS]
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        rows = pool.map(count, range(len(MODELS)), chunksize=1)
     path.write_text(with_table(text, rows))

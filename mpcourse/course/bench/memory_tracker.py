@@ -3,9 +3,10 @@
 Made to judge the ledger of virtual GPUs, so nothing here is theirs: torch's FakeTensorMode makes the shapes, and a
 dispatch mode sees each new storage and, by a weak reference, its end. It takes no operation apart: what autograd calls
 is one operation, which holds its results. (Fake tensors that say they are CUDA's would be nearer still, but autograd
-asks for CUDA's device guard in C++, which a torch for CPUs lacks.) Three functions of torch choose by the device what
-they call: dropout, attention and RMS norm. What they call on CUDA is written down here a second time, from torch's C++
-code: native/Dropout.cpp, native/transformers/cuda/sdp_utils.cpp, native/layer_norm.cpp.
+asks for CUDA's device guard in C++, which a torch for CPUs lacks.) Four functions of torch choose by the device what
+they call: dropout, attention, RMS norm and group norm. What they call on CUDA is written down here a second time, from
+torch's C++ code: native/Dropout.cpp, native/transformers/cuda/sdp_utils.cpp, native/layer_norm.cpp and
+native/group_norm.cpp. Autocast, whose lists also depend on the device, is in memory_autocast.py.
 """
 
 import contextlib
@@ -21,7 +22,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from mpcourse.course.bench.memory_autocast import autocast_as_cuda, in_region
+
 Tensor = torch.Tensor
+_group_norm_of_torch = F.group_norm
 
 
 class Tracker(TorchDispatchMode):
@@ -69,6 +73,7 @@ def _attention(
     cuDNN takes half precision, with masks of numbers; the memory-efficient kernel takes float32 with as many heads of
     keys as of queries; the rest is products and a softmax.
     """
+    q, k, v, attn_mask = in_region(None, q, k, v, attn_mask)
     p, width = dropout_p, q.shape[-1]
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     mask = attn_mask
@@ -85,7 +90,9 @@ def _attention(
             mask = mask.expand(*q.shape[:3], k.shape[2])
         efficient = torch.ops.aten._scaled_dot_product_efficient_attention
         return efficient(q, k, v, mask, learns, p, is_causal, scale=scale)[0]
-    return torch._scaled_dot_product_attention_math(q, k, v, mask, p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+    with torch.autocast("cpu", enabled=False):
+        by_products = torch._scaled_dot_product_attention_math
+        return by_products(q, k, v, mask, p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -103,15 +110,25 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    x, weight = in_region(torch.float32, x, weight)
     return _RmsNorm.apply(x, weight, tuple(x.shape[: x.dim() - len(shape)]))
+
+
+def _group_norm(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Make the contiguous copy that CUDA takes, and keeps for backward. The CPU takes channels last as they are."""
+    (x,) = in_region(torch.float32, x)
+    return _group_norm_of_torch(x.contiguous(), *args, **kwargs)
 
 
 @contextlib.contextmanager
 def tracking() -> Iterator[Tracker]:
-    """In here tensors of the CPU hold no data, and are counted."""
+    """Have tensors of the CPU hold no data, and count them."""
     with (
         FakeTensorMode(),
         Tracker() as tracker,
-        mock.patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, rms_norm=_rms_norm),
+        autocast_as_cuda(),
+        mock.patch.multiple(
+            F, dropout=_dropout, scaled_dot_product_attention=_attention, rms_norm=_rms_norm, group_norm=_group_norm
+        ),
     ):
         yield tracker

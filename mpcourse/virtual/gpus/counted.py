@@ -71,8 +71,13 @@ class _Counted(torch.autograd.Function):
         if torch.is_grad_enabled():
             values = _Counted._differentiable(ctx, wanted, given)
         else:
+            keep = torch._C._autograd._get_current_graph_task_keep_graph()
+            if not keep:  # the plan's graph holds the inputs as long as CUDA's would
+                ctx.maybe_clear_saved_tensors()
             starts = [without_data(mode, g) for _, g in given]
-            places = torch.autograd.grad([ctx.ends[i] for i, _ in given], [ctx.leaves[i] for i in wanted], starts)
+            places = torch.autograd.grad(
+                [ctx.ends[i] for i, _ in given], [ctx.leaves[i] for i in wanted], starts, retain_graph=keep
+            )
             with unseen():
                 computed = torch.autograd.grad(
                     [ctx.results[i] for i, _ in given], [ctx.inputs[i] for i in wanted], [g for _, g in given],

@@ -1,7 +1,8 @@
 """Operations that torch's C++ code does by one kernel of CUDA, and on a CPU by several.
 
 RMS norm (aten/src/ATen/native/layer_norm.cpp), the cells of LSTM and GRU (RNN.cpp, which calls cuda/RNN.cu), and
-softmax of float16 into float32 (SoftMax.cpp). What is counted is CUDA's; the values are the CPU's.
+softmax of float16 into float32 (SoftMax.cpp). What is counted is CUDA's; the values are the CPU's. Group norm is one
+kernel on both, but only the CPU's takes channels last (group_norm.cpp).
 """
 
 from collections.abc import Callable
@@ -77,7 +78,16 @@ def _softmax(kernel: Any) -> Callable[..., Any]:
     return run
 
 
+def _group_norm(mode: DispatchMode, func: Any, *args: Any) -> Tensor:
+    """CUDA's kernel takes a contiguous copy, which is kept for backward."""
+    if torch.is_autocast_enabled("vgpu"):
+        args = tuple(autocast.cast(args, torch.float32))
+    x, *rest = args
+    return in_parts(func, x.contiguous(), *rest)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "group_norm": _group_norm,
     "_fused_rms_norm": _rms_norm,
     "lstm_cell": _cell("lstm"),
     "gru_cell": _cell("gru"),
