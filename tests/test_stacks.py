@@ -94,7 +94,7 @@ def test_who_never_began_or_has_ended_is_not_waited_for(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("ask", [True, False])
 def test_several_virtual_ranks_are_told_by_the_one_that_runs(tmp_path, monkeypatch, ask):
-    waits = 'Thread 0x1:\n  File "/cluster/turns.py", line 30 in wait\n  File "a.py", line 7 in f\n'
+    waits = 'Thread 0x1:\n  File "/virtual/ranks/threads.py", line 30 in wait\n  File "a.py", line 7 in f\n'
     runs = 'Current thread 0x2:\n  File "/x.py", line 3 in g\n  File "a.py", line 9 in f\n'
     stack = waits + runs
     (tmp_path / "rank0.stack").write_text(stack)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual import accelerator  # noqa: F401, which names the backend
+from mpcourse.virtual.gpus import accelerator  # noqa: F401  it names the backend
 from mpcourse.virtual.gpus.box import active_box, box_here
 from mpcourse.virtual.gpus.ledger import KINDS, size
 from mpcourse.virtual.gpus.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401

@@ -6,8 +6,8 @@ from types import FrameType, TracebackType
 
 from mpcourse.virtual.line import location
 
-_CLUSTER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_VIRTUAL = os.path.dirname(os.path.dirname(_CLUSTER)) + os.sep
+_RANKS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_VIRTUAL = os.path.dirname(os.path.dirname(_RANKS)) + os.sep
 _LIBRARY = os.path.dirname(os.path.dirname(_VIRTUAL)) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
@@ -41,11 +41,11 @@ def asked(frame: FrameType | None) -> tuple[str, FrameType | None]:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    while frames and frames[-1].f_code.co_filename.startswith((_CLUSTER, _STANDARD)):
+    while frames and frames[-1].f_code.co_filename.startswith((_RANKS, _STANDARD)):
         frames.pop()  # what runs the program
     caller = None
     for each in reversed(frames):
-        if each.f_code.co_filename.startswith(_CLUSTER):
+        if each.f_code.co_filename.startswith(_RANKS):
             return f"{each.f_code.co_name}()", caller
         caller = each
     return "", None
