@@ -465,7 +465,7 @@ def exchange(comm, send, recv):
 
 
 # %% rebinds_recv
-# says: Nothing was written into recv:
+# says: Nothing was written into recv: a name on the left of = makes a new variable
 # thinks: Assigning to recv hands the array to the caller.
 def exchange(comm, send, recv):
     rank = comm.Get_rank()
@@ -546,7 +546,7 @@ def exchange(comm, send, recv):
 
 
 # %% returns_array
-# says: Nothing was written into recv:
+# says: Nothing was written into recv: what arrived was returned
 # thinks: The caller takes the result from the return value.
 import numpy as np
 
@@ -573,7 +573,7 @@ def exchange(comm, send, recv):
 
 
 # %% single_rank_returns
-# says: Nothing was written into recv:
+# says: Nothing was written into recv: the only rank is the one before itself
 # thinks: With one rank there is nobody to exchange with, so there is nothing to do.
 def exchange(comm, send, recv):
     rank = comm.Get_rank()

@@ -704,7 +704,7 @@ def recursive_doubling_allreduce(comm, x):
 
 
 # %% not_in_place
-# says: x is as it was
+# says: x = x + y makes a new array
 # thinks: x = x + got changes the caller's x.
 def recursive_doubling_allreduce(comm, x):
     rank, p = comm.Get_rank(), comm.Get_size()
@@ -730,7 +730,7 @@ def recursive_doubling_allreduce(comm, x):
 
 
 # %% one_round_too_few
-# says: x is as it was
+# says: no message came to rank 0
 # thinks: For q ranks the last distance is q / 2, so stop when distance reaches it.
 def recursive_doubling_allreduce(comm, x):
     rank, p = comm.Get_rank(), comm.Get_size()

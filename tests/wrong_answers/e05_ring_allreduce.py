@@ -234,7 +234,7 @@ def ring_allreduce(comm, x):
 
 
 # %% float32_work
-# says: By hand means all of it:
+# says: Numbers travel in x's own dtype
 # thinks: Working in float32 halves the bytes and loses nothing that matters.
 def ring_allreduce(comm, x):
     rank, size = comm.Get_rank(), comm.Get_size()
@@ -450,7 +450,7 @@ def ring_allreduce(comm, x):
 
 
 # %% line_not_circle
-# says: x is as it was
+# says: no message came to rank 0
 # thinks: The last rank has no right neighbour.
 from mpi4py import MPI
 
@@ -652,7 +652,7 @@ def ring_allreduce(comm, x):
 
 
 # %% not_in_place
-# says: x is as it was
+# says: x = x + y makes a new array
 # thinks: x = ... changes the caller's array.
 def ring_allreduce(comm, x):
     rank, size = comm.Get_rank(), comm.Get_size()
@@ -725,7 +725,7 @@ def ring_allreduce(comm, x):
 
 
 # %% owner_keeps_wider_sum
-# says: Each number has its place:
+# says: rounded as float32 rounds
 # thinks: Adding in longdouble and rounding only when I send makes it more exact; the owner rounds last.
 def ring_allreduce(comm, x):
     rank, size = comm.Get_rank(), comm.Get_size()
@@ -977,7 +977,7 @@ def ring_allreduce(comm, x):
 
 
 # %% split_of_copy
-# says: x is as it was
+# says: Was the sum written into a copy of x
 # thinks: I must not disturb the caller's x while I send it, so I cut a copy.
 def ring_allreduce(comm, x):
     rank, size = comm.Get_rank(), comm.Get_size()
