@@ -1436,3 +1436,51 @@ def recursive_doubling_allreduce(comm, x):
         distance *= 2
     if partner < comm.size:
         comm.Send(x.astype(np.float32), partner)
+
+
+# %% rounds_what_it_adds
+# says: rounded as float32 rounds
+# thinks: What I add to a double may be a float, the double keeps its digits.
+def recursive_doubling_allreduce(comm, x):
+    rank, p = comm.Get_rank(), comm.Get_size()
+    q = 1 << (p.bit_length() - 1)
+    got = np.empty_like(x)
+    if rank >= q:
+        comm.Send(x, dest=rank - q)
+        comm.Recv(x, source=rank - q)
+        return
+    if rank + q < p:
+        comm.Recv(got, source=rank + q)
+        x += got
+    distance = 1
+    while distance < q:
+        comm.Sendrecv(x, dest=rank ^ distance, recvbuf=got, source=rank ^ distance)
+        x[:] = (x + got).astype(np.float32)
+        distance *= 2
+    if rank + q < p:
+        comm.Send(x, dest=rank + q)
+
+
+# %% short_arrays_need_no_sum
+# says: Fewer numbers than ranks: short arrays, too
+# thinks: An array shorter than the number of ranks cannot be shared out, so nothing is to be done.
+def recursive_doubling_allreduce(comm, x):
+    rank, p = comm.Get_rank(), comm.Get_size()
+    if len(x) < p:
+        return
+    q = 1 << (p.bit_length() - 1)
+    got = np.empty_like(x)
+    if rank >= q:
+        comm.Send(x, dest=rank - q)
+        comm.Recv(x, source=rank - q)
+        return
+    if rank + q < p:
+        comm.Recv(got, source=rank + q)
+        x += got
+    distance = 1
+    while distance < q:
+        comm.Sendrecv(x, dest=rank ^ distance, recvbuf=got, source=rank ^ distance)
+        x += got
+        distance *= 2
+    if rank + q < p:
+        comm.Send(x, dest=rank + q)
