@@ -914,3 +914,19 @@ def greet(comm):
     for _ in range(comm.size - 1):
         result.append(comm.recv())
     return result
+
+
+# %% own_greeting_twice
+# says: There are more strings than ranks
+# thinks: gather brings what the others send, so rank 0 adds its own.
+def greet(comm):
+    mine = f"rank {comm.rank} of {comm.size}"
+    others = comm.gather(mine, root=0)
+    return [mine, *others] if comm.rank == 0 else None
+
+
+# %% a_word_after_the_number
+# says: The text must be exactly
+# thinks: It reads better with a noun.
+def greet(comm):
+    return comm.gather(f"rank {comm.rank} of {comm.size} ranks", root=0)
