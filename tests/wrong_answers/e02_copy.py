@@ -502,7 +502,7 @@ def copy(x, device):
 
 
 # %% float_gradients
-# says: Is it turned into another type on the way
+# says: rounded as float32 rounds
 # thinks: Gradients are float32.
 class Copy(torch.autograd.Function):
     @staticmethod
@@ -521,7 +521,7 @@ def copy(x, device):
 
 
 # %% half_gradients
-# says: The gradient of a copy is the gradient of its result, unchanged
+# says: rounded as float16 rounds
 # thinks: Half the bytes cross.
 class Copy(torch.autograd.Function):
     @staticmethod
@@ -853,7 +853,7 @@ def copy(x, device):
 
 
 # %% half_on_the_way
-# says: A copy has the numbers of x, unchanged
+# says: rounded as float16 rounds
 # thinks: Half precision halves the bytes that cross, and the copy is float32 again.
 class Copy(torch.autograd.Function):
     @staticmethod

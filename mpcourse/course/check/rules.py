@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from mpcourse.course.check.wrong import Wrong
 
 Predicate = Callable[[Any], object]  # of facts; what it returns is taken as true or false
+Text = str | Callable[[Any], str]  # a sentence with {attributes} of facts, or a function of facts
 
 
 class Finding(NamedTuple):
@@ -46,7 +47,7 @@ class Rule(NamedTuple):
 
     name: str
     holds: Predicate
-    sentence: str
+    sentence: Text
 
 
 class Test(NamedTuple):
@@ -59,8 +60,8 @@ class Test(NamedTuple):
 
     name: str
     fails: Predicate
-    asked: str
-    got: str
+    asked: Text
+    got: Text
     why: str | Sequence[Rule] = ""
 
 
@@ -95,8 +96,10 @@ def why_of(why: str | Sequence[Rule], facts: Any) -> str:
     return next((filled(rule.sentence, facts) for rule in why if _holds(rule.holds, facts)), "")
 
 
-def filled(sentence: str, facts: Any) -> str:
+def filled(sentence: Text, facts: Any) -> str:
     """Put attributes of the facts into a sentence."""
+    if callable(sentence):
+        return sentence(facts)
     return re.sub(r"\{(\w+)\}", lambda name: str(getattr(facts, name[1])), sentence)
 
 
