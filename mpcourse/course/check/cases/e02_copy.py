@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
+from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.facts.tensors import backward, copies_text, equals, lanes, placed
 from mpcourse.course.check.rules import Rule, Test, always, demand
 from mpcourse.course.check.status_page import HasStatusPage

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
 from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.facts.tensors import SECOND, backward, close, copies_text, equals, lanes, placed
 from mpcourse.course.check.rules import Rule, Test, always, demand
 from mpcourse.course.check.status_page import HasStatusPage

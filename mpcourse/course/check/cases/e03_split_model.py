@@ -10,8 +10,8 @@ import torch._dynamo  # what torch.optim imports at its first use, which takes s
 from torch import nn
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
-from mpcourse.course.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
+from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.tensors import SECOND, backward, close, copies_text, equal, is_on, lanes
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 from mpcourse.virtual import Box, virtual_gpus

@@ -62,6 +62,7 @@ def equals(of: Of, want: Of, what: str, why: Why, rtol: float = 0.0, atol: float
 
     whys = [
         Rule("shorter dtype", shorter, lambda f: ROUNDED.format(shorter(f))),
+        Rule("three digits", lambda f: right_to_three_digits(of(f), want(f)), THREE_DIGITS),
         *_rules(why),
         Rule("NaN or infinity", not_finite, not_finite),
     ]
@@ -73,6 +74,7 @@ def _rules(why: Why) -> Sequence[Rule]:
 
 
 ROUNDED = "Close, but rounded as {0} rounds: is a tensor turned into {0} on its way?"
+THREE_DIGITS = "That is right to three or four digits. Is a tensor made float16 on its way? A copy rounds nothing."
 
 
 def rounded(got: Tensor, want: Tensor) -> str:
@@ -80,6 +82,12 @@ def rounded(got: Tensor, want: Tensor) -> str:
     if got.shape != want.shape or got.is_complex():
         return ""
     return shorter_dtype(to_numpy(got), to_numpy(want), UNITS.get(want.dtype, 2.0**-53))
+
+
+def right_to_three_digits(got: Tensor, want: Tensor) -> bool:
+    """Return whether the largest error is what float16 may bring into a network: less than 2 in 1000 of `want`."""
+    a, b = to_numpy(got), to_numpy(want)
+    return b.dtype.kind == "f" and bool(np.abs(a - b).max(initial=0.0) <= 2e-3 * np.abs(b).max(initial=0.0))
 
 
 def is_on(value: Any, device: str, what: str, why: Why) -> None:
