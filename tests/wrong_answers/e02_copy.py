@@ -502,7 +502,7 @@ def copy(x, device):
 
 
 # %% float_gradients
-# says: rounded as float32 rounds
+# says: Close, but rounded: is a tensor turned into float32
 # thinks: Gradients are float32.
 class Copy(torch.autograd.Function):
     @staticmethod
@@ -521,7 +521,7 @@ def copy(x, device):
 
 
 # %% half_gradients
-# says: rounded as float16 rounds
+# says: Close, but rounded: is a tensor turned into float16
 # thinks: Half the bytes cross.
 class Copy(torch.autograd.Function):
     @staticmethod
@@ -853,7 +853,7 @@ def copy(x, device):
 
 
 # %% half_on_the_way
-# says: rounded as float16 rounds
+# says: Close, but rounded: is a tensor turned into float16
 # thinks: Half precision halves the bytes that cross, and the copy is float32 again.
 class Copy(torch.autograd.Function):
     @staticmethod
