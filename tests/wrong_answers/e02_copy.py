@@ -869,3 +869,22 @@ class Copy(torch.autograd.Function):
 def copy(x, device):
     device = torch.device(device)
     return x if x.device == device else Copy.apply(x, device)
+
+
+# %% like_x_without_its_numbers
+# says: A copy has the numbers of x, unchanged
+# thinks: A tensor like x on the other device is a copy of x.
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, device):
+        ctx.source = x.device
+        return torch.zeros_like(x, device=device)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(ctx.source), None
+
+
+def copy(x, device):
+    device = torch.device(device)
+    return x if x.device == device else Copy.apply(x, device)
