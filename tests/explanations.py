@@ -1,8 +1,8 @@
 """Which explanations of the checker no wrong answer has reached: texts that nobody knows to be true.
 
 `test_answers.py` records what each verdict says. A run in which all wrong answers were judged fails if there are
-explanations in `mpcourse/course/check/cases` that none of the verdicts contains, and ends with a list of them (see
-`Reached`, and conftest.py).
+explanations in `cases` and `facts` of `mpcourse/course/check` that none of the verdicts contains, and ends with a list
+of them (see `Reached`, and conftest.py).
 """
 
 import ast
@@ -33,10 +33,10 @@ class Explanation:
         return f"{self.file}:{self.line}: {self.text}"
 
 
-def unreached(cases: Path, said: Iterable[str]) -> list[Explanation]:
-    """The explanations in the files of the folder `cases` that are part of none of the texts `said`."""
+def unreached(files: Iterable[Path], said: Iterable[str]) -> list[Explanation]:
+    """Return the explanations in `files` that are part of none of the texts `said`."""
     verdicts = "\n".join(said)
-    return [found for file in sorted(cases.glob("*.py")) for found in explanations(file) if found.text not in verdicts]
+    return [found for file in sorted(files) for found in explanations(file) if found.text not in verdicts]
 
 
 def explanations(file: Path) -> Iterator[Explanation]:
@@ -88,13 +88,14 @@ class Reached:
         course = load_course(self.root)
         if len(self.said) < sum(len(answers_to(exercise, right=False)) for exercise in course.exercises):
             return  # a run of some tests only, or answers were skipped: what these reach is not known
-        self.unreached = unreached(self.root / "mpcourse" / "course" / "check" / "cases", self.said)
+        check = self.root / "mpcourse" / "course" / "check"
+        self.unreached = unreached([*check.glob("cases/*.py"), *check.glob("facts/*.py")], self.said)
         if self.unreached and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.unreached:
             terminalreporter.section("explanations that no wrong answer reaches", red=True, bold=True)
-            terminalreporter.write_line("Write a wrong answer for each (tests/answers), or delete it.")
+            terminalreporter.write_line("Write a wrong answer for each (tests/wrong_answers), or delete it.")
             for explanation in self.unreached:
                 terminalreporter.write_line(str(explanation))

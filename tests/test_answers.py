@@ -145,7 +145,7 @@ def test_explanations_are_the_sentences_of_a_file_but_docstrings_and_short_ones(
         (3, "are the values in this longer text,"),
         (4, "says, there are two ways to put a value in."),
     ]
-    assert [found.line for found in unreached(tmp_path, ["asked: are the values in this longer text, no."])] == [2, 4]
+    assert [found.line for found in unreached([file], ["asked: are the values in this longer text, no."])] == [2, 4]
 
 
 @pytest.mark.parametrize("left_out, status, wanted", [(0, 0, 1), (1, 0, 0), (0, 2, 2)])

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from mpcourse.course.check.facts.ranks import attributes, rebinds
 from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.virtual.ranks import run
 
 WANT = np.random.default_rng(7).standard_normal(40)
 
@@ -37,3 +39,30 @@ def test_what_is_no_rounding_is_not_called_so(wrong):
 def test_a_single_number_is_rounded_only_by_as_much_as_float32_rounds():
     assert shorter_dtype(np.float32(0.1), 0.1) == "float32"
     assert shorter_dtype(0.1 * 1.001, 0.1) == ""
+
+
+@pytest.mark.parametrize("line", ["x = x + y", "a, x = y", "x = a = y"])
+def test_a_parameter_that_is_bound_anew_is_seen(line):
+    assert rebinds(f"def f(comm, x):\n    {line}", "f", 1)
+    assert not rebinds(f"def g(comm, x):\n    {line}", "f", 1)
+
+
+@pytest.mark.parametrize("line", ["x += y", "x[:] = y", "y = x", "x.a = y"])
+def test_what_is_written_into_a_parameter_does_not_bind_it_anew(line):
+    assert not rebinds(f"def f(comm, x):\n    {line}", "f", 1)
+
+
+def test_methods_are_those_of_the_code_and_not_of_its_comments():
+    assert attributes('"""comm.send(x)"""\ncomm.Send(x)  # not comm.isend') == {"Send"}
+
+
+def test_a_run_tells_the_collective_calls_of_each_rank():
+    def program(comm):
+        comm.Barrier()
+        if comm.rank == 0:
+            comm.send(1, dest=1)
+        else:
+            comm.recv(source=0)
+        comm.allreduce(1)
+
+    assert run(program, 2).collectives == [["Barrier", "allreduce"]] * 2

@@ -3,7 +3,7 @@
 import pytest
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
+from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.wrong import Wrong
 
 # How a function that is asked for range(n) may keep something, and where that is told to be.

@@ -21,9 +21,25 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from mpcourse.course.check.cases.on_models import Finding
+from mpcourse.course.check.wrong import Wrong
 
-Predicate = Callable[[Any], bool]
+Predicate = Callable[[Any], object]  # of facts; what it returns is taken as true or false
+Text = str | Callable[[Any], str]  # a sentence with {attributes} of facts, or a function of facts
+
+
+class Finding(NamedTuple):
+    """What is wrong.
+
+    rank: on which rank; None: on all of them.
+    asked: what was asked.
+    got: what came.
+    why: the misconception behind it, or what to do.
+    """
+
+    rank: int | None
+    asked: str
+    got: str
+    why: str
 
 
 class Rule(NamedTuple):
@@ -31,7 +47,7 @@ class Rule(NamedTuple):
 
     name: str
     holds: Predicate
-    sentence: str
+    sentence: Text
 
 
 class Test(NamedTuple):
@@ -44,8 +60,8 @@ class Test(NamedTuple):
 
     name: str
     fails: Predicate
-    asked: str
-    got: str
+    asked: Text
+    got: Text
     why: str | Sequence[Rule] = ""
 
 
@@ -57,13 +73,20 @@ def always(facts: Any) -> bool:
 def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:
     """Return what is wrong with the first facts that fail a test, by the first test that they fail; None: nothing.
 
-    everyone: facts, such as those of each rank. The `rank` of each is the one that its verdict is about; None: all.
+    everyone: facts, such as those of each rank. Their `rank` is the one that the verdict is about; none: all of them.
     """
     for facts in everyone:
         for test in tests:
             if _holds(test.fails, facts):
-                return Finding(facts.rank, filled(test.asked, facts), filled(test.got, facts), why_of(test.why, facts))
+                rank = getattr(facts, "rank", None)
+                return Finding(rank, filled(test.asked, facts), filled(test.got, facts), why_of(test.why, facts))
     return None
+
+
+def demand(tests: Iterable[Test], *everyone: Any) -> None:
+    """Raise Wrong for the first facts that fail a test: where no other rank has to be named."""
+    if finding := judge(tests, *everyone):
+        raise Wrong(finding.asked, finding.got, finding.why)
 
 
 def why_of(why: str | Sequence[Rule], facts: Any) -> str:
@@ -73,8 +96,10 @@ def why_of(why: str | Sequence[Rule], facts: Any) -> str:
     return next((filled(rule.sentence, facts) for rule in why if _holds(rule.holds, facts)), "")
 
 
-def filled(sentence: str, facts: Any) -> str:
+def filled(sentence: Text, facts: Any) -> str:
     """Put attributes of the facts into a sentence."""
+    if callable(sentence):
+        return sentence(facts)
     return re.sub(r"\{(\w+)\}", lambda name: str(getattr(facts, name[1])), sentence)
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mpcourse.course.check.answer import Answer, beginning
+from mpcourse.course.check.rules import Finding
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.virtual.ranks import ClusterError, Topology, VirtualRun, run
@@ -60,6 +61,11 @@ class Ran:
         """
         answer = self._answers[rank or 0]
         return OnVirtualRank(Wrong(asked, got, why), answer, rank, self.run.size, self._printed)
+
+    def demand(self, finding: Finding | None) -> None:
+        """Raise OnVirtualRank for what was found wrong; None: nothing was."""
+        if finding:
+            raise self.wrong(*finding)
 
 
 def virtually(

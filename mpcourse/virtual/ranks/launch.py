@@ -54,6 +54,11 @@ class VirtualRun:
         """How many messages went from each row's rank to each column's; int64, (size, size)."""
         return self._matrix(lambda nbytes: 1)
 
+    @property
+    def collectives(self) -> list[list[str]]:
+        """The names of the collective calls that each rank made, in their order."""
+        return [[call.name for call in calls] for calls in self._world.collectives]
+
     @functools.cached_property
     def events(self) -> list[Event]:
         """Every message ("rank 0 -> rank 1"), and what each rank computed and where it waited ("rank 0")."""

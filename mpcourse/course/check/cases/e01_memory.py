@@ -4,6 +4,7 @@ import copy
 import functools
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,17 +12,18 @@ import torch._dynamo  # what torch.optim imports at its first use, which takes s
 import torch.nn.functional as F
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
 from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import explanation, holds, probed
+from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.rules import Rule, Test, always, demand
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import Wrong, first_difference, why_not_finite
+from mpcourse.course.check.wrong import first_difference, why_not_finite
 from mpcourse.models import mlp
 from mpcourse.one_device.step_memory import Saved, StepMemory
 from mpcourse.virtual import virtual_gpus
 
 FIRST = ([784, 1000, 1000, 10], 100)
-PROBE = ([9, 7, 5, 4, 3], 6)  # no two widths are alike: mistakes that give one number for the first network differ here
+PROBE = ((9, 7, 5, 4, 3), 6)  # no two widths are alike: mistakes that give one number for the first network differ here
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -37,6 +39,14 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
     networks += [([7, 3], 1)]
     one = functools.partial
     one_by_one(answer, [one(_one, widths=w, batch=b, optimizer=o) for w, b in networks for o in OPTIMIZERS])
+
+
+def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
+    got = copy.deepcopy(answer.call("training_bytes", list(widths), batch, optimizer))
+    demand(TESTS, Facts(answer, tuple(widths), batch, optimizer, got))
+
+
+# -- facts --
 
 
 @functools.cache
@@ -64,141 +74,145 @@ def measured(widths: tuple[int, ...], batch: int, optimizer: str) -> StepMemory:
         )  # fmt: skip
 
 
-def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
-    call = f"training_bytes({widths}, {batch}, {optimizer!r})"
-    truth = measured(tuple(widths), batch, optimizer)
-    want = truth.as_dict()
-    got = copy.deepcopy(answer.call("training_bytes", list(widths), batch, optimizer))
-    difference = first_difference(got, want, call)
-    if difference is None:
-        return
-    again = answer.call("training_bytes", list(widths), batch, optimizer)
-    if not isinstance(got, Mapping):
-        why = "Return one dict with these keys. Printing it, or returning the bare numbers, loses the names."
-    elif repr(again) != repr(got):  # not ==, for NaN differs from itself
-        why = "The same call gives another result each time: a variable outside the function keeps the earlier one's."
-    else:
-        why = why_not_finite(*difference) or _why(answer, got, truth, widths, batch, optimizer)
-        if (widths, batch) != FIRST:
-            why = f"It was right for other networks: what is fixed in it? {why}"
-    raise Wrong(*difference, why)
+@dataclass(frozen=True)
+class Facts:
+    """What training_bytes returned for a network."""
 
+    answer: Answer
+    widths: tuple[int, ...]
+    batch: int
+    optimizer: str
+    got: Any
 
-def _why(
-    answer: Answer, got: Mapping[str, Any], truth: StepMemory, widths: list[int], batch: int, optimizer: str
-) -> str:
-    """The misconception that gives exactly this number; where none does, what torch was seen to hold."""
-    want = truth.as_dict()
-    key = next((k for k in want if k in got and first_difference(got[k], want[k], k)), None)
-    if key is None:
-        return "Use the four keys of the docstring, no more and no less."
-    value = got[key]
-    if value is None:
-        return f"There is None under {key!r}: it was never filled in, or a function without `return` gave it."
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "Every value is a number of bytes, an int: not a string, not a tensor."
-    if fitting := _fitting(key, widths, batch, optimizer, value):
+    call = property(lambda self: f"training_bytes({[*self.widths]}, {self.batch}, {self.optimizer!r})")
+    truth = property(lambda self: measured(self.widths, self.batch, self.optimizer))
+    want = property(lambda self: self.truth.as_dict())
+    difference = property(lambda self: first_difference(self.got, self.want, self.call))
+    is_dict = property(lambda self: isinstance(self.got, Mapping))
+    is_first = property(lambda self: ([*self.widths], self.batch) == FIRST)
+    value = property(lambda self: self.got[self.key])
+    is_number = property(lambda self: isinstance(self.value, int | float) and not isinstance(self.value, bool))
+
+    @functools.cached_property
+    def again(self) -> Any:
+        """What the same call returns another time."""
+        return self.answer.call("training_bytes", [*self.widths], self.batch, self.optimizer)
+
+    @functools.cached_property
+    def key(self) -> str | None:
+        """The first key under which another number is; None where it is the keys that differ."""
+        return next((k for k, n in self.want.items() if k in self.got and first_difference(self.got[k], n, k)), None)
+
+    @functools.cached_property
+    def mistake(self) -> str:
+        """The first sentence in MISTAKES whose number this is, and on another network, too, if any is."""
+        key = self.key or ""
+        fitting = _fitting(key, self.widths, self.batch, self.optimizer, self.value)
         tests = [(why, lambda *seen, why=why: why in _fitting(key, *seen)) for why in fitting]
-        seen = probed(answer, functools.partial(_number, key), [(*PROBE, optimizer)])
-        return explanation(tests, seen, holds) or fitting[0]
-    if value == want[key]:
-        return "Bytes are whole numbers, ints and not floats: divide with // or not at all."
-    if key == "activations":
-        rows = ", ".join(f"{tuple(s.shape)} {str(s.dtype).removeprefix('torch.')}" for s in truth.saved)
-        return f"Autograd saved these tensors: {rows}."
-    return ""
+        seen = probed(self.answer, functools.partial(_number, key), [(*PROBE, self.optimizer)])
+        return explanation(tests, seen, holds) or "".join(fitting[:1])
+
+    # What sentences show.
+
+    asked = property(lambda self: self.difference[0])
+    shown = property(lambda self: self.difference[1])
+    not_finite = property(lambda self: why_not_finite(*self.difference))
+    rows = property(
+        lambda self: ", ".join(f"{tuple(s.shape)} {str(s.dtype).removeprefix('torch.')}" for s in self.truth.saved)
+    )
 
 
-def _number(key: str, answer: Answer, widths: list[int], batch: int, optimizer: str) -> float:
-    return float(answer.call("training_bytes", list(widths), batch, optimizer)[key])
+def _number(key: str, answer: Answer, widths: tuple[int, ...], batch: int, optimizer: str) -> float:
+    return float(answer.call("training_bytes", [*widths], batch, optimizer)[key])
 
 
-def _fitting(key: str, widths: list[int], batch: int, optimizer: str, value: float) -> list[str]:
-    """What is said of the mistakes that give this number under `key`, the likelier first."""
-    want = measured(tuple(widths), batch, optimizer).as_dict()
-    numbers = _mistakes(key, want, widths, batch, optimizer)
-    return [why for why, n in numbers if n != want[key] and abs(value - n) < 1e-9 * max(1, abs(n))]
+def _fitting(key: str, widths: tuple[int, ...], batch: int, optimizer: str, value: float) -> list[str]:
+    """Return what is said of the mistakes that give this number under `key`, the likelier first."""
+    right = measured(widths, batch, optimizer).as_dict()[key]
+    tables = [MISTAKES[key]] if key != "optimizer" else [OPTIMIZER_MISTAKES[optimizer]]
+    numbers = [row for table in (*tables, _units) for row in table(key, right, widths, batch)]
+    return [why for why, n in numbers if n != right and abs(value - n) < 1e-9 * max(1, abs(n))]
 
 
-def _mistakes(
-    key: str, want: dict[str, int], widths: list[int], batch: int, optimizer: str
-) -> Iterator[tuple[str, float]]:
-    """(why, number) of the known mistakes under `key`, the likelier first."""
-    right = want[key]
+# -- what is said --
+
+Rows = Iterator[tuple[str, float]]  # a sentence, and the number that the mistake gives; the likelier first
+
+
+def _weights_and_biases(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
     layers = list(zip(widths, widths[1:], strict=False))
     weights = sum(n * m for n, m in layers)
-    if key in ("parameters", "gradients"):
-        yield f"Each layer has a bias too: count the biases' {key} as well as the weights'.", 4 * weights
-        yield "A layer has a bias for each output, not for each input.", 4 * (weights + sum(widths[:-1]))
-        yield "A layer has a bias for each output; the network's input has none.", 4 * (weights + sum(widths))
-        yield "A layer has a bias for each output, not one in all.", 4 * (weights + len(layers))
-        yield "The last layer has parameters too.", 4 * sum(n * m + m for n, m in layers[:-1])
-        yield f"The last layer's bias is missing: it has {key} too.", right - 4 * widths[-1]
-        yield f"The first layer's bias is missing: it has {key} too.", right - 4 * widths[1]
-        for i, width in enumerate(widths[2:-1], start=2):
-            yield f"The bias of layer {i} is missing: it has {key} too.", right - 4 * width
-        yield f"Only the last layer's bias is there: the others have {key} too.", right - 4 * sum(widths[1:-1])
-        yield f"Only the first layer's bias is there: the others have {key} too.", right - 4 * sum(widths[2:])
-        yield f"Only the first and the last layer's bias is there: all have {key}.", right - 4 * sum(widths[2:-1])
-        yield f"The first layer's weight is missing: it has {key} too.", right - 4 * widths[0] * widths[1]
-        yield f"The last layer's weight is missing: it has {key} too.", right - 4 * widths[-2] * widths[-1]
-        yield "That is twice too much: a float32 has 4 bytes, a float64 would have 8.", 2 * right
-        yield "That is half of it: a float32 has 4 bytes, a half-precision number 2.", right / 2
-    if key == "parameters":
-        yield "The size of the parameters does not depend on the batch: all examples share them.", right * batch
-        of_objects = sum(sys.getsizeof(p) for p in mlp(widths).parameters())
-        yield (
-            "sys.getsizeof of a tensor sees a small Python object, not its numbers: numel() x element_size().",
-            of_objects,
-        )
-    if key == "gradients":
-        yield "After backward every parameter has a .grad of its own size.", 0
-        yield "Gradients are summed over the batch: one number for each parameter.", right * batch
-        yield "The input has no .grad: nobody trains it.", right + 4 * batch * widths[0]
-        passing = "Gradients of activations pass by in backward; only what it leaves in .grad is asked for."
-        yield passing, right + 4 * batch * sum(widths[1:-1])
-        yield passing, right + 4 * batch * sum(widths[1:])
-    if key == "optimizer":
-        yield from _optimizer_mistakes(want["parameters"], len(layers), optimizer)
-    if key == "activations":
-        yield from _activation_mistakes(right, want["parameters"], weights - widths[0] * widths[1], widths, batch)
-    yield "These are numbers, not bytes: a float32 has 4 bytes.", right / 4
-    yield "These are bits, not bytes.", right * 8
-    for unit, size in (("KiB", 2**10), ("MiB", 2**20), ("kB", 1e3), ("MB", 1e6)):
-        yield f"The unit is bytes, not {unit}.", right / size
-        yield f"The unit is bytes, not {unit}.", right // size
+    yield f"Each layer has a bias too: count the biases' {key} as well as the weights'.", 4 * weights
+    yield "A layer has a bias for each output, not for each input.", 4 * (weights + sum(widths[:-1]))
+    yield "A layer has a bias for each output; the network's input has none.", 4 * (weights + sum(widths))
+    yield "A layer has a bias for each output, not one in all.", 4 * (weights + len(layers))
+    yield "The last layer has parameters too.", 4 * sum(n * m + m for n, m in layers[:-1])
+    yield f"The last layer's bias is missing: it has {key} too.", right - 4 * widths[-1]
+    yield f"The first layer's bias is missing: it has {key} too.", right - 4 * widths[1]
+    for i, width in enumerate(widths[2:-1], start=2):
+        yield f"The bias of layer {i} is missing: it has {key} too.", right - 4 * width
+    yield f"Only the last layer's bias is there: the others have {key} too.", right - 4 * sum(widths[1:-1])
+    yield f"Only the first layer's bias is there: the others have {key} too.", right - 4 * sum(widths[2:])
+    yield f"Only the first and the last layer's bias is there: all have {key}.", right - 4 * sum(widths[2:-1])
+    yield f"The first layer's weight is missing: it has {key} too.", right - 4 * widths[0] * widths[1]
+    yield f"The last layer's weight is missing: it has {key} too.", right - 4 * widths[-2] * widths[-1]
+    yield "That is twice too much: a float32 has 4 bytes, a float64 would have 8.", 2 * right
+    yield "That is half of it: a float32 has 4 bytes, a half-precision number 2.", right / 2
 
 
-def _optimizer_mistakes(p: int, layers: int, optimizer: str) -> Iterator[tuple[str, float]]:
-    """p: bytes of the parameters."""
-    steps = 4 * 2 * layers
-    if optimizer == "sgd":
-        yield "Plain SGD keeps nothing between steps: parameters and gradients have keys of their own.", p
-        yield "That is Adam's state. Plain SGD keeps nothing: the number depends on `optimizer`.", 2 * p + steps
-    if optimizer == "momentum":
-        yield "Momentum keeps one number for each parameter from one step to the next.", 0
-        yield "Momentum keeps one number for each parameter, not one in all.", 4
-        yield "Momentum keeps one number for each parameter; the parameters themselves are counted already.", 2 * p
-        yield "Momentum counts no steps: only Adam needs their number, to correct its averages.", p + steps
-        yield "That is Adam's state. Momentum keeps one number for each parameter.", 2 * p + steps
-    if optimizer == "adam":
-        two = "Adam keeps two numbers for each parameter: an average of the gradient and one of its square"
-        count = "Adam also keeps a step count of 4 bytes"
-        yield f"{two}. (The name comes in lower case: 'adam'.)", 0
-        yield f"{count} for each parameter tensor.", 2 * p
-        yield f"{count}, one for each parameter tensor rather than one in all.", 2 * p + 4
-        yield f"{count} for each parameter tensor: a weight and a bias are two tensors.", 2 * p + 4 * layers
-        yield f"{count} for each parameter tensor: {layers + 1} widths make {layers} layers.", 2 * p + steps + 8
-        yield f"{count}, not 8, for each parameter tensor.", 2 * p + 2 * steps
-        yield f"{count}, one for each parameter tensor rather than for each number in it.", 3 * p
-        for wrong in (p, p + steps, p + 2 * steps, 3 * p + steps):
-            yield f"{two}.", wrong
+def _parameters(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    yield from _weights_and_biases(key, right, widths, batch)
+    yield "The size of the parameters does not depend on the batch: all examples share them.", right * batch
+    of_objects = sum(sys.getsizeof(p) for p in mlp(widths).parameters())
+    yield (
+        "sys.getsizeof of a tensor sees a small Python object, not its numbers: numel() x element_size().",
+        of_objects,
+    )
 
 
-def _activation_mistakes(
-    right: int, p: int, later_weights: int, widths: list[int], batch: int
-) -> Iterator[tuple[str, float]]:
-    """p: bytes of the parameters. later_weights: weights of all layers but the first, in numbers."""
+def _gradients(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    yield from _weights_and_biases(key, right, widths, batch)
+    yield "After backward every parameter has a .grad of its own size.", 0
+    yield "Gradients are summed over the batch: one number for each parameter.", right * batch
+    yield "The input has no .grad: nobody trains it.", right + 4 * batch * widths[0]
+    passing = "Gradients of activations pass by in backward; only what it leaves in .grad is asked for."
+    yield passing, right + 4 * batch * sum(widths[1:-1])
+    yield passing, right + 4 * batch * sum(widths[1:])
+
+
+def _sgd(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    p, steps = _parameter_bytes(widths), 8 * (len(widths) - 1)
+    yield "Plain SGD keeps nothing between steps: parameters and gradients have keys of their own.", p
+    yield "That is Adam's state. Plain SGD keeps nothing: the number depends on `optimizer`.", 2 * p + steps
+
+
+def _momentum(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    p, steps = _parameter_bytes(widths), 8 * (len(widths) - 1)
+    yield "Momentum keeps one number for each parameter from one step to the next.", 0
+    yield "Momentum keeps one number for each parameter, not one in all.", 4
+    yield "Momentum keeps one number for each parameter; the parameters themselves are counted already.", 2 * p
+    yield "Momentum counts no steps: only Adam needs their number, to correct its averages.", p + steps
+    yield "That is Adam's state. Momentum keeps one number for each parameter.", 2 * p + steps
+
+
+def _adam(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    p, steps = _parameter_bytes(widths), 8 * (len(widths) - 1)
+    layers = len(widths) - 1
+    two = "Adam keeps two numbers for each parameter: an average of the gradient and one of its square"
+    count = "Adam also keeps a step count of 4 bytes"
+    yield f"{two}. (The name comes in lower case: 'adam'.)", 0
+    yield f"{count} for each parameter tensor.", 2 * p
+    yield f"{count}, one for each parameter tensor rather than one in all.", 2 * p + 4
+    yield f"{count} for each parameter tensor: a weight and a bias are two tensors.", 2 * p + 4 * layers
+    yield f"{count} for each parameter tensor: {layers + 1} widths make {layers} layers.", 2 * p + steps + 8
+    yield f"{count}, not 8, for each parameter tensor.", 2 * p + 2 * steps
+    yield f"{count}, one for each parameter tensor rather than for each number in it.", 3 * p
+    for wrong in (p, p + steps, p + 2 * steps, 3 * p + steps):
+        yield f"{two}.", wrong
+
+
+def _activations(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    p, later_weights = _parameter_bytes(widths), sum(n * m for n, m in zip(widths[1:], widths[2:], strict=False))
     classes = widths[-1]
     row = 4 * batch  # bytes of one unit's activations
     inputs, hidden = row * sum(widths[:-1]), row * sum(widths[1:-1])
@@ -246,3 +260,69 @@ def _activation_mistakes(
     )
     yield "The weights that backward needs are parameters, not counted again as activations.", right + 4 * later_weights
     yield "The weights that backward needs are parameters, not counted again as activations.", right + p
+
+
+def _units(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
+    yield "These are numbers, not bytes: a float32 has 4 bytes.", right / 4
+    yield "These are bits, not bytes.", right * 8
+    for unit, size in (("KiB", 2**10), ("MiB", 2**20), ("kB", 1e3), ("MB", 1e6)):
+        yield f"The unit is bytes, not {unit}.", right / size
+        yield f"The unit is bytes, not {unit}.", right // size
+
+
+def _parameter_bytes(widths: tuple[int, ...]) -> int:
+    return 4 * sum((n + 1) * m for n, m in zip(widths, widths[1:], strict=False))
+
+
+MISTAKES = {"parameters": _parameters, "gradients": _gradients, "activations": _activations}
+OPTIMIZER_MISTAKES = {"sgd": _sgd, "momentum": _momentum, "adam": _adam}
+
+WHYS = [
+    Rule("NaN or infinity", lambda f: f.not_finite, "{not_finite}"),
+    Rule("keys", lambda f: f.key is None, "Use the four keys of the docstring, no more and no less."),
+    Rule(
+        "None",
+        lambda f: f.value is None,
+        "There is None under '{key}': it was never filled in, or a function without `return` gave it.",
+    ),
+    Rule(
+        "no number",
+        lambda f: not f.is_number,
+        "Every value is a number of bytes, an int: not a string, not a tensor.",
+    ),
+    Rule("a mistake", lambda f: f.mistake, "{mistake}"),
+    Rule(
+        "float",
+        lambda f: f.value == f.want[f.key],
+        "Bytes are whole numbers, ints and not floats: divide with // or not at all.",
+    ),
+    Rule("activations", lambda f: f.key == "activations", "Autograd saved these tensors: {rows}."),
+    Rule("another number", always, ""),
+]
+TESTS = [
+    Test(
+        "no dict",
+        lambda f: not f.is_dict,
+        "{asked}",
+        "{shown}",
+        "Return one dict with these keys. Printing it, or returning the bare numbers, loses the names.",
+    ),
+    Test(
+        "another result again",
+        lambda f: f.difference and repr(f.again) != repr(f.got),  # not !=, for NaN differs from itself
+        "{asked}",
+        "{shown}",
+        "The same call gives another result each time: a variable outside the function keeps the earlier one's.",
+    ),
+    Test("numbers", lambda f: f.difference and f.is_first, "{asked}", "{shown}", WHYS),
+    Test(
+        "numbers of another network",
+        lambda f: f.difference,
+        "{asked}",
+        "{shown}",
+        [
+            Rule(name, holds, f"It was right for other networks: what is fixed in it? {why}")
+            for name, holds, why in WHYS
+        ],
+    ),
+]

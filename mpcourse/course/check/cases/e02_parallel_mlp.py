@@ -2,16 +2,18 @@
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
-from mpcourse.course.check.cases.on_devices import SECOND, backward, close, copies_text, equal, is_on, lanes
 from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.tensors import SECOND, backward, close, copies_text, equals, lanes, placed
+from mpcourse.course.check.rules import Rule, Test, always, demand
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import Wrong
 from mpcourse.split import ParallelMLP
 from mpcourse.virtual import Box, virtual_gpus
 
@@ -29,66 +31,82 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
         one_by_one(answer, [functools.partial(_compare, box=box, case=case) for case in cases])
 
 
+# -- observation --
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A call of the split network on `values`. number: of the call. whole: the same blocks on the CPU."""
+
+    out: Any
+    values: Tensor
+    whole: ParallelMLP
+    devices: tuple[str, str]
+    number: int
+    moved: bool
+    copies: list[str]
+
+    device0 = property(lambda self: self.devices[0])
+    same_device = property(lambda self: self.devices[0] == self.devices[1])
+    made = property(lambda self: copies_text(self.copies))
+
+    @functools.cached_property
+    def want(self) -> Tensor:
+        return self.whole(self.values)
+
+    @functools.cached_property
+    def mistake(self) -> str:
+        """The sentence on the mistake that gives just this result; empty for none."""
+        with torch.no_grad():
+            return explanation_of(self.out, _mistakes(self.whole, self.values), close)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the split network, and the same of the whole one, after backward."""
+
+    name: str
+    p: torch.nn.Parameter
+    q: torch.nn.Parameter
+
+
 def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> None:
     device0, device1, n_in, n_units, n_out = case
     model = answer.call("ParallelMLP", device0, device1, n_in, n_units, n_out)
     whole = ParallelMLP("cpu", "cpu", n_in, n_units, n_out)
-    try:
-        whole.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
-    except (RuntimeError, AttributeError) as error:
-        why = "Only forward is to be written: keep __init__ as it was."
-        raise Wrong("the four blocks that __init__ made", str(error).splitlines()[0], why) from None
-    places = {name: str(p.device) for name, p in model.named_parameters()}
+    demand(BLOCKS, _loaded(whole, model))
+    places = [str(p.device) for p in model.parameters()]
     for number in range(2):
         values = torch.randn(7, n_in)
         x = values.to(device0)
         box.reset()
         out = answer.run(model, "model", x, changes=(x,))
-        copies = lanes(box)
-        is_on(out, device0, "the result", "The two halves of the result meet on device0.")
-        want = whole(values)
-        if out.shape != want.shape:
-            why = "The halves are added, not concatenated: each block has the full number of outputs."
-            raise Wrong(f"a result of shape {tuple(want.shape)}", f"{tuple(out.shape)}", why)
-        same_device = "With both devices the same, copy(x, device) is x itself: += or relu_ changes it for both."
-        why = same_device if device0 == device1 else _why(out, whole, values)
-        why = SECOND if number else why
-        equal(out, want, "the result", why, 1e-4, 1e-5)
-        if {name: str(p.device) for name, p in model.named_parameters()} != places:
-            raise Wrong("the blocks where __init__ put them", "some have moved", "Tensors cross, blocks stay.")
-        if len(copies) > 4:
-            crossing = "x once, one result of each first block, and the second block's result"
-            raise Wrong("4 copies in forward", copies_text(copies), f"Four are enough: {crossing}.")
-        _gradients(answer, model, whole, out, want)
+        moved = places != [str(p.device) for p in model.parameters()]
+        forward = Forward(out, values, whole, (device0, device1), number, moved, lanes(box))
+        demand(FORWARD, forward)
+        probe = torch.randn_like(forward.want)
+        model.zero_grad()
+        whole.zero_grad()
+        forward.want.backward(probe)
+        backward(answer, out, probe, "the result", "Every tensor that crosses goes through copy(x, device).")
+        pairs = zip(model.named_parameters(), whole.parameters(), strict=True)
+        demand(GRADIENTS, *[Parameter(name, p, q) for (name, p), q in pairs])
 
 
-def _gradients(answer: Answer, model: torch.nn.Module, whole: torch.nn.Module, out: Tensor, want: Tensor) -> None:
-    probe = torch.randn_like(want)
-    model.zero_grad()
-    whole.zero_grad()
-    want.backward(probe)
-    backward(answer, out, probe, "the result", "Every tensor that crosses goes through copy(x, device).")
-    for (name, p), q in zip(model.named_parameters(), whole.parameters(), strict=True):
-        if not p.requires_grad:
-            why = "requires_grad_(False) freezes a block: nothing trains it any more."
-            raise Wrong(f"{name} with requires_grad True, as __init__ made it", "requires_grad is False", why)
-        if p.grad is None:
-            why = "The result does not depend on it, or the chain of gradients is cut: detach, .data, torch.no_grad."
-            raise Wrong(f"a gradient for {name}", "None", why)
-        why = "The result is right and this gradient is not: part of the chain of gradients is cut."
-        assert q.grad is not None
-        equal(p.grad, q.grad, f"the gradient of {name}", why, 1e-4, 1e-5)
+def _loaded(whole: ParallelMLP, model: Any) -> str:
+    """Give `whole` the numbers of `model`, and return the error where it has other blocks."""
+    try:
+        whole.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
+    except (RuntimeError, AttributeError) as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
-def _why(out: Tensor, m: ParallelMLP, x: Tensor) -> str:
-    """The mistake that gives just this result."""
-    with torch.no_grad():
-        why = explanation_of(out, _mistakes(m, x), close)
-    return why or "Follow the picture: which blocks see which sum, and what is added at the end?"
+# -- what is said --
 
 
 def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """(why, result) of the known mistakes, for the input x."""
+    """Yield a sentence and the result of each known mistake, for the input x."""
     z0, z1, relu, a, b = m.first0(x), m.first1(x), F.relu, m.second0, m.second1
     h = relu(z0 + z1)
     no_meeting = "The first meeting is missing: both second blocks see the sum of both first blocks' results."
@@ -123,3 +141,83 @@ def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "The first blocks' results are added, not averaged.", a(mean) + b(mean)
     yield "The halves are added, not averaged.", (a(mean) + b(mean)) / 2
     yield "Each device adds its own result to itself: it needs the other's.", a(relu(2 * z0)) + b(relu(2 * z1))
+
+
+BLOCKS = [
+    Test(
+        "other blocks",
+        lambda error: error,
+        "the four blocks that __init__ made",
+        lambda error: error,
+        "Only forward is to be written: keep __init__ as it was.",
+    )
+]
+FORWARD = [
+    *placed(lambda f: f.out, lambda f: f.device0, "the result", "The two halves of the result meet on device0."),
+    Test(
+        "shape",
+        lambda f: f.out.shape != f.want.shape,
+        lambda f: f"a result of shape {tuple(f.want.shape)}",
+        lambda f: f"{tuple(f.out.shape)}",
+        "The halves are added, not concatenated: each block has the full number of outputs.",
+    ),
+    *equals(
+        lambda f: f.out,
+        lambda f: f.want,
+        "the result",
+        [
+            Rule("second call", lambda f: f.number, SECOND),
+            Rule(
+                "same device",
+                lambda f: f.same_device,
+                "With both devices the same, copy(x, device) is x itself: += or relu_ changes it for both.",
+            ),
+            Rule("a mistake", lambda f: f.mistake, "{mistake}"),
+            Rule(
+                "another result",
+                always,
+                "Follow the picture: which blocks see which sum, and what is added at the end?",
+            ),
+        ],
+        1e-4,
+        1e-5,
+    ),
+    Test(
+        "blocks moved",
+        lambda f: f.moved,
+        "the blocks where __init__ put them",
+        "some have moved",
+        "Tensors cross, blocks stay.",
+    ),
+    Test(
+        "copies",
+        lambda f: len(f.copies) > 4,
+        "4 copies in forward",
+        "{made}",
+        "Four are enough: x once, one result of each first block, and the second block's result.",
+    ),
+]
+GRADIENTS = [
+    Test(
+        "frozen",
+        lambda f: not f.p.requires_grad,
+        "{name} with requires_grad True, as __init__ made it",
+        "requires_grad is False",
+        "requires_grad_(False) freezes a block: nothing trains it any more.",
+    ),
+    Test(
+        "None",
+        lambda f: f.p.grad is None,
+        "a gradient for {name}",
+        "None",
+        "The result does not depend on it, or the chain of gradients is cut: detach, .data, torch.no_grad.",
+    ),
+    *equals(
+        lambda f: f.p.grad,
+        lambda f: f.q.grad,
+        "the gradient of {name}",
+        "The result is right and this gradient is not: part of the chain of gradients is cut.",
+        1e-4,
+        1e-5,
+    ),
+]

@@ -1,20 +1,25 @@
 """What e03_balance is asked: cuts whose dearest stage is as cheap as the library's exact answer."""
 
+import functools
 import numbers
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
-from mpcourse.course.check.cases.on_cuts import RULES, sums_of
 from mpcourse.course.check.drawn import drawing
-from mpcourse.course.check.explain import explanation, holds, probed
+from mpcourse.course.check.explain import probed
+from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.rules import Rule, Test, always, demand
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.time_limit import within_seconds
-from mpcourse.course.check.wrong import Wrong, short
+from mpcourse.course.check.wrong import short
 from mpcourse.split import balance
 
 Costs = list[float]
+Way = Callable[[Costs, int, list[int]], bool]  # whether these sizes are what a way to cut gives
 
 # Small ones, on each of which some rule of thumb goes wrong.
 FIXED: list[tuple[Costs, int]] = [
@@ -53,59 +58,58 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
     cases += [([draw.randint(0, 20) for _ in range(n)], stages) for n in (6, 9, 12) for stages in (2, 3, 4)]
     cases += [([draw.random() for _ in range(10)], 3)]
     one_by_one(answer, [partial(_one, costs=costs, stages=stages) for costs, stages in cases])
-    why = (
-        f"{MANY} layers can be cut into 8 stages in 15 million ways. But how to cut what follows a layer into k stages "
-        f"is asked again and again: there are {MANY} * 8 such questions. Remember their answers."
-    )
-    with within_seconds(answer, SECONDS, f"an answer for {MANY} layers and 8 stages", why):
+    with within_seconds(answer, SECONDS, f"an answer for {MANY} layers and 8 stages", TOO_SLOW):
         _one(answer, [draw.randint(1, 1000) for _ in range(MANY)], 8)
 
 
 def _one(answer: Answer, costs: Costs, stages: int) -> None:
-    call = f"balance({short(costs)}, {stages})"
     got = answer.call("balance", list(costs), stages)
-    want = balance(costs, stages)
-    sizes = _sizes(got, costs, stages, call, want)
-    if not _best(costs, stages, sizes):
-        asked = f"a largest stage of {max(sums_of(costs, want)):g} from {call}, e.g. {want}"
-        got = f"{sizes}, whose largest stage is {max(sums_of(costs, sizes)):g}"
-        raise Wrong(asked, got, _why(answer, costs, stages, sizes))
+    demand(TESTS, Facts(answer, costs, stages, got))
 
 
-def _sizes(got: object, costs: Costs, stages: int, call: str, want: list[int]) -> list[int]:
-    """`got`, if it is a way to cut; else Wrong."""
-    n, asked = len(costs), f"{stages} sizes that sum to {len(costs)} from {call}"
-    if isinstance(got, int | float):
-        why = "That is one number. How many layers each stage gets is asked, not what the dearest stage costs."
-        raise Wrong(asked, short(got), why)
-    if not isinstance(got, list | tuple):
-        why = "Nothing came back: is the list returned?" if got is None else "Return a list of ints."
-        raise Wrong(asked, short(got), why)
-    if any(isinstance(s, list | tuple) for s in got):
-        raise Wrong(asked, short(got), "How many layers a stage has is asked, not which, nor what they cost.")
-    if not all(_whole(s) for s in got):
-        raise Wrong(asked, short(got), "A size is a whole number, of layers. It is not a cost.")
-    if any(isinstance(s, float) for s in got):
-        why = "A size is an int, 3 and not 3.0: nothing can be counted off, or cut from a list, by a float."
-        raise Wrong(asked, short(got), why)
-    sizes = [int(s) for s in got]
-    if len(sizes) == stages and sum(sizes) == n:
-        if min(sizes) < 1:
-            why = "A stage without a layer is a GPU without work: each stage gets one at least."
-            raise Wrong(f"1 layer or more in each stage, from {call}", short(got), why)
-        return sizes
-    ends = [sum(want[: i + 1]) for i in range(stages)]
-    if sizes == ends:
-        why = f"These are the places where stages end. Their sizes are asked: {want}."
-    elif sizes in (ends[:-1], want[:-1], want[1:]):
-        why = f"Are these the places of the cuts, or is one stage missing? The sizes of all stages are asked: {want}."
-    elif sizes == [sum(costs[e - s : e]) for s, e in zip(want, ends, strict=True)]:
-        why = f"That is what the stages cost. How many layers they have is asked: {want}."
-    elif len(sizes) != stages:
-        why = "Each GPU gets one stage: as many sizes as stages, not more and not fewer."
-    else:
-        why = "Some layers are in no stage." if sum(sizes) < n else "Some layers are in two stages."
-    raise Wrong(asked, f"{short(got)}, which sum to {sum(sizes)}", why)
+# -- facts --
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What balance(costs, stages) returned."""
+
+    answer: Answer
+    costs: Costs
+    stages: int
+    got: Any
+
+    n = property(lambda self: len(self.costs))
+    best = functools.cached_property(lambda self: balance(self.costs, self.stages))
+    is_list = property(lambda self: isinstance(self.got, list | tuple))
+    sizes = property(lambda self: [int(size) for size in self.got])
+    is_cut = property(lambda self: len(self.sizes) == self.stages and self.total == self.n)
+    total = property(lambda self: sum(self.sizes))
+    ends = property(lambda self: [sum(self.best[: i + 1]) for i in range(self.stages)])
+    places = property(lambda self: self.n - 1)
+
+    @functools.cached_property
+    def seen(self) -> list[tuple[tuple[Costs, int], list[int]]]:
+        """What the function gave for these costs and for others."""
+        return [((self.costs, self.stages), self.sizes), *probed(self.answer, _cut, PROBES)]
+
+    def cuts_by(self, way: Way) -> bool:
+        """Whether the answer cuts so, these costs and others."""
+        return all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen)
+
+    @property
+    def right_for_whole_costs(self) -> bool:
+        """Whether the same function is right where these costs, which are no whole numbers, are made whole."""
+        whole: Costs = [round(cost * 10**4) for cost in self.costs]
+        asked = [(whole, self.stages)] if any(cost != int(cost) for cost in self.costs) else []
+        return any(_best(whole, self.stages, sizes) for _, sizes in probed(self.answer, _cut, asked))
+
+    # What sentences show.
+
+    call = property(lambda self: f"balance({short(self.costs)}, {self.stages})")
+    shown = property(lambda self: short(self.got))
+    largest = property(lambda self: f"{max(sums_of(self.costs, self.sizes)):g}")
+    least = property(lambda self: f"{max(sums_of(self.costs, self.best)):g}")
 
 
 def _whole(size: Any) -> bool:
@@ -128,20 +132,261 @@ def _cut(answer: Answer, costs: Costs, stages: int) -> list[int]:
     return sizes
 
 
-def _why(answer: Answer, costs: Costs, stages: int, got: list[int]) -> str:
-    """The misconception that explains this answer, and what the same function answers elsewhere."""
-    whole: Costs = [round(c * 10**4) for c in costs]
-    scaled = [(whole, stages)] if any(c != int(c) for c in costs) else []
-    if any(holds(_best, given, again) for given, again in probed(answer, _cut, scaled)):
-        return (
-            "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a "
-            "tolerance, or are sums compared that were added up in two ways?"
-        )
-    if why := explanation(RULES, [((costs, stages), got), *probed(answer, _cut, PROBES)], holds):
-        return why
-    if stages > 2:
-        return (
-            "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked "
-            "for: the best first cut depends on how the rest is cut, so all cuts have to be tried together."
-        )
-    return f"There are {len(costs) - 1} places for the cut. Is each of them tried, the first and the last too?"
+# -- facts: wrong ways to cut costs into stages --
+
+
+def sums_of(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
+    """What each stage costs."""
+    total, start = [], 0
+    for size in sizes:
+        total.append(sum(costs[start : start + size]))
+        start += size
+    return total
+
+
+def _equal_counts(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    return max(sizes) - min(sizes) <= 1 or len(set(sizes[:-1])) == 1 and sizes[0] == len(costs) // stages
+
+
+def _filled(costs: Costs, stages: int, sizes: list[int], over: float, again: bool) -> bool:
+    """Each stage filled up to the average, of all or of what is left; over: the share of a layer that may stand out."""
+    filled, start, average = [], 0, sum(costs) / stages
+    for left in range(stages - 1, 0, -1):
+        if again:
+            average = sum(costs[start:]) / (left + 1)
+        end, held = start + 1, costs[start]
+        while end < len(costs) - left and (held + (1 - over) * costs[end] <= average if over < 1 else held < average):
+            held += costs[end]
+            end += 1
+        filled.append(end - start)
+        start = end
+    return sizes == [*filled, len(costs) - start]
+
+
+def _sorted(costs: Costs, stages: int, sizes: list[int], reverse: bool) -> bool:
+    order = sorted(costs, reverse=reverse)
+    return max(sums_of(order, sizes)) == max(sums_of(order, balance(order, stages)))
+
+
+def _bins(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether the dearest layer is put first, each into the stage that has least."""
+    totals, counts = [0.0] * stages, [0] * stages
+    for cost in sorted(costs, reverse=True):
+        least = totals.index(min(totals))
+        totals[least] += cost
+        counts[least] += 1
+    return sizes == counts
+
+
+def _dearest_halved(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether the dearest part is cut in two until there are enough."""
+    parts = [costs]
+    while len(parts) < stages:
+        i = max((i for i, p in enumerate(parts) if len(p) > 1), key=lambda i: sum(parts[i]))
+        first = balance(parts[i], 2)[0]
+        parts[i : i + 1] = [parts[i][:first], parts[i][first:]]
+    return sorted(sums_of(costs, sizes)) == sorted(map(sum, parts))
+
+
+def _halved(costs: Costs, stages: int, sizes: list[int], up: bool, share: bool) -> bool:
+    """Whether each part is cut in two, with half of its stages each, until each has one. up: of an odd number the first
+    gets more. share: whether what a half costs is divided by its number of stages.
+    """
+
+    def cut(part: Costs, stages: int) -> list[int]:
+        if stages == 1:
+            return [len(part)]
+        first = (stages + up) // 2
+        weights = (first, stages - first) if share else (1, 1)
+        places = range(first, len(part) - (stages - first) + 1)
+        at = min(places, key=lambda j: max(sum(part[:j]) / weights[0], sum(part[j:]) / weights[1]))
+        return cut(part[:at], first) + cut(part[at:], stages - first)
+
+    return sums_of(costs, sizes) == sums_of(costs, cut(costs, stages))
+
+
+def _ways(layers: int, stages: int) -> Iterator[list[int]]:
+    for cuts in combinations(range(1, layers), stages - 1):
+        yield [b - a for a, b in zip((0, *cuts), (*cuts, layers), strict=True)]
+
+
+def _least(costs: Costs, stages: int, sizes: list[int], of: Callable[[list[float]], float]) -> bool:
+    """Whether no way makes `of` what the stages cost smaller."""
+    least = min(of(sums_of(costs, way)) for way in _ways(len(costs), stages))
+    return of(sums_of(costs, sizes)) <= least + 1e-9 * abs(least)
+
+
+def _back_to_front(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether the same sizes, in the opposite order, are a best way."""
+    return _least(costs, stages, sizes[::-1], max)
+
+
+def _by_dearest_layer(costs: Costs, stages: int, sizes: list[int]) -> bool:
+    """Whether it is the first or the last of all ways, which are equally good where a stage costs what its dearest
+    layer costs."""
+    rest = len(costs) - stages + 1
+    return sizes in ([1] * (stages - 1) + [rest], [rest] + [1] * (stages - 1))
+
+
+def _deviations(sums: list[float]) -> list[float]:
+    average = sum(sums) / len(sums)
+    return [abs(s - average) for s in sums]
+
+
+# -- what is said --
+
+TOO_SLOW = (
+    f"{MANY} layers can be cut into 8 stages in 15 million ways. But how to cut what follows a layer into k stages "
+    f"is asked again and again: there are {MANY} * 8 such questions. Remember their answers."
+)
+AVERAGE = "A stage that is filled up to the average is never looked at again: the stages after it pay."
+HALVES = "A cut that was the best for two stages need not be one of the best cuts for three: earlier cuts stay."
+SORTED = "Are the costs sorted? Layers run one after the other, in their order: so are they in the stages."
+SPREAD = "This is the least spread around the average. The pace is set by the largest stage alone."
+
+WAYS: list[tuple[Way, str]] = [  # the first that gives all that the answer gave explains it
+    (
+        _equal_counts,
+        "The stages have equally many layers. It is their cost that is to be equal, not their number.",
+    ),
+    (_bins, "Layers run one after the other: a stage is consecutive layers, and not whatever fits into it."),
+    *((partial(_sorted, reverse=reverse), SORTED) for reverse in (False, True)),
+    *((partial(_filled, over=over, again=again), AVERAGE) for over in (0, 0.5, 1) for again in (False, True)),
+    (_dearest_halved, HALVES),
+    *((partial(_halved, up=up, share=share), HALVES) for up in (False, True) for share in (False, True)),
+    (partial(_least, of=lambda sums: sum(s * s for s in sums)), SPREAD),
+    (partial(_least, of=lambda sums: sum(_deviations(sums))), SPREAD),
+    (partial(_least, of=lambda sums: max(_deviations(sums))), SPREAD),
+    (
+        partial(_least, of=lambda sums: max(sums) - min(sums)),
+        "This makes the difference between the largest and the smallest stage least. The pace is set by the largest "
+        "stage alone, however small another one is.",
+    ),
+    (
+        partial(_least, of=lambda sums: -min(sums)),
+        "This makes the smallest stage as large as possible. The pace is set by the largest stage alone: that is to be "
+        "as small as possible.",
+    ),
+    (
+        partial(_least, of=lambda sums: -max(sums)),
+        "This makes the largest stage as large as possible: max where min is meant, or the other way round?",
+    ),
+    (
+        _back_to_front,
+        "The same sizes from the last to the first would be right: a way that is followed back from the end has to be "
+        "turned round.",
+    ),
+    (
+        _by_dearest_layer,
+        "That is the first of all cuts, or the last, for any costs. Are all cuts equally good for it? The largest is "
+        "then not of the stages' sums: the dearest layer, for instance, is in some stage whatever the cut.",
+    ),
+    (partial(_least, of=lambda sums: sums[0]), "This looks at the first stage only. All stages count."),
+    (partial(_least, of=lambda sums: sums[-1]), "This looks at the last stage only. All stages count."),
+]
+WHYS = [
+    Rule(
+        "rounding",
+        lambda f: f.right_for_whole_costs,
+        "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a tolerance, "
+        "or are sums compared that were added up in two ways?",
+    ),
+    *(Rule("another way", partial(Facts.cuts_by, way=way), sentence) for way, sentence in WAYS),
+    Rule(
+        "first cut first",
+        lambda f: f.stages > 2,
+        "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked for: "
+        "the best first cut depends on how the rest is cut, so all cuts have to be tried together.",
+    ),
+    Rule(
+        "not all places",
+        always,
+        "There are {places} places for the cut. Is each of them tried, the first and the last too?",
+    ),
+]
+
+ASKED = "{stages} sizes that sum to {n} from {call}"
+TESTS = [
+    Test(
+        "a number",
+        lambda f: isinstance(f.got, int | float),
+        ASKED,
+        "{shown}",
+        "That is one number. How many layers each stage gets is asked, not what the dearest stage costs.",
+    ),
+    Test(
+        "no list",
+        lambda f: not f.is_list,
+        ASKED,
+        "{shown}",
+        [
+            Rule("None", lambda f: f.got is None, "Nothing came back: is the list returned?"),
+            Rule("another type", always, "Return a list of ints."),
+        ],
+    ),
+    Test(
+        "lists of layers",
+        lambda f: any(isinstance(size, list | tuple) for size in f.got),
+        ASKED,
+        "{shown}",
+        "How many layers a stage has is asked, not which, nor what they cost.",
+    ),
+    Test(
+        "costs",
+        lambda f: not all(map(_whole, f.got)),
+        ASKED,
+        "{shown}",
+        "A size is a whole number, of layers. It is not a cost.",
+    ),
+    Test(
+        "floats",
+        lambda f: any(isinstance(size, float) for size in f.got),
+        ASKED,
+        "{shown}",
+        "A size is an int, 3 and not 3.0: nothing can be counted off, or cut from a list, by a float.",
+    ),
+    Test(
+        "empty stage",
+        lambda f: f.is_cut and min(f.sizes) < 1,
+        "1 layer or more in each stage, from {call}",
+        "{shown}",
+        "A stage without a layer is a GPU without work: each stage gets one at least.",
+    ),
+    Test(
+        "no cut",
+        lambda f: not f.is_cut,
+        ASKED,
+        "{shown}, which sum to {total}",
+        [
+            Rule(
+                "ends",
+                lambda f: f.sizes == f.ends,
+                "These are the places where stages end. Their sizes are asked: {best}.",
+            ),
+            Rule(
+                "cuts",
+                lambda f: f.sizes in (f.ends[:-1], f.best[:-1], f.best[1:]),
+                "Are these the places of the cuts, or is one stage missing? The sizes of all stages are asked: {best}.",
+            ),
+            Rule(
+                "costs of stages",
+                lambda f: f.sizes == sums_of(f.costs, f.best),
+                "That is what the stages cost. How many layers they have is asked: {best}.",
+            ),
+            Rule(
+                "another number of stages",
+                lambda f: len(f.sizes) != f.stages,
+                "Each GPU gets one stage: as many sizes as stages, not more and not fewer.",
+            ),
+            Rule("too few layers", lambda f: f.total < f.n, "Some layers are in no stage."),
+            Rule("too many layers", always, "Some layers are in two stages."),
+        ],
+    ),
+    Test(
+        "dearer",
+        lambda f: not _best(f.costs, f.stages, f.sizes),
+        "a largest stage of {least} from {call}, e.g. {best}",
+        "{sizes}, whose largest stage is {largest}",
+        WHYS,
+    ),
+]

@@ -4,8 +4,8 @@ from collections import Counter
 from functools import partial
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
 from mpcourse.course.check.cases.on_schedules import SIZES, actions_text, fast, legal
+from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import Schedule, naive, one_f_one_b

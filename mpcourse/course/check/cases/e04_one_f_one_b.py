@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
 from mpcourse.course.check.cases.on_schedules import SIZES, actions_text, fast, holds, legal, warmups
+from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, naive, replay

@@ -9,8 +9,6 @@ from torch import nn
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import one_by_one
-from mpcourse.course.check.cases.on_devices import close, equal, is_on, lanes
 from mpcourse.course.check.cases.on_steps import PipelinedStep
 from mpcourse.course.check.cases.on_steps_frozen import frozen
 from mpcourse.course.check.cases.on_steps_memory import memory
@@ -25,6 +23,8 @@ from mpcourse.course.check.cases.on_steps_why import (
     wrong_order,
     wrong_tensors,
 )
+from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.tensors import close, equal, is_on, lanes
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 from mpcourse.pipeline import gpipe, naive, one_f_one_b

@@ -1,19 +1,31 @@
 """What e05_exchange is asked: on virtual ranks values, bytes and messages; on real ones, long arrays."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_ranks import pickles, turned
+from mpcourse.course.check.facts.ranks import PICKLES, pickles, rebinds, turned
+from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import Rule, Test, always, demand, judge
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import first_difference, same
+from mpcourse.course.check.wrong import first_difference
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
+    from mpcourse.course.check.virtual_run import Ran
 
-WHERE = "Rank r sends to (r + 1) % p and receives from (r - 1) % p, where p is comm.size."
-COPY = "Nothing was written into recv: a name on the left of = makes a new variable and leaves the array as it is."
+NAME = "exchange"
+
+# -- inputs: rank r's numbers are from 100 (r + 1) to 100 (r + 2), so that numbers tell whose they are --
+
+LENGTHS = (  # of each rank's array
+    ("f8", lambda rank, size: 3),
+    ("i8", lambda rank, size: 4 + rank),
+    ("f4", lambda rank, size: 2 * ((rank + 1) % size)),  # the last one's is empty
+)
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
@@ -21,75 +33,164 @@ def check(answer: Answer, comm: "TracedComm") -> None:
     others = turned(comm)
     # MPI keeps copies of short arrays only. Two have one length and other numbers: nothing of a call is of use later.
     for seed, (ranks, length) in enumerate(((comm, 5), (comm, 5), (comm, 300_000), (others, 7))):
-        _really(answer, ranks, length, seed + 10 * int(ranks is others and comm.rank == comm.size - 1))
-
-
-def _really(answer: Answer, comm: "TracedComm", length: int, seed: int) -> None:
-    send = np.random.default_rng([comm.rank, seed]).standard_normal(length + comm.rank)
-    left = (comm.rank - 1) % comm.size
-    want = np.random.default_rng([left, seed]).standard_normal(length + left)
-    recv = np.full(len(want), np.nan)
-    answer.call("exchange", comm, send, recv, changes=(recv,))
-    same(recv, want, f"recv on rank {comm.rank}", COPY if np.isnan(recv).all() else WHERE)
+        alone = ranks is others and comm.rank == comm.size - 1
+        sends = [
+            100 * (rank + 1) + 100 * np.random.default_rng([rank, seed, alone]).random(length + rank)
+            for rank in range(ranks.size)
+        ]
+        send, recv = sends[ranks.rank], np.full(len(sends[ranks.rank - 1]), -1.0)
+        result = answer.call(NAME, ranks, send, recv, changes=(recv,))
+        demand(VALUES, Facts(ranks.rank, sends, recv, result, answer.path.read_text()))
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
-    from mpcourse.course.check.virtual_run import SIZES
+    from mpcourse.course.check.virtual_run import SIZES, virtually
 
     for size in SIZES:
-        for lengths, dtype in (
-            ([3] * size, "f8"),
-            ([4 + rank for rank in range(size)], "i8"),
-            ([2 * ((rank + 1) % size) for rank in range(size)], "f4"),  # the last one's is empty
-        ):
-            _exchange(answer, comm, size, lengths, np.dtype(dtype))
+        for dtype, length in LENGTHS:
+            sends = [(100 * (rank + 1) + np.arange(length(rank, size))).astype(dtype) for rank in range(size)]
+
+            def arguments(rank: int, sends: list[np.ndarray] = sends) -> tuple:
+                return sends[rank].copy(), np.full(len(sends[rank - 1]), -1, sends[rank].dtype)
+
+            ran = virtually(answer, comm, NAME, size, arguments, changes=lambda given: given[1:])
+            everyone = [
+                Facts(rank, sends, recv, ran.results[rank], ran.source, ran) for rank, (_, recv) in enumerate(ran.given)
+            ]
+            ran.demand(judge(VALUES, *everyone) or judge(MESSAGES, *everyone))
 
 
-def _exchange(answer: Answer, comm: HasStatusPage, size: int, lengths: list[int], dtype: np.dtype) -> None:
-    from mpcourse.course.check.virtual_run import virtually
-
-    def send(rank: int) -> np.ndarray:
-        return (100 * (rank + 1) + np.arange(lengths[rank])).astype(dtype)
-
-    def arguments(rank: int) -> tuple:
-        return send(rank), np.full(lengths[(rank - 1) % size], -1, dtype)
-
-    ran = virtually(answer, comm, "exchange", size, arguments, changes=lambda given: given[1:])
-    for rank, (_, recv) in enumerate(ran.given):
-        want = send((rank - 1) % size)
-        if difference := first_difference(recv, want, f"recv on rank {rank}"):
-            raise ran.wrong(rank, *difference, _why(recv, want, rank, size))
-    for rank in range(size):
-        sent, nbytes, right = ran.run.messages[rank], ran.run.traffic[rank], (rank + 1) % size
-        size_of = send(rank).nbytes
-        if (size == 1 or not size_of) and not sent.any():
-            continue  # copied, or nothing to send
-        if not sent.any():
-            why = "Collective calls are for what concerns all ranks. From one rank to one other: a send and a receive."
-            raise ran.wrong(rank, f"one message from rank {rank} to rank {right}", "none", why)
-        if sent.sum() != 1 or sent[right] != 1:
-            to = ", ".join(f"{sent[r]} to rank {r}" for r in np.flatnonzero(sent))
-            why = "One message a rank does it: to the rank after it. recv's length says how much arrives."
-            raise ran.wrong(rank, f"one message from rank {rank}, to rank {right}", to, why)
-        if nbytes[right] != size_of:
-            why = "The array goes as it is: all of it, nothing else, in its own dtype."
-            if pickles(ran):
-                why = "Lower-case methods pickle: more bytes, and two copies. Upper-case ones send the array itself."
-            raise ran.wrong(
-                rank, f"{size_of} bytes from rank {rank}, those of its array", f"{nbytes[right]} bytes", why
-            )
+# -- facts --
 
 
-def _why(recv: np.ndarray, want: np.ndarray, rank: int, size: int) -> str:
-    """The misconception behind a wrong array. Numbers tell whose they are: rank r's are 100 (r + 1) and above."""
-    owner = int(recv[0]) // 100 - 1
-    if (recv == -1).all():
-        return COPY
-    if recv[0] == want[0]:
-        return "The beginning is right: was all of it sent, and received?"
-    if owner == rank:
-        return f"Those are this rank's own numbers. {WHERE}"
-    if 0 <= owner < size:
-        return f"Those are rank {owner}'s numbers. {WHERE}"
-    return "Nobody sent that. Was a buffer read before its Wait? Only then has the message arrived."
+@dataclass(frozen=True)
+class Facts:
+    """A call on `rank`: what it left in recv, which was full of -1, and the messages between virtual ranks.
+
+    sends: what each rank was given to send. result: what the call returned. source: the text of the learner's file.
+    """
+
+    rank: int
+    sends: Sequence[np.ndarray]
+    recv: np.ndarray
+    result: Any
+    source: str
+    ran: "Ran | None" = None
+
+    size = property(lambda self: len(self.sends))
+    right = property(lambda self: (self.rank + 1) % self.size)
+    want = property(lambda self: self.sends[self.rank - 1])
+    difference = property(lambda self: first_difference(self.recv, self.want, f"recv on rank {self.rank}"))
+    untouched = property(lambda self: bool((self.recv == -1).all()))
+    rebound = property(lambda self: rebinds(self.source, NAME, 2))
+    returned = property(lambda self: first_difference(self.result, self.want, "") is None)
+    shorter = property(lambda self: shorter_dtype(self.recv, self.want))
+    owners = property(lambda self: {*np.floor(self.recv / 100) - 1})
+
+    messages = property(lambda self: self.ran.run.messages[self.rank])
+    sent = property(lambda self: int(self.messages.sum()))
+    nbytes = property(lambda self: int(self.ran.run.traffic[self.rank, self.right]))
+    nbytes_asked = property(lambda self: self.sends[self.rank].nbytes)
+    may_send_nothing = property(lambda self: self.size == 1 or not self.nbytes_asked)
+    pickled = property(lambda self: pickles(self.ran))
+
+    @property
+    def owner(self) -> int | None:
+        """The rank whose numbers are in recv; None where they are several ranks', or nobody's."""
+        return next((rank for rank in range(self.size) if self.owners == {rank}), None)
+
+    # What sentences show.
+
+    asked = property(lambda self: self.difference[0])
+    got = property(lambda self: self.difference[1])
+    receivers = property(
+        lambda self: ", ".join(f"{self.messages[r]} to rank {r}" for r in np.flatnonzero(self.messages))
+    )
+
+
+# -- what is said --
+
+WHERE = "Rank r sends to (r + 1) % p and receives from (r - 1) % p, where p is comm.size."
+VALUES = [
+    Test(
+        "recv as it was",
+        lambda f: f.difference and f.untouched,
+        "{asked}",
+        "{got}",
+        [
+            Rule(
+                "recv bound anew",
+                lambda f: f.rebound,
+                "Nothing was written into recv: a name on the left of = makes a new variable and leaves the array as "
+                "it is.",
+            ),
+            Rule(
+                "returned",
+                lambda f: f.returned,
+                "Nothing was written into recv: what arrived was returned, and the caller looks into recv.",
+            ),
+            Rule(
+                "alone",
+                lambda f: f.size == 1,
+                "Nothing was written into recv: the only rank is the one before itself, so recv gets its own array.",
+            ),
+            Rule(
+                "not written",
+                always,
+                "Nothing was written into recv: receive into recv itself, or copy into it by recv[:] = ...",
+            ),
+        ],
+    ),
+    Test(
+        "value",
+        lambda f: f.difference,
+        "{asked}",
+        "{got}",
+        [
+            Rule(
+                "shorter dtype",
+                lambda f: f.shorter,
+                "Close, but rounded as {shorter} rounds: the array goes as it is, in its own dtype.",
+            ),
+            Rule(
+                "only the beginning",
+                lambda f: f.recv[0] == f.want[0],
+                "The beginning is right: was all of it sent, and received?",
+            ),
+            Rule("own numbers", lambda f: f.owner == f.rank, f"Those are this rank's own numbers. {WHERE}"),
+            Rule("another rank's", lambda f: f.owner is not None, f"Those are rank {{owner}}'s numbers. {WHERE}"),
+            Rule(
+                "no rank's",
+                always,
+                "Nobody sent that. Was a buffer read before its Wait? Only then has the message arrived.",
+            ),
+        ],
+    ),
+]
+MESSAGES = [
+    Test(
+        "no message",
+        lambda f: not f.sent and not f.may_send_nothing,
+        "one message from rank {rank} to rank {right}",
+        "none",
+        "Collective calls are for what concerns all ranks. From one rank to one other: a send and a receive.",
+    ),
+    Test(
+        "several messages",
+        lambda f: f.sent and (f.sent != 1 or f.messages[f.right] != 1),
+        "one message from rank {rank}, to rank {right}",
+        "{receivers}",
+        "One message a rank does it: to the rank after it. recv's length says how much arrives.",
+    ),
+    Test(
+        "bytes",
+        lambda f: f.sent and f.nbytes != f.nbytes_asked,
+        "{nbytes_asked} bytes from rank {rank}, those of its array",
+        "{nbytes} bytes",
+        [
+            Rule("pickles", lambda f: f.pickled, PICKLES),
+            Rule("other bytes", always, "The array goes as it is: all of it, nothing else, in its own dtype."),
+        ],
+    ),
+]

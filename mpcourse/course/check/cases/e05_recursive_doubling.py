@@ -1,12 +1,15 @@
 """What e05_recursive_doubling is asked: sums in log2 p rounds, for any number of ranks."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.course.check.facts import sums
+from mpcourse.course.check.facts.ranks import PICKLES, pickles
+from mpcourse.course.check.rules import Finding, Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
 
 if TYPE_CHECKING:
@@ -14,59 +17,121 @@ if TYPE_CHECKING:
     from mpcourse.course.check.virtual_run import Ran
 
 NAME = "recursive_doubling_allreduce"
-MISSING = (
-    "Some ranks are missing. With 3, 4 and 7 ranks write down, round by round, who gives what to whom. Where p is no "
-    "power of two, who is too many gives x away before the first round, and gets the sum after the last."
-)
+SIZES = (2, 3, 4, 7, 8, 1)
+
+
+def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
+    """On virtual ranks; one process calls this."""
+    sums.check_virtually(answer, comm, NAME, SIZES, MEMBERS, _judge_messages)
+
+
+def check(answer: Answer, comm: "TracedComm") -> None:
+    """On real ranks, every one of which must call this."""
+    sums.check(answer, comm, NAME)
+
+
+# -- facts --
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The messages that `rank` sent in a run; None: all ranks."""
+
+    ran: "Ran"
+    rank: int | None = None
+
+    size = property(lambda self: self.ran.run.size)
+    nbytes = property(lambda self: self.ran.given[0][0].nbytes)
+    pickled = property(lambda self: pickles(self.ran))
+    rounds = property(lambda self: self.size.bit_length() - 1)
+    power = property(lambda self: 1 << self.rounds)  # ranks that exchange
+    extra = property(lambda self: self.size - self.power)  # ranks too many
+    sent = property(lambda self: int(self.ran.run.messages[self.rank].sum()))
+    most = property(lambda self: self.rounds + bool(self.extra))
+    all_sent = property(lambda self: int(self.ran.run.messages.sum()))
+    all_asked = property(lambda self: self.power * self.rounds + 2 * self.extra)
+
+    @property
+    def other(self) -> int | None:
+        """The first rank to which this one sent messages that are longer or shorter than x."""
+        messages, traffic = self.ran.run.messages[self.rank], self.ran.run.traffic[self.rank]
+        return next((int(b) for b in np.flatnonzero(traffic != messages * self.nbytes)), None)
+
+    # What sentences show.
+
+    most_shown = property(lambda self: counted(self.most, "message"))
+    to_other = property(lambda self: self.ran.run.traffic[self.rank, self.other])
+    messages_to_other = property(lambda self: counted(int(self.ran.run.messages[self.rank, self.other]), "message"))
+    parts = property(
+        lambda self: (
+            f"{counted(self.rounds, 'round')} of {self.power} ranks"
+            + (f", and 2 messages for each of {self.extra} too many" if self.extra else "")
+        )
+    )
+
+
+def _judge_messages(ran: "Ran") -> Finding | None:
+    everyone = Messages(ran)
+    if everyone.size == 1 or not everyone.nbytes:
+        return None
+    ranks = [Messages(ran, rank) for rank in range(everyone.size)]
+    return judge([sums.BY_HAND], everyone) or judge(EACH_RANK, *ranks) or judge(ALL_RANKS, everyone)
+
+
+# -- what is said --
 
 TWICE = (
     "Some ranks are in the sum more than once. Exchange only with somebody whose sum has none of yours: rank ^ 1, then "
     "rank ^ 2, then rank ^ 4; and not before what arrives is there."
 )
+FEWER = "Fewer numbers than ranks: short arrays, too, are summed over all ranks."
+MISSING = (
+    "Some ranks are missing. With 3, 4 and 7 ranks write down, round by round, who gives what to whom. Where p is no "
+    "power of two, who is too many gives x away before the first round, and gets the sum after the last."
+)
+MEMBERS = sums.tests_of_members(TWICE, FEWER, MISSING)
 
-
-def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
-    on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, (2, 3, 4, 7, 8, 1))
-
-
-def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
-    on_real_ranks(answer, comm, NAME)
-
-
-def _messages(ran: "Ran") -> None:
-    """Raise what tells of too many messages, bytes or rounds."""
-    (x,), size = ran.given[0], ran.run.size
-    if size == 1 or not len(x):
-        return
-    messages, traffic = ran.run.messages, ran.run.traffic
-    rounds = size.bit_length() - 1
-    power = 1 << rounds
-    extra = size - power
-    if not traffic.any():
-        raise ran.wrong(None, "messages between ranks", "none: a collective call did it", COLLECTIVE)
-    own = messages.sum(axis=1)
-    a = int(own.argmax())
-    if own[a] > rounds + bool(extra):
-        why = "No rank sends more than the others: one exchange a round, and one message for a rank too many."
-        raise ran.wrong(a, f"{counted(rounds + bool(extra), 'message')} from rank {a} at most", f"{own[a]}", why)
-    for a, b in np.argwhere(messages):
-        if traffic[a, b] != messages[a, b] * x.nbytes:
-            why = "Each message is all that its rank has added up so far, as numbers of x's dtype."
-            if pickles(ran):
-                why = "Lower-case methods pickle: more bytes, and two copies. Upper-case ones send the array itself."
-            asked = f"{x.nbytes} bytes a message, all of x"
-            got = f"{traffic[a, b]} bytes in {counted(int(messages[a, b]), 'message')} to rank {b}"
-            raise ran.wrong(int(a), asked, got, why)
-    want, sent = power * rounds + 2 * extra, int(messages.sum())
-    if sent != want:
-        parts = f"{counted(rounds, 'round')} of {power} ranks"
-        parts += f", and 2 messages for each of {extra} too many" if extra else ""
-        why = "In round k each rank exchanges with one other, whose number differs by 2^k: log2 p rounds, no more."
-        if sent < want:
-            why = (
+EACH_RANK = [
+    Test(
+        "too many messages",
+        lambda f: f.sent > f.most,
+        "{most_shown} from rank {rank} at most",
+        "{sent}",
+        "No rank sends more than the others: one exchange a round, and one message for a rank too many.",
+    ),
+    Test(
+        "bytes",
+        lambda f: f.other is not None,
+        "{nbytes} bytes a message, all of x",
+        "{to_other} bytes in {messages_to_other} to rank {other}",
+        [
+            Rule("pickles", lambda f: f.pickled, PICKLES),
+            Rule(
+                "other bytes",
+                always,
+                "Each message is all that its rank has added up so far, as numbers of x's dtype.",
+            ),
+        ],
+    ),
+]
+ALL_RANKS = [
+    Test(
+        "messages",
+        lambda f: f.all_sent != f.all_asked,
+        "{all_asked} messages in all: {parts}",
+        "{all_sent}",
+        [
+            Rule(
+                "too few",
+                lambda f: f.all_sent < f.all_asked,
                 "Each of q ranks exchanges in each of log2(q) rounds, where q is the largest power of two not above p. "
-                "A tree, up to one rank and down again, sends less in twice as many rounds."
-            )
-        raise ran.wrong(None, f"{want} messages in all: {parts}", f"{sent}", why)
+                "A tree, up to one rank and down again, sends less in twice as many rounds.",
+            ),
+            Rule(
+                "too many",
+                always,
+                "In round k each rank exchanges with one other, whose number differs by 2^k: log2 p rounds, no more.",
+            ),
+        ],
+    )
+]

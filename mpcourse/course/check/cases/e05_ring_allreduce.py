@@ -1,11 +1,15 @@
 """What e05_ring_allreduce is asked: sums, chunks between neighbours, and that all ranks send in every step."""
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_ranks import COLLECTIVE, on_real_ranks, on_virtual_ranks, pickles
+from mpcourse.course.check.facts import sums
+from mpcourse.course.check.facts.ranks import PICKLES, pickles
+from mpcourse.course.check.rules import Finding, Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
 
 if TYPE_CHECKING:
@@ -14,84 +18,142 @@ if TYPE_CHECKING:
 
 NAME = "ring_allreduce"
 SIZES = (3, 2, 4, 7, 1)  # two ranks show little
-MISSING = "Some ranks are missing: draw which chunk each rank sends in each step, for 3 ranks, and count the steps."
-
-TWICE = "A part that was in the sum came in again: what has been summed up is copied (=), and not added (+=)."
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
-    on_virtual_ranks(answer, comm, NAME, _messages, MISSING, TWICE, SIZES)
+    sums.check_virtually(answer, comm, NAME, SIZES, MEMBERS, _judge_messages)
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
-    on_real_ranks(answer, comm, NAME)
+    sums.check(answer, comm, NAME)
 
 
-def _messages(ran: "Ran") -> None:
-    """Raise what tells of too many bytes or messages, or of ranks that wait for each other."""
-    (x,), size = ran.given[0], ran.run.size
-    n, item = len(x), x.itemsize
-    if size == 1:
-        return
-    traffic, messages = ran.run.traffic, ran.run.messages
-    if n and not traffic.any():
-        raise ran.wrong(None, "messages between neighbours", "none: a collective call did it", COLLECTIVE)
-    for a in range(size):
-        to = np.flatnonzero(messages[a])
-        if len(to) > 1 or any((b - a) % size not in (1, size - 1) for b in to):
-            ranks = " and ".join(f"rank {b}" for b in to)
-            why = "In the ring each rank sends to one neighbour, always the same, and receives from the other."
-            raise ran.wrong(a, f"messages from rank {a} to one neighbour only", f"messages to {ranks}", why)
-        if messages[a].sum() > 2 * (size - 1):
-            asked = f"{2 * (size - 1)} messages from rank {a}"
-            raise ran.wrong(a, asked, f"{messages[a].sum()}", "One message a step: p - 1 steps to add, p - 1 to copy.")
-    _bytes(ran, n, item)
-    if n >= 4 * size:
-        _together(ran)
-        _evenly(ran, n, item)
+# -- facts --
 
 
-def _bytes(ran: "Ran", n: int, item: int) -> None:
-    """Each chunk once a step, of x's own numbers."""
-    size, traffic = ran.run.size, ran.run.traffic
-    least, sent = 2 * (size - 1) * n * item, int(traffic.sum())  # each chunk goes p - 1 steps, twice
-    most = 2 * (size - 1) * (n + size - 1) * item  # with chunks filled up to one length
-    asked = f"{least} bytes sent by all {size} ranks, for x of {n * item} bytes: each chunk goes p - 1 steps, twice"
-    if sent < least:
-        why = "By hand means all of it: no collective call does a part. And numbers travel in x's own dtype."
-        raise ran.wrong(None, asked, f"{sent} bytes", why)
-    if sent > most:
-        why = "Each message is one chunk, of numbers of x's own dtype."
-        if pickles(ran):
-            why = "Lower-case methods pickle: more bytes, and two copies. Upper-case ones send the chunk itself."
-        elif item == 8 and any(e.kind == "copy" and e.nbytes == n * item for e in ran.run.events):
-            why = "All of x goes round. Cut it into p chunks, and send one of them in each step."
-        raise ran.wrong(None, asked, f"{sent} bytes", why)
+@dataclass(frozen=True)
+class Messages:
+    """The messages that `rank` sent in a run; None: all ranks."""
+
+    ran: "Ran"
+    rank: int | None = None
+
+    size = property(lambda self: self.ran.run.size)
+    n = property(lambda self: len(self.ran.given[0][0]))
+    item = property(lambda self: self.ran.given[0][0].itemsize)
+    nbytes = property(lambda self: self.n * self.item)
+    pickled = property(lambda self: pickles(self.ran))
+    collective = property(lambda self: any({*names} - {"Barrier", "barrier"} for names in self.ran.run.collectives))
+    steps = property(lambda self: 2 * (self.size - 1))
+    sent = property(lambda self: int(self.ran.run.messages[self.rank].sum()))
+    receivers = property(lambda self: np.flatnonzero(self.ran.run.messages[self.rank]))
+    copies = property(lambda self: [event for event in self.ran.run.events if event.kind == "copy"])
+
+    traffic = property(lambda self: int(self.ran.run.traffic.sum()))
+    least = property(lambda self: self.steps * self.nbytes)  # each chunk goes p - 1 steps, twice
+    most = property(lambda self: self.steps * (self.n + self.size - 1) * self.item)  # chunks filled up to one length
+    all_of_x = property(lambda self: self.item == 8 and any(copy.nbytes == self.nbytes for copy in self.copies))
+
+    @property
+    def times_as_long(self) -> float:
+        """How long all ranks together took, in times that one link needs which is never idle."""
+        busy: defaultdict[str, float] = defaultdict(float)
+        for copy in self.copies:
+            busy[copy.lane] += copy.end - copy.start
+        return self.ran.run.seconds / max(busy.values())
+
+    longest = property(lambda self: max(self.copies, key=lambda copy: copy.nbytes))
+    # Chunks of one length, rounded up; or rounded down, and one of them takes the rest.
+    longest_chunk = property(lambda self: (self.n // self.size + max(self.n % self.size, 1)) * self.item)
+
+    # What sentences show.
+
+    ranks = property(lambda self: " and ".join(f"rank {b}" for b in self.receivers))
+    times = property(lambda self: f"{self.times_as_long:.1f}")
+    chunk = property(lambda self: self.nbytes // self.size)
+    longest_nbytes = property(lambda self: self.longest.nbytes)
+    longest_lane = property(lambda self: self.longest.lane)
 
 
-def _together(ran: "Ran") -> None:
-    """All ranks send at once. One after the other takes p times as long; in two turns, even and odd, is let pass."""
-    size = ran.run.size
-    busy: dict[str, float] = {}
-    for event in ran.run.events:
-        if event.kind == "copy":
-            busy[event.lane] = busy.get(event.lane, 0.0) + event.end - event.start
-    least = max(busy.values())  # of one link that is never idle
-    if size > 2 and ran.run.seconds > 3.2 * least:
-        times = ran.run.seconds / least
-        why = "They send one after the other: each waits for a message before it sends its own. All send in every step."
-        asked = "all links busy at the same time"
-        raise ran.wrong(None, asked, f"{times:.1f} times as long as one link needs, with {size} ranks", why)
+def _judge_messages(ran: "Ran") -> Finding | None:
+    everyone = Messages(ran)
+    if everyone.size == 1:
+        return None
+    ranks = [Messages(ran, rank) for rank in range(everyone.size)]
+    long = everyone.n >= 4 * everyone.size  # short arrays show neither whether ranks take turns nor how x is cut
+    return (
+        (judge([sums.BY_HAND], everyone) if everyone.n else None)
+        or judge(EACH_RANK, *ranks)
+        or judge(BYTES + (LONG_ARRAYS if long else []), everyone)
+    )
 
 
-def _evenly(ran: "Ran", n: int, item: int) -> None:
-    """Chunks of one length, rounded up; or rounded down, and one of them takes the rest."""
-    size = ran.run.size
-    longest = max((event for event in ran.run.events if event.kind == "copy"), key=lambda event: event.nbytes)
-    # Who sends all of x has no chunks, and with more ranks _together tells what that costs.
-    if (n // size + max(n % size, 1)) * item < longest.nbytes < n * item:
-        why = "Chunks are about equally long: then all links carry the same."
-        asked = f"messages of about {n * item // size} bytes, for x of {n * item} bytes and {size} ranks"
-        raise ran.wrong(None, asked, f"one of {longest.nbytes} bytes, {longest.lane}", why)
+# -- what is said --
+
+TWICE = "A part that was in the sum came in again: what has been summed up is copied (=), and not added (+=)."
+FEWER = "Fewer numbers than ranks: some chunks are empty, and the others have to be summed all the same."
+MISSING = "Some ranks are missing: draw which chunk each rank sends in each step, for 3 ranks, and count the steps."
+MEMBERS = sums.tests_of_members(TWICE, FEWER, MISSING)
+
+EACH_RANK = [
+    Test(
+        "several neighbours",
+        lambda f: len(f.receivers) > 1 or any((b - f.rank) % f.size not in (1, f.size - 1) for b in f.receivers),
+        "messages from rank {rank} to one neighbour only",
+        "messages to {ranks}",
+        "In the ring each rank sends to one neighbour, always the same, and receives from the other.",
+    ),
+    Test(
+        "too many messages",
+        lambda f: f.sent > f.steps,
+        "{steps} messages from rank {rank}",
+        "{sent}",
+        "One message a step: p - 1 steps to add, p - 1 to copy.",
+    ),
+]
+ALL_BYTES = "{least} bytes sent by all {size} ranks, for x of {nbytes} bytes: each chunk goes p - 1 steps, twice"
+BYTES = [
+    Test(
+        "too few bytes",
+        lambda f: f.traffic < f.least,
+        ALL_BYTES,
+        "{traffic} bytes",
+        [
+            Rule("collective call", lambda f: f.collective, "By hand means all of it: no collective call does a part."),
+            Rule("another dtype", always, "Numbers travel in x's own dtype, and each chunk in each step."),
+        ],
+    ),
+    Test(
+        "too many bytes",
+        lambda f: f.traffic > f.most,
+        ALL_BYTES,
+        "{traffic} bytes",
+        [
+            Rule("pickles", lambda f: f.pickled, PICKLES),
+            Rule(
+                "all of x",
+                lambda f: f.all_of_x,
+                "All of x goes round. Cut it into p chunks, and send one of them in each step.",
+            ),
+            Rule("another dtype", always, "Each message is one chunk, of numbers of x's own dtype."),
+        ],
+    ),
+]
+LONG_ARRAYS = [
+    Test(
+        "one after the other",  # p times as long; two turns, of even ranks and of odd ones, pass
+        lambda f: f.size > 2 and f.times_as_long > 3.2,
+        "all links busy at the same time",
+        "{times} times as long as one link needs, with {size} ranks",
+        "They send one after the other: each waits for a message before it sends its own. All send in every step.",
+    ),
+    Test(
+        "uneven chunks",  # all of x is no chunk: with more ranks the time shows what that costs
+        lambda f: f.longest_chunk < f.longest.nbytes < f.nbytes,
+        "messages of about {chunk} bytes, for x of {nbytes} bytes and {size} ranks",
+        "one of {longest_nbytes} bytes, {longest_lane}",
+        "Chunks are about equally long: then all links carry the same.",
+    ),
+]

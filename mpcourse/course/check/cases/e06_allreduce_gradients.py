@@ -12,7 +12,8 @@ from mpcourse.course.check.cases import on_gradients as kinds
 from mpcourse.course.check.cases.on_gradients import EVERY, CallSeen, Kind, mean, program
 from mpcourse.course.check.cases.on_gradients_why import why
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Judge, on_real, on_virtual, same_bits
-from mpcourse.course.check.cases.on_ranks import counts, members, turned
+from mpcourse.course.check.facts.ranks import turned
+from mpcourse.course.check.facts.sums import counts, members
 from mpcourse.course.check.status_page import HasStatusPage
 
 if TYPE_CHECKING:

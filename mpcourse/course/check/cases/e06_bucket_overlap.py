@@ -24,7 +24,7 @@ from mpcourse.course.check.cases.on_buckets import (
 )
 from mpcourse.course.check.cases.on_buckets_why import ONE_AT_A_TIME, OWN, number_why, why_of
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
-from mpcourse.course.check.cases.on_ranks import turned
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, first_difference
 from mpcourse.virtual import LINKS, compute

@@ -23,7 +23,7 @@ from mpcourse.course.check.cases.on_optimizers import (
     zeroing_alone,
 )
 from mpcourse.course.check.cases.on_optimizers_why import after_making, why
-from mpcourse.course.check.cases.on_ranks import turned
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import OnVirtualRank
 from mpcourse.course.check.wrong import Wrong

@@ -11,7 +11,7 @@ import torch
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Judge, Program, on_real, on_virtual
-from mpcourse.course.check.cases.on_ranks import turned
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 

@@ -13,8 +13,8 @@ from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_batch_norm import Norm
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
-from mpcourse.course.check.cases.on_ranks import turned
 from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, first_difference, short
 

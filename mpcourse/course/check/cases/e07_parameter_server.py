@@ -10,9 +10,9 @@ import numpy as np
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import Finding
-from mpcourse.course.check.cases.on_ranks import pickles
 from mpcourse.course.check.cases.on_updates import Gradient, Played, WorkerStep, computed, listed, out_of_turn
 from mpcourse.course.check.cases.on_updates_values import repeated, valued
+from mpcourse.course.check.facts.ranks import pickles
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong
 

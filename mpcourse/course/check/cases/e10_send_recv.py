@@ -11,7 +11,7 @@ import torch
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import Finding, Judge, Program, on_real, on_virtual, one_line
-from mpcourse.course.check.cases.on_ranks import turned
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import OnVirtualRank, Ran, on_each
 from mpcourse.course.check.wrong import Wrong, first_difference, short

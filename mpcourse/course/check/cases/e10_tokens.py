@@ -11,7 +11,7 @@ from torch import nn
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, same_bits
-from mpcourse.course.check.cases.on_ranks import turned
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 

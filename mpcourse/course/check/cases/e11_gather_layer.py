@@ -18,8 +18,8 @@ from mpcourse.course.check.cases.on_gathered_network import ANEW, network
 from mpcourse.course.check.cases.on_gathered_network import judge as judge_network
 from mpcourse.course.check.cases.on_kept_arrays import kept_array
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
-from mpcourse.course.check.cases.on_ranks import pickles, turned
 from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.facts.ranks import pickles, turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import first_difference
 

@@ -17,8 +17,8 @@ from mpcourse.course.check.cases.on_chunks import chunks_of, freed, nan_in_new_m
 from mpcourse.course.check.cases.on_flat import CASES, EARLIER, LEFT_OUT, LONG, Case, misconceptions, shares
 from mpcourse.course.check.cases.on_kept_arrays import kept_array
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
-from mpcourse.course.check.cases.on_ranks import pickles, turned
 from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.facts.ranks import pickles, turned
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, first_difference, short
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_calls import as_first
 from mpcourse.course.check.cases.on_shards import Kind, Owned, Piece, ShardCase, misconceptions, owned, trained
 from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import explanation, gives, holds
+from mpcourse.course.check.facts.calls import as_first
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.rules import Finding
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import LINK, OnVirtualRank, Ran, on_each
 from mpcourse.course.check.wrong import Wrong
@@ -21,21 +22,6 @@ Program = Callable[[Answer, Any], Any]  # of the learner's file and a communicat
 
 # What a mistake in the learner's code raises when it meets what it has not thought of.
 _STUMBLES = (RuntimeError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError)
-
-
-class Finding(NamedTuple):
-    """What is wrong.
-
-    rank: on which rank; None: on all of them.
-    asked: what was asked.
-    got: what came.
-    why: the misconception behind it, or what to do.
-    """
-
-    rank: int | None
-    asked: str
-    got: str
-    why: str
 
 
 Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts

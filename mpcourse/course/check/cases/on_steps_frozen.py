@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_devices import equal
+from mpcourse.course.check.facts.tensors import equal
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import one_f_one_b
 

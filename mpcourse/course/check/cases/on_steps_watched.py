@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_devices import close
 from mpcourse.course.check.cases.on_steps import PipelinedStep
+from mpcourse.course.check.facts.tensors import close
 from mpcourse.course.check.wrong import to_numpy
 from mpcourse.pipeline import Action
 

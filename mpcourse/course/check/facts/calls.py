@@ -1,4 +1,4 @@
-"""What checks share that call an answer again and again: whether a call is wrong for what earlier ones have left."""
+"""Calls: whether one is wrong only for what earlier calls have left; for checks that call an answer again and again."""
 
 from collections.abc import Callable, Iterable
 
