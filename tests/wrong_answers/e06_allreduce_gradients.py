@@ -1,5 +1,6 @@
 """Wrong answers to e06_allreduce_gradients. What a cell holds is told in tests/answers.py."""
 
+
 # %% accumulates
 # says: The sum was added to the gradient that was there
 # thinks: Gradients accumulate in p.grad, so the mean over all ranks is added there like any other gradient.
@@ -669,8 +670,12 @@ def allreduce_gradients(comm, model):
         names = [name for name in held if held[name].dtype == dtype]
         if not names:
             continue
-        row = torch.cat([p.grad.reshape(-1) if p.grad is not None else torch.zeros(p.numel(), dtype=dtype)
-                         for p in (held[name] for name in sorted(names))])
+        row = torch.cat(
+            [
+                p.grad.reshape(-1) if p.grad is not None else torch.zeros(p.numel(), dtype=dtype)
+                for p in (held[name] for name in sorted(names))
+            ]
+        )
         comm.Allreduce(MPI.IN_PLACE, row.numpy())
         row /= comm.size
         for name, part in zip(names, row.split([held[name].numel() for name in names])):
@@ -687,3 +692,33 @@ def allreduce_gradients(comm, model):
         row = p.grad.flatten()
         comm.Allreduce(MPI.IN_PLACE, row.numpy())
         p.grad.data = row / comm.size
+
+
+# %% bfloat16_on_the_wire
+# says: something went through 16 bits
+# thinks: bfloat16 has float32's exponents, so gradients fit into it and nothing is lost on the way.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        grads = comm.allgather(None if p.grad is None else p.grad.bfloat16())
+        if any(g is not None for g in grads):
+            p.grad = (sum(g.to(p.dtype) for g in grads if g is not None)) / comm.size
+
+
+# %% epsilon_beside_the_ranks
+# says: The mean is the sum of all ranks' gradients, over the number of ranks.
+# thinks: A small number in the denominator guards against a division by zero, and changes nothing.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        grads = comm.allgather(p.grad)
+        if any(g is not None for g in grads):
+            p.grad = (sum(g for g in grads if g is not None)) / (comm.size + 1e-6)
+
+
+# %% rank_0_left_out
+# says: which is the sum of rank 1 and rank 2, over 3
+# thinks: Rank 0 only coordinates, so its own gradient is not among those that are summed.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        grads = comm.allgather(p.grad)
+        if any(g is not None for g in grads):
+            p.grad = sum(g for g in grads[1:] if g is not None) / comm.size
