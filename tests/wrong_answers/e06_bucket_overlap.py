@@ -2272,3 +2272,254 @@ class BucketedMean:
             for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
                 p.grad.data = part
         self.reset()
+
+
+# %% begins_with_an_empty_bucket
+# says: One of these buckets is empty
+# thinks: There is always a bucket to put parameters into, so the list begins with one.
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, nbytes = [[]], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if nbytes + size > bucket_bytes:
+                self.buckets.append([])
+                nbytes = 0
+            self.buckets[-1].append(p)
+            nbytes += size
+        self.bucket_of = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.bucket_of:
+            p.register_post_accumulate_grad_hook(self._ready)
+        self._begin_step()
+
+    def wait(self):
+        while self.begun < len(self.buckets):
+            self._begin_next()
+        for bucket, row, request in zip(self.buckets, self.rows, self.requests):
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self._begin_step()
+
+    def _begin_step(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.arrived = set()
+        self.begun, self.rows, self.requests = 0, [], []
+
+    def _ready(self, p):
+        self.arrived.add(p)
+        self.missing[self.bucket_of[p]] -= 1
+        while self.begun < len(self.buckets) and self.missing[self.begun] == 0:
+            self._begin_next()
+
+    def _begin_next(self):
+        bucket = self.buckets[self.begun]
+        parts = [p.grad.flatten() if p in self.arrived else torch.zeros_like(p).flatten() for p in bucket]
+        row = torch.cat(parts) if parts else torch.zeros(0)
+        self.rows.append(row)
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
+        self.begun += 1
+
+
+# %% full_bucket_is_closed
+# says: A bucket may hold exactly bucket_bytes
+# thinks: A bucket is full when its bytes have reached bucket_bytes.
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, nbytes = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or nbytes + size >= bucket_bytes:
+                self.buckets.append([])
+                nbytes = 0
+            self.buckets[-1].append(p)
+            nbytes += size
+        self.bucket_of = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.bucket_of:
+            p.register_post_accumulate_grad_hook(self._ready)
+        self._begin_step()
+
+    def wait(self):
+        while self.begun < len(self.buckets):
+            self._begin_next()
+        for bucket, row, request in zip(self.buckets, self.rows, self.requests):
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self._begin_step()
+
+    def _begin_step(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.arrived = set()
+        self.begun, self.rows, self.requests = 0, [], []
+
+    def _ready(self, p):
+        self.arrived.add(p)
+        self.missing[self.bucket_of[p]] -= 1
+        while self.begun < len(self.buckets) and self.missing[self.begun] == 0:
+            self._begin_next()
+
+    def _begin_next(self):
+        bucket = self.buckets[self.begun]
+        parts = [p.grad.flatten() if p in self.arrived else torch.zeros_like(p).flatten() for p in bucket]
+        row = torch.cat(parts)
+        self.rows.append(row)
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
+        self.begun += 1
+
+
+# %% state_of_the_class
+# says: belongs to self, not to the class
+# thinks: One list of buckets serves the whole program, so it is made once, in the class.
+class BucketedMean:
+    buckets = []
+
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        nbytes = 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or nbytes + size > bucket_bytes:
+                self.buckets.append([])
+                nbytes = 0
+            self.buckets[-1].append(p)
+            nbytes += size
+        self.bucket_of = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.bucket_of:
+            p.register_post_accumulate_grad_hook(self._ready)
+        self._begin_step()
+
+    def wait(self):
+        while self.begun < len(self.buckets):
+            self._begin_next()
+        for bucket, row, request in zip(self.buckets, self.rows, self.requests):
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self._begin_step()
+
+    def _begin_step(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.arrived = set()
+        self.begun, self.rows, self.requests = 0, [], []
+
+    def _ready(self, p):
+        self.arrived.add(p)
+        self.missing[self.bucket_of[p]] -= 1
+        while self.begun < len(self.buckets) and self.missing[self.begun] == 0:
+            self._begin_next()
+
+    def _begin_next(self):
+        bucket = self.buckets[self.begun]
+        parts = [p.grad.flatten() if p in self.arrived else torch.zeros_like(p).flatten() for p in bucket]
+        row = torch.cat(parts)
+        self.rows.append(row)
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
+        self.begun += 1
+
+
+# %% state_of_the_module
+# says: belongs to self, not to the class
+# thinks: Hooks are functions without self, so what they count is global.
+class State:
+    pass
+
+
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        State.buckets, nbytes = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not State.buckets or nbytes + size > bucket_bytes:
+                State.buckets.append([])
+                nbytes = 0
+            State.buckets[-1].append(p)
+            nbytes += size
+        State.bucket_of = {p: i for i, bucket in enumerate(State.buckets) for p in bucket}
+        for p in State.bucket_of:
+            p.register_post_accumulate_grad_hook(self._ready)
+        self._begin_step()
+
+    def wait(self):
+        while self.begun < len(State.buckets):
+            self._begin_next()
+        for bucket, row, request in zip(State.buckets, self.rows, self.requests):
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self._begin_step()
+
+    def _begin_step(self):
+        self.missing = [len(bucket) for bucket in State.buckets]
+        self.arrived = set()
+        self.begun, self.rows, self.requests = 0, [], []
+
+    def _ready(self, p):
+        self.arrived.add(p)
+        self.missing[State.bucket_of[p]] -= 1
+        while self.begun < len(State.buckets) and self.missing[self.begun] == 0:
+            self._begin_next()
+
+    def _begin_next(self):
+        bucket = State.buckets[self.begun]
+        parts = [p.grad.flatten() if p in self.arrived else torch.zeros_like(p).flatten() for p in bucket]
+        row = torch.cat(parts)
+        self.rows.append(row)
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
+        self.begun += 1
+
+
+# %% float16_on_the_wire
+# says: rounded to float16
+# thinks: Gradients need few digits, so they travel in 16 bits.
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, nbytes = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if not self.buckets or nbytes + size > bucket_bytes:
+                self.buckets.append([])
+                nbytes = 0
+            self.buckets[-1].append(p)
+            nbytes += size
+        self.bucket_of = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.bucket_of:
+            p.register_post_accumulate_grad_hook(self._ready)
+        self._begin_step()
+
+    def wait(self):
+        while self.begun < len(self.buckets):
+            self._begin_next()
+        for bucket, row, request in zip(self.buckets, self.rows, self.requests):
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self._begin_step()
+
+    def _begin_step(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.arrived = set()
+        self.begun, self.rows, self.requests = 0, [], []
+
+    def _ready(self, p):
+        self.arrived.add(p)
+        self.missing[self.bucket_of[p]] -= 1
+        while self.begun < len(self.buckets) and self.missing[self.begun] == 0:
+            self._begin_next()
+
+    def _begin_next(self):
+        bucket = self.buckets[self.begun]
+        parts = [p.grad.flatten() if p in self.arrived else torch.zeros_like(p).flatten() for p in bucket]
+        row = torch.cat(parts).half().to(parts[0].dtype)
+        self.rows.append(row)
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
+        self.begun += 1
