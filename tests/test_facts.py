@@ -27,8 +27,10 @@ def test_float16_is_no_shorter_dtype_for_bfloat16():
 
 @pytest.mark.parametrize(
     "wrong",
-    [WANT, WANT * (1 + 1e-6), WANT * 0.996, WANT + 1.0, WANT[::-1], WANT * np.nan, WANT[1:], np.zeros(40), WANT * 1.01],
-    ids=["right", "epsilon", "factor", "shifted", "turned", "NaN", "shorter", "zeros", "one percent"],
+    [WANT, WANT * (1 + 1e-6), WANT * 0.996, WANT + 1.0, WANT[::-1], WANT * np.nan, WANT[1:], np.zeros(40), WANT * 1.01]
+    + [WANT * (1 + 1e-6 * np.sin(WANT))],
+    ids=["right", "epsilon", "factor", "shifted", "turned", "NaN", "shorter", "zeros", "one percent"]
+    + ["too small for float16"],
 )
 def test_what_is_no_rounding_is_not_called_so(wrong):
     assert shorter_dtype(wrong, WANT) == ""
@@ -37,3 +39,10 @@ def test_what_is_no_rounding_is_not_called_so(wrong):
 def test_a_single_number_is_rounded_only_by_as_much_as_float32_rounds():
     assert shorter_dtype(np.float32(0.1), 0.1) == "float32"
     assert shorter_dtype(0.1 * 1.001, 0.1) == ""
+
+
+def test_rounding_is_as_large_as_the_numbers_that_were_rounded():
+    parts = [WANT + 10, -10 - 0 * WANT]
+    rounded = sum(through(torch.float16, part) for part in parts)
+    assert shorter_dtype(rounded, WANT) != "float16"
+    assert shorter_dtype(rounded, WANT, scale=sum(map(np.abs, parts))) == "float16"

@@ -54,9 +54,10 @@ class Gradient:
 
     @property
     def rounded(self) -> str:
-        """The shorter dtype through which the mean went on its way; empty for none."""
+        """What the numbers were rounded to on their way; empty for nothing."""
         scale = np.sum(np.abs(self.had), axis=0) / self.size
-        return shorter_dtype(self.got, self.mean, float(np.finfo(self.got.dtype).eps) / 2, scale)
+        name = shorter_dtype(self.got, self.mean, float(np.finfo(self.got.dtype).eps) / 2, scale)
+        return "16 bits" if name.endswith("16") else name
 
     # What sentences show.
 

@@ -14,10 +14,11 @@ def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None
 
     got, want: numbers or arrays of one shape; want: the right values. unit: the unit roundoff of the dtype that was
     asked, 2**-53 for float64. scale: how large the numbers were that were rounded, such as the mean of the absolute
-    values of which `want` is a mean; without it, as large as `want`. Rounding errors scatter: some numbers come out
-    larger, some smaller, each by its own part. A factor or an epsilon that is wrong by little changes all numbers by
-    about the same part, and is no rounding. A single number does not show this; there only a difference of float32's
-    size counts.
+    values of which `want` is a mean; without it, as large as `want`.
+
+    Rounding errors scatter: some numbers come out larger, some smaller, each by its own part. A factor or an epsilon
+    that is wrong by little changes all numbers by about the same part, and is no rounding. Nor are errors that are much
+    smaller than the dtype's. A single number does not show this; there only a difference of float32's size counts.
     """
     got, want = np.atleast_1d(np.asarray(got, np.float64)), np.atleast_1d(np.asarray(want, np.float64))
     if got.shape != want.shape or not np.isfinite(got).all():
@@ -32,5 +33,5 @@ def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None
     if errors.size < 3:
         return "float32" if unit < UNITS["float32"] and largest <= ROUNDINGS * UNITS["float32"] else ""
     scatter = errors.max() - errors.min() > np.abs(errors).max() / 2
-    fitting = (name for name, its in UNITS.items() if unit < its and largest <= ROUNDINGS * its)
+    fitting = (name for name, its in UNITS.items() if unit < its and its / 32 < largest <= ROUNDINGS * its)
     return next(fitting, "") if scatter else ""
