@@ -2477,7 +2477,7 @@ class BucketedMean:
 
 
 # %% float16_on_the_wire
-# says: rounded to float16
+# says: rounded to 16 bits
 # thinks: Gradients need few digits, so they travel in 16 bits.
 class BucketedMean:
     def __init__(self, comm, model, bucket_bytes):

@@ -1901,3 +1901,118 @@ class SyncBatchNorm(torch.autograd.Function):
         dx = weight * inverse * (wide - along - normal * across)
         dw, db = own[1], own[0]
         return dx.to(dy.dtype), dw.to(weight.dtype), db.to(weight.dtype), None, None
+
+
+# %% float32_on_the_wire
+# says: right but for rounding to float32
+# thinks: float32 is what MPI and the network are fast with, and x came in it.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        sums = sums.float()
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        sums = sums.double()
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        inverse = (squares / count - mean * mean + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        return dx.to(dy.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
+
+
+# %% bfloat16_in_backward
+# says: right but for rounding to 16 bits
+# thinks: Gradients need fewer digits than outputs, so their sums travel in 16 bits.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        inverse = (squares / count - mean * mean + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = sum(ctx.comm.allgather(own.bfloat16())).double()
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        return dx.to(dy.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
+
+
+# %% another_eps
+# says: eps is an argument
+# thinks: eps is 1e-6, as in other layers.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    return SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        inverse = (squares / count - mean * mean + 1e-6).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        return dx.to(dy.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
