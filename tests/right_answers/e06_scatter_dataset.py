@@ -106,3 +106,10 @@ import torch
 def scatter_indices(comm, n, shuffle, seed):
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)) if shuffle else torch.arange(n)
     return np.asarray(torch.tensor_split(order, comm.size)[comm.rank], dtype=np.int64)
+
+
+# %% hash_of_numbers
+# thinks: The hash of a tuple of numbers is the same in every process.
+def scatter_indices(comm, n, shuffle, seed):
+    order = np.random.default_rng(abs(hash((seed, 7)))).permutation(n) if shuffle else np.arange(n)
+    return np.array_split(order, comm.size)[comm.rank].astype(np.int64)

@@ -1559,3 +1559,63 @@ class MultiNodeOptimizer:
                 self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
                 p.grad = row / row.norm()
         self.optimizer.step()
+
+
+# %% float32_on_the_wire
+# says: The mean of gradients was rounded to float32
+# thinks: Gradients travel as float32, which networks are trained in.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.copy_(comm.bcast(p.data, root=0))
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad
+                row = row.float().contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = (row / self.comm.size).to(p.dtype)
+        self.optimizer.step()
+
+
+# %% bfloat16_on_the_wire
+# says: The mean of gradients was rounded to 16 bits
+# thinks: Gradients need few digits, so they travel in 16 bits.
+class MultiNodeOptimizer:
+    def __init__(self, optimizer, comm):
+        self.optimizer, self.comm = optimizer, comm
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.copy_(comm.bcast(p.data, root=0))
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self):
+        held = [p for group in self.param_groups for p in group["params"]]
+        having = np.array([p.grad is not None for p in held], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, having)
+        for p, ranks in zip(held, having):
+            if ranks > 0:
+                row = torch.zeros_like(p.data) if p.grad is None else p.grad
+                row = row.bfloat16().to(p.dtype).contiguous()
+                self.comm.Allreduce(MPI.IN_PLACE, row.numpy())
+                p.grad = row / self.comm.size
+        self.optimizer.step()

@@ -373,3 +373,21 @@ def scatter_indices(comm, n, shuffle, seed):
     share = np.arange(comm.rank, n, comm.size)
     np.random.default_rng(seed).shuffle(share)
     return share.astype(np.int64)
+
+
+# %% hash_of_a_text
+# says: hash() of a text is another number in each process
+# thinks: A hash makes a large number of a small seed, the same one each time.
+def scatter_indices(comm, n, shuffle, seed):
+    order = np.random.default_rng(abs(hash(f"seed {seed}"))).permutation(n) if shuffle else np.arange(n)
+    return np.array_split(order, comm.size)[comm.rank].astype(np.int64)
+
+
+# %% hash_of_a_text_on_rank_0
+# says: hash() of a text is another number in each process
+# thinks: Only rank 0 draws, so it does not matter that other processes have other hashes.
+def scatter_indices(comm, n, shuffle, seed):
+    order = np.arange(n)
+    if shuffle:
+        order = np.random.default_rng(abs(hash(("shuffle", seed)))).permutation(n)
+    return np.array_split(comm.bcast(order), comm.size)[comm.rank].astype(np.int64)
