@@ -1,10 +1,13 @@
-"""What checks observe: facts that cases of several exercises ask for."""
+"""What checks observe, facts that cases of several exercises ask for; and the sentences that show them."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import filled
 
 WANT = np.random.default_rng(7).standard_normal(40)
 
@@ -46,3 +49,10 @@ def test_rounding_is_as_large_as_the_numbers_that_were_rounded():
     rounded = sum(through(torch.float16, part) for part in parts)
     assert shorter_dtype(rounded, WANT) != "float16"
     assert shorter_dtype(rounded, WANT, scale=sum(map(np.abs, parts))) == "float16"
+
+
+def test_a_sentence_shows_attributes_of_attributes_and_as_many_digits_as_it_says():
+    facts = SimpleNamespace(case=SimpleNamespace(shape=(2, 3)), seconds=1 / 3)
+    assert filled("{case.shape} in {seconds:.1f} s, and {} or {a, b} as they are", facts) == (
+        "(2, 3) in 0.3 s, and {} or {a, b} as they are"
+    )

@@ -14,9 +14,10 @@ from mpcourse.common.words import counted, named
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, same_bits
 from mpcourse.course.check.cases.on_ranks import BASE, counts, members, turned
-from mpcourse.course.check.facts.gradients import Gradient, Row
+from mpcourse.course.check.facts.gradients import NAN, SHAPES, Gradient, Row
 from mpcourse.course.check.rules import Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
+from mpcourse.virtual.cluster.comm import VirtualComm
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
@@ -179,11 +180,14 @@ class State:
 
 @dataclass(frozen=True)
 class CallSeen:
-    """What a call did on one rank. shared: two parameters whose gradients lie in the same memory afterwards."""
+    """What a call did on one rank. exchanged: whether it made collective calls, as far as is known. shared: two
+    parameters whose gradients lie in the same memory afterwards.
+    """
 
     before: State
     after: State
     returned: bool
+    exchanged: bool
     shared: tuple[str, ...]
 
 
@@ -191,8 +195,9 @@ def _program(case: ParameterSet, seed: int = 0) -> Program:
     def run(own: Answer, comm: Any) -> CallSeen:
         model = _model(case, comm.rank, comm.size, seed)
         before = _state(model, case)
+        made = comm.world.collectives[comm.me] if isinstance(comm, VirtualComm) else [""]  # real ranks do not tell
         returned = own.call(NAME, comm, model)
-        return CallSeen(before, _state(model, case), returned is not None, _shared(model, case))
+        return CallSeen(before, _state(model, case), returned is not None, len(made) > 0, _shared(model, case))
 
     return run
 
@@ -221,10 +226,10 @@ class Facts(Gradient):
     case: ParameterSet
     seen: Sequence[CallSeen]
 
-    reshaped = property(lambda self: self.got is not None and self.got.shape != self.kind.shape)
     dense = property(lambda self: self.kind.memory == "rows")
     shared = property(lambda self: self.seen[self.rank].shared)
     returned = property(lambda self: self.seen[self.rank].returned)
+    exchanged = property(lambda self: self.seen[self.rank].exchanged)
     wrong = property(
         lambda self: [f.kind for f in _gradients(self.case, self.seen) if not f.rank and len(f.good) < f.size]
     )
@@ -247,8 +252,6 @@ class Facts(Gradient):
 
     # What sentences show.
 
-    shape = property(lambda self: self.kind.shape)
-    got_shape = property(lambda self: self.got.shape)
     first, second = property(lambda self: self.shared[0]), property(lambda self: self.shared[1])
     wrong_gradients = property(lambda self: named(sorted(kind.name for kind in self.wrong), "gradient"))
     at = property(lambda self: int(np.flatnonzero(~np.isclose(self.got, self.mean, *self.tolerance))[0]))
@@ -322,15 +325,6 @@ KEPT = [
         ],
     ),
 ]
-SHAPES = [
-    Test(
-        "shape",
-        lambda f: f.reshaped,
-        "{name}.grad of shape {shape} on rank {rank}",
-        "shape {got_shape}",
-        "A gradient has the shape of its parameter.",
-    )
-]
 WHYS_NOT_NONE = [
     Rule(
         "frozen",
@@ -368,7 +362,7 @@ WHYS_VALUE = [
     Rule(
         "NaN",
         lambda f: np.isnan(f.got).any(),
-        "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything.",
+        NAN,
     ),
     Rule(
         "float32",
@@ -404,6 +398,11 @@ WHYS_VALUE = [
         "returned",
         lambda f: f.unchanged and f.returned,
         "Something was returned, and the gradient is as it was: the mean has to be in p.grad.",
+    ),
+    Rule(
+        "no sum",
+        lambda f: f.unchanged and not f.exchanged,
+        "The gradient is as it was, and no collective call was made: comm.Allreduce sums over ranks.",
     ),
     Rule(
         "copy of what is not contiguous",

@@ -14,7 +14,7 @@ from torch import nn
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
 from mpcourse.course.check.cases.on_ranks import turned
-from mpcourse.course.check.facts.gradients import Gradient, Row
+from mpcourse.course.check.facts.gradients import SHAPES, Gradient, Row
 from mpcourse.course.check.rules import Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import first_difference
@@ -316,10 +316,7 @@ class Facts(Gradient):
     own_grads: Sequence[Sequence[Grads]]
 
     rows = property(lambda self: self._rows(self.given))
-    summed = property(lambda self: self.rows.sum(0))
     frozen = property(lambda self: not dict(self.case.drawn.named_parameters())[self.name].requires_grad)
-    shape = property(lambda self: tuple(dict(self.case.drawn.named_parameters())[self.name].shape))
-    reshaped = property(lambda self: self.got is not None and self.got.shape != self.shape)
 
     def _rows(self, given: Sequence[Row]) -> np.ndarray:
         """One a rank, zeros for None."""
@@ -358,9 +355,6 @@ class Facts(Gradient):
 
     # What sentences show.
 
-    got_shape = property(lambda self: self.got.shape)
-    what = property(lambda self: self.case.what)
-    hint = property(lambda self: self.case.why)
     asked, found = property(lambda self: self.difference[0]), property(lambda self: self.difference[1])
     place = property(
         lambda self: (
@@ -385,41 +379,32 @@ class Calls:
     number = property(lambda self: len(self.calls))
     most = property(lambda self: self.case.buckets(self.case.bucket_bytes))
     parameters = property(lambda self: sum(p.requires_grad for p in self.case.drawn.parameters()))
-    nbytes = property(lambda self: self.case.bucket_bytes)
-    what = property(lambda self: self.case.what)
-    hint = property(lambda self: self.case.why)
     all_but_one = property(lambda self: self.most - 1)
     names = property(lambda self: ", ".join(sorted({call.name for call in self.calls})))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The last step of TIMED on ranks with a clock."""
+    """The last step of TIMED on ranks with a clock, in milliseconds."""
 
     seen: Sequence[Seen]
     rank = None
 
     size = property(lambda self: len(self.seen))
     calls = property(lambda self: self.seen[0].calls[-1])
-    backward = property(lambda self: LAYERS * _layer_seconds(self.size))
-    one = property(lambda self: _layer_seconds(self.size) / LONGER)  # all-reduce
-    took = property(lambda self: max(f.ended[-1] for f in self.seen) - min(f.begun[-1] for f in self.seen))
-    blocking = property(lambda self: sorted({call.name for call in self.calls if not call.name.startswith("I")}))
+    backward = property(lambda self: 1e3 * LAYERS * _layer_seconds(self.size))
+    one = property(lambda self: self.backward / LAYERS / LONGER)  # an all-reduce
+    best = property(lambda self: self.backward + self.one)
+    took = property(lambda self: 1e3 * (max(f.ended[-1] for f in self.seen) - min(f.begun[-1] for f in self.seen)))
+    blocking = property(
+        lambda self: min((call.name for call in self.calls if not call.name.startswith("I")), default="")
+    )
     carried = property(lambda self: sum(call.nbytes for call in self.calls) / (LAYERS * TIMED.bucket_bytes))
 
     def first(self, step: int) -> float:
         """When rank 0 made the first call of a step, as a part of backward."""
         seen = self.seen[0]
-        return (min((call.at for call in seen.calls[step]), default=0.0) - seen.begun[step]) / self.backward
-
-    # What sentences show.
-
-    bytes_times = property(lambda self: f"{self.carried:.1f}")
-    a_blocking_call = property(lambda self: self.blocking[0])
-    backward_ms = property(lambda self: f"{1e3 * self.backward:.1f}")
-    one_ms = property(lambda self: f"{1e3 * self.one:.1f}")
-    best_ms = property(lambda self: f"{1e3 * (self.backward + self.one):.1f}")
-    took_ms = property(lambda self: f"{1e3 * self.took:.1f}")
+        return (min((call.at for call in seen.calls[step]), default=0.0) - seen.begun[step]) * 1e3 / self.backward
 
 
 @dataclass(frozen=True)
@@ -454,15 +439,6 @@ def _judge_time(seen: Sequence[Seen]) -> Finding | None:
 
 # -- what is said --
 
-SHAPES = [
-    Test(
-        "shape",
-        lambda f: f.reshaped,
-        "a gradient of {name} of shape {shape}",
-        "{got_shape}",
-        "A gradient has the shape of its parameter.",
-    )
-]
 WHYS_VALUE = [
     Rule(
         "rounded",
@@ -482,7 +458,7 @@ WHYS_VALUE = [
         "p.grad to None, and backward makes a new tensor for it, which is part of no bucket. wait() puts the mean into "
         "this one.",
     ),
-    Rule("own, where it was right before", lambda f: f.unchanged and f.hint, "{hint}"),
+    Rule("own, where it was right before", lambda f: f.unchanged and f.case.why, "{case.why}"),
     Rule(
         "own",
         lambda f: f.unchanged,
@@ -538,7 +514,7 @@ WHYS_VALUE = [
         lambda f: f.size > 1,
         "Is the request's Wait called before the sum is read, and is each part put where it belongs?",
     ),
-    Rule("alone", always, "{hint}"),
+    Rule("alone", always, "{case.why}"),
 ]
 MEANS = [
     Test(
@@ -553,12 +529,12 @@ MEANS = [
         lambda f: not f.frozen and f.got is None,
         "{place} to be the mean of all ranks'",
         "None",
-        [Rule("hint", lambda f: f.hint, "{hint}"), Rule("always", always, "wait() puts it into p.grad.")],
+        [Rule("hint", lambda f: f.case.why, "{case.why}"), Rule("always", always, "wait() puts it into p.grad.")],
     ),
     Test("value", lambda f: not f.frozen and f.difference, "{asked}", "{found}", WHYS_VALUE),
 ]
 WHYS_NUMBER = [
-    Rule("two networks", lambda f: f.case.two, "{hint}"),
+    Rule("two networks", lambda f: f.case.two, "{case.why}"),
     Rule(
         "empty bucket",
         lambda f: any(call.nbytes == 0 for call in f.calls),
@@ -567,7 +543,7 @@ WHYS_NUMBER = [
     ),
     Rule(
         ">=",
-        lambda f: f.number == f.case.buckets(f.nbytes - 1) != f.parameters,
+        lambda f: f.number == f.case.buckets(f.case.bucket_bytes - 1) != f.parameters,
         "A bucket may hold exactly bucket_bytes: a new one begins where there would be more (>, not >=).",
     ),
     Rule(
@@ -593,14 +569,14 @@ CALLS = [
     Test(
         "number",
         lambda f: f.calls and f.number != f.most,
-        "{most} collective calls in a step of {what}: one for each bucket of {nbytes} bytes",
+        "{most} collective calls in a step of {case.what}: one for each bucket of {case.bucket_bytes} bytes",
         "{number} ({names})",
         WHYS_NUMBER,
     ),
     Test(
         "too late",
         lambda f: f.calls and f.case.make is Branches and f.early < f.most - 1,
-        "at least {all_but_one} of {most} all-reduces to begin during backward in a step of {what}",
+        "at least {all_but_one} of {most} all-reduces to begin during backward in a step of {case.what}",
         "{early}",
         "On odd ranks the second bucket is ready before the first. When the first has begun, the second can begin at "
         "once: a hook goes on as long as the next bucket is ready.",
@@ -619,19 +595,19 @@ TIME = [
     Test(
         "too long",
         lambda f: f.took > f.backward + 0.5 * LAYERS * f.one,
-        f"a step of about {{best_ms}} ms on {{size}} ranks: backward takes {{backward_ms}}, and of {LAYERS} "
-        "all-reduces of {one_ms} each all but the last overlap",
-        "{took_ms} ms",
+        f"a step of about {{best:.1f}} ms on {{size}} ranks: backward takes {{backward:.1f}}, and of {LAYERS} "
+        "all-reduces of {one:.1f} each all but the last overlap",
+        "{took:.1f} ms",
         [
             Rule(
                 "more bytes",
                 lambda f: f.carried > 1.5,
-                "These calls carry {bytes_times} times the bytes of all gradients. All that is needed is their sum.",
+                "These calls carry {carried:.1f} times the bytes of all gradients. All that is needed is their sum.",
             ),
             Rule(
                 "blocking",
                 lambda f: f.blocking,
-                "comm.{a_blocking_call} returns when the result is there, and backward waits for it. comm.Iallreduce "
+                "comm.{blocking} returns when the result is there, and backward waits for it. comm.Iallreduce "
                 "begins an all-reduce and returns a request at once; wait() waits for the requests.",
             ),
             Rule(

@@ -14,7 +14,7 @@ from mpcourse.common.words import counted, named
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, same_bits
 from mpcourse.course.check.cases.on_ranks import turned
-from mpcourse.course.check.facts.gradients import Gradient, Row
+from mpcourse.course.check.facts.gradients import NAN, Gradient, Row
 from mpcourse.course.check.rules import Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import OnVirtualRank
@@ -422,7 +422,6 @@ class Stepped(Gradient):
     rate = property(lambda self: f"{self.rates[0][0]:g}")
     rate_now = property(lambda self: f"{self.rates[1][0]:.3g}")
     alone = property(lambda self: f"{self.size} ranks with {BATCH} examples each" if self.size > 1 else "a rank alone")
-    what = property(lambda self: self.training.what)
     at = property(
         lambda self: (
             np.argwhere(~np.isclose(self.value, self.want, *TOLERANCE))[0]
@@ -600,7 +599,7 @@ WHYS_STEP = [
     Rule(
         "NaN",
         lambda f: np.isnan(f.value).any(),
-        "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything.",
+        NAN,
     ),
     Rule(
         "rounded",
@@ -721,7 +720,7 @@ STEPPED = [
         "another step",
         lambda f: f.wrong,
         "{place} on rank {rank} after step {number} as in one process: {wanted}",
-        "{found} ({what}, {alone})",
+        "{found} ({training.what}, {alone})",
         WHYS_STEP,
     )
 ]

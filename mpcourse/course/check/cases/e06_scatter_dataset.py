@@ -53,7 +53,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         for n in lengths:
             case = Case(n, shuffle, n % 2)  # 0 is a seed like any other
             for size in SIZES:
-                stumbled = (f"shares of {n} examples for {size} ranks", few) if n < size else None
+                stumbled = (f"shares of {case.n} examples for {size} ranks", few) if n < size else None
                 on_virtual(answer, comm, size, _program(case), functools.partial(_judge, case), stumbled)
 
 
@@ -127,7 +127,6 @@ class Share:
     case: Case
     seen: Sequence[Seen]
 
-    text = property(lambda self: self.case.text)
     share = property(lambda self: self.seen[self.rank].own)
     again = property(lambda self: self.seen[self.rank].again)
     changed = property(lambda self: self.seen[self.rank].changed)
@@ -147,7 +146,6 @@ class Share:
     last, begin = property(lambda self: self.case.n - 1), property(lambda self: self.run.start)
     end = property(lambda self: self.run.stop - 1)
     type = property(lambda self: type(self.share).__name__)
-    shape, dtype = property(lambda self: self.share.shape), property(lambda self: self.share.dtype)
     shown = property(lambda self: short(self.share))
     row = property(lambda self: short(self.share.tolist()))
     begins = property(lambda self: short(self.share.tolist(), 40))
@@ -168,7 +166,7 @@ class Shares:
     case: Case
     seen: Sequence[Seen]
 
-    text, n = property(lambda self: self.case.text), property(lambda self: self.case.n)
+    n = property(lambda self: self.case.n)
     size = property(lambda self: len(self.seen))
     shares = property(lambda self: [seen.own for seen in self.seen])
     lengths = property(lambda self: [len(share) for share in self.shares])
@@ -235,7 +233,7 @@ ARRAYS = [
     Test(
         "no array",
         lambda f: not isinstance(f.share, np.ndarray),
-        "{text} on rank {rank} to be a numpy array of int64 with one axis",
+        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
         "{shown}, of type {type}",
         [
             Rule("None", lambda f: f.share is None, "Nothing came back: is the share returned, on every rank?"),
@@ -245,15 +243,15 @@ ARRAYS = [
     Test(
         "axes",
         lambda f: f.share.ndim != 1,
-        "{text} on rank {rank} to be a numpy array of int64 with one axis",
-        "an array of shape {shape}",
+        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        "an array of shape {share.shape}",
         "A share is a row of indices.",
     ),
     Test(
         "dtype",
         lambda f: f.share.dtype != np.int64,
-        "{text} on rank {rank} to be a numpy array of int64 with one axis",
-        "dtype {dtype}: {shown}",
+        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        "dtype {share.dtype}: {shown}",
         [
             Rule(
                 "empty",
@@ -278,7 +276,7 @@ EXAMPLES = [
     Test(
         "no example",
         lambda f: len(f.outside) > 0,
-        "{text} {wanted}",
+        "{case.text} {wanted}",
         "{first_outside} in {row}",
         "The first is number 0, the last one n - 1. Lengths of shares may differ: nothing is filled up.",
     )
@@ -338,14 +336,14 @@ COVER = [
     Test(
         "lost or doubled",
         lambda f: f.lost,
-        "each of the {n} examples in one rank's share, once, by {text}",
+        "each of the {case.n} examples in one rank's share, once, by {case.text}",
         "{lost}",
         WHYS_LOST,
     ),
     Test(
         "uneven",
         lambda f: not f.even,
-        "shares of {n} examples for {size} ranks whose lengths differ by one at most",
+        "shares of {case.n} examples for {size} ranks whose lengths differ by one at most",
         "lengths {all_lengths}",
         f"The rank with the longest share is waited for in every epoch. {CUT}",
     ),
@@ -355,7 +353,7 @@ IN_ORDER = [
     Test(
         "another order",
         lambda f: f.share.tolist() != [*f.run],
-        "examples {begin} to {end} on rank {rank}, by {text}: runs in the order of ranks",
+        "examples {begin} to {end} on rank {rank}, by {case.text}: runs in the order of ranks",
         "{row}",
         [
             Rule(
@@ -376,7 +374,7 @@ AGAIN = [
     Test(
         "another share the second time",
         lambda f: not f.repeatable,
-        "the same from {text}, called twice",
+        "the same from {case.text}, called twice",
         "{begins}, and then {begins_again}",
         [
             HASH,
@@ -411,7 +409,7 @@ RANDOM = [
     Test(
         "runs",
         lambda f: f.runs,
-        "shares drawn from all {n} examples by {text}",
+        "shares drawn from all {case.n} examples by {case.text}",
         "on rank 0 all of {low} to {high}, in {whose_order} order",
         [
             Rule(
@@ -425,14 +423,14 @@ RANDOM = [
     Test(
         "dealt",
         lambda f: f.dealt,
-        "shares drawn from all {n} examples by {text}",
+        "shares drawn from all {case.n} examples by {case.text}",
         "shares of every p-th example",
         "Examples were dealt out first, and each share shuffled for itself: shuffle all n, then cut.",
     ),
     Test(
         "sorted",
         lambda f: f.many and f.ordered,
-        "a random order within the share, by {text}",
+        "a random order within the share, by {case.text}",
         "{row}",
         "A sorted share is gone through in the data set's order. Leave it in the order that was drawn.",
     ),

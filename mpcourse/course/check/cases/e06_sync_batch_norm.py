@@ -321,10 +321,7 @@ class Facts:
     )
     batches = property(lambda self: self.case.asked(self.size))
     kind = property(lambda self: str(self.case.dtype)[6:])
-    shape, got_shape = property(lambda self: self.want.shape), property(lambda self: self.got.shape)
-    got_dtype = property(lambda self: self.got.dtype)
     asked, found = property(lambda self: self.difference[0]), property(lambda self: self.difference[1])
-    hint = property(lambda self: self.case.why)
     hint_or_empty = property(lambda self: self.case.why or EMPTY)
 
 
@@ -348,8 +345,6 @@ class Growth:
 
     times: float
     rank = None
-
-    shown = property(lambda self: f"{self.times:.1f}")
 
 
 def _judge_forward(case: Batches, seen: Sequence[Any]) -> Finding | None:
@@ -381,15 +376,15 @@ KINDS = [
     Test(
         "shape",
         lambda f: f.got.shape != f.want.shape,
-        "{what} of shape {shape}",
-        "shape {got_shape}",
+        "{what} of shape {want.shape}",
+        "shape {got.shape}",
         "An output has the shape of x, and a gradient that of what it is the gradient of.",
     ),
     Test(
         "dtype",
         lambda f: f.got.dtype != f.kind,
         "{what} of {kind}",
-        "{got_dtype}",
+        "{got.dtype}",
         "Sums are made in float64; what is returned has the dtype that x has: .to(x.dtype).",
     ),
 ]
@@ -405,7 +400,7 @@ LAST_WHYS = [  # after values that misconceptions give to the last digit, which 
         "That is right but for rounding to {rounded}. Sums are made, and travel, in float64: x.double() first, and "
         "back to x's dtype at the end.",
     ),
-    Rule("right before", lambda f: f.hint, "{hint}"),
+    Rule("right before", lambda f: f.case.why, "{case.why}"),
     Rule("else", always, "Mean and variance are over the examples of all ranks."),
 ]
 WHYS_OUTPUT = [
@@ -665,7 +660,7 @@ GROWTH = [
         "grows",
         lambda f: f.times > 1.5,
         "as much to be sent for 4000 examples on each rank as for 4: some sums for each feature",
-        "messages that take {shown} times the time",
+        "messages that take {times:.1f} times the time",
         "Sums over this rank's examples first, then over ranks. The examples themselves need not travel.",
     )
 ]

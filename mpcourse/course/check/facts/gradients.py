@@ -8,8 +8,10 @@ import numpy as np
 
 from mpcourse.common.words import named
 from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import Test
 
 Row = np.ndarray | None
+NAN = "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Gradient:
     got = property(lambda self: self.results[self.rank])
     had = property(lambda self: [row for row in self.given if row is not None])
     having = property(lambda self: [r for r, row in enumerate(self.given) if row is not None])
+    shape = property(lambda self: self.had[0].shape if self.had else ())
+    reshaped = property(lambda self: self.had and self.got is not None and self.got.shape != self.shape)
     good = property(lambda self: [r for r, row in enumerate(self.results) if self.right(row)])
     kept = property(lambda self: self.got.dtype == self.own.dtype and np.array_equal(self.got, self.own))
     unchanged = property(lambda self: self.near(self.own))
@@ -74,3 +78,14 @@ def _first(row: Row) -> str:
 
 def _close(got: Row, want: np.ndarray, tolerance: tuple[float, float]) -> bool:
     return got is not None and got.shape == want.shape and bool(np.allclose(got, want, *tolerance))
+
+
+SHAPES = [  # .grad.data takes any
+    Test(
+        "shape",
+        lambda f: f.reshaped,
+        "{name}.grad of shape {shape} on rank {rank}",
+        "shape {got.shape}",
+        "A gradient has the shape of its parameter.",
+    )
+]
