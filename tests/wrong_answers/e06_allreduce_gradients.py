@@ -722,3 +722,19 @@ def allreduce_gradients(comm, model):
         grads = comm.allgather(p.grad)
         if any(g is not None for g in grads):
             p.grad = sum(g for g in grads[1:] if g is not None) / comm.size
+
+
+# %% nothing_done
+# says: no collective call was made
+# thinks: Gradients of the ranks' copies of a model are averaged by the library that starts the ranks.
+def allreduce_gradients(comm, model):
+    pass
+
+
+# %% divided_alone
+# says: and no collective call was made
+# thinks: Dividing each gradient by the number of ranks makes the mean, and a single rank has nothing to divide.
+def allreduce_gradients(comm, model):
+    for p in model.parameters():
+        if p.grad is not None:
+            mean = p.grad / comm.size

@@ -2523,3 +2523,54 @@ class BucketedMean:
         self.rows.append(row)
         self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
         self.begun += 1
+
+
+# %% refuses_large_parameters
+# says: is a bucket of its own, also the first one
+# thinks: bucket_bytes is a limit, so a parameter that does not fit is an error of the caller.
+class BucketedMean:
+    def __init__(self, comm, model, bucket_bytes):
+        self.comm = comm
+        self.buckets, nbytes = [], 0
+        for p in reversed([p for p in model.parameters() if p.requires_grad]):
+            size = p.numel() * p.element_size()
+            if size > bucket_bytes:
+                raise ValueError(f"{size} bytes do not fit into a bucket")
+            if not self.buckets or nbytes + size > bucket_bytes:
+                self.buckets.append([])
+                nbytes = 0
+            self.buckets[-1].append(p)
+            nbytes += size
+        self.bucket_of = {p: i for i, bucket in enumerate(self.buckets) for p in bucket}
+        for p in self.bucket_of:
+            p.register_post_accumulate_grad_hook(self._ready)
+        self._begin_step()
+
+    def wait(self):
+        while self.begun < len(self.buckets):
+            self._begin_next()
+        for bucket, row, request in zip(self.buckets, self.rows, self.requests):
+            request.Wait()
+            row /= self.comm.size
+            for p, part in zip(bucket, row.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p).clone()
+        self._begin_step()
+
+    def _begin_step(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.arrived = set()
+        self.begun, self.rows, self.requests = 0, [], []
+
+    def _ready(self, p):
+        self.arrived.add(p)
+        self.missing[self.bucket_of[p]] -= 1
+        while self.begun < len(self.buckets) and self.missing[self.begun] == 0:
+            self._begin_next()
+
+    def _begin_next(self):
+        bucket = self.buckets[self.begun]
+        parts = [p.grad.flatten() if p in self.arrived else torch.zeros_like(p).flatten() for p in bucket]
+        row = torch.cat(parts)
+        self.rows.append(row)
+        self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, row.numpy()))
+        self.begun += 1

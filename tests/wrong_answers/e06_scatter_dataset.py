@@ -391,3 +391,13 @@ def scatter_indices(comm, n, shuffle, seed):
     if shuffle:
         order = np.random.default_rng(abs(hash(("shuffle", seed)))).permutation(n)
     return np.array_split(comm.bcast(order), comm.size)[comm.rank].astype(np.int64)
+
+
+# %% begins_as_if_equally_long
+# says: Each share begins where the one before it ends, whatever their lengths
+# thinks: The first shares are one longer, and share r begins at r times n // p.
+def scatter_indices(comm, n, shuffle, seed):
+    order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
+    length, rest = divmod(n, comm.size)
+    begin = comm.rank * length
+    return order[begin : begin + length + (comm.rank < rest)].astype(np.int64)

@@ -2016,3 +2016,41 @@ class SyncBatchNorm(torch.autograd.Function):
         along, across = whole / ctx.count
         dx = weight * inverse * (wide - along - normal * across)
         return dx.to(dy.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
+
+
+# %% nothing_returned
+# says: Nothing came back: is the result returned?
+# thinks: apply computes the output where it is.
+import torch
+from mpi4py import MPI
+
+
+def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
+    SyncBatchNorm.apply(x, weight, bias, comm, eps)
+
+
+class SyncBatchNorm(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, comm, eps):
+        wide = x.double()
+        sums = torch.cat([wide.new_tensor([len(x)]), wide.sum(0), (wide * wide).sum(0)])
+        comm.Allreduce(MPI.IN_PLACE, sums.numpy())
+        count, (total, squares) = sums[0], sums[1:].chunk(2)
+        mean = total / count
+        inverse = (squares / count - mean * mean + eps).rsqrt()
+        normal = (wide - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.comm, ctx.count = comm, count
+        return (normal * weight + bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        normal, weight, inverse = ctx.saved_tensors
+        wide = dy.double()
+        own = torch.stack([wide.sum(0), (wide * normal).sum(0)])
+        whole = own.clone()
+        ctx.comm.Allreduce(MPI.IN_PLACE, whole.numpy())
+        along, across = whole / ctx.count
+        dx = weight * inverse * (wide - along - normal * across)
+        return dx.to(dy.dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None
