@@ -1,5 +1,6 @@
 """A gradient that is to become the mean over all ranks: what each rank had before, and what each has afterwards."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,12 +39,12 @@ class Gradient:
     kept = property(lambda self: self.got.dtype == self.own.dtype and np.array_equal(self.got, self.own))
     unchanged = property(lambda self: self.near(self.own))
 
-    @property
+    @functools.cached_property
     def total(self) -> Any:
         """The sum over ranks, in float64; None where no rank has a gradient."""
         return np.asarray(np.sum(self.had, axis=0, dtype=np.float64)) if self.had else None
 
-    @property
+    @functools.cached_property
     def mean(self) -> Any:
         """What the gradient must be on all ranks: one that a rank does not have counts as zeros."""
         return None if self.total is None else self.total / self.size
