@@ -32,7 +32,7 @@ def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
     (biased) variance over the examples of all ranks. Afterwards, where L is the sum of all ranks' losses, x.grad is the
     gradient of L, also through mean and variance. weight.grad and bias.grad are this rank's part of L's gradient alone:
     the optimizer adds up the ranks' parts, as it does for every other parameter.
-    x, weight and bias keep their values.
+    x, weight and bias keep their values. Each of them needs a gradient on all ranks, or on none.
     """
     return SyncBatchNorm.apply(x, weight, bias, comm, eps)
 

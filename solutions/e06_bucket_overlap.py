@@ -28,6 +28,7 @@ class BucketedMean:
 
     Every rank makes one for its replica, before the first backward. Then, in each step, every rank calls
     loss.backward() once, wait(), its optimizer's step, and zero_grad(), which sets every p.grad to None.
+    A process that trains several models makes one for each: what one of them keeps does not disturb the others.
     """
 
     def __init__(self, comm, model, bucket_bytes):

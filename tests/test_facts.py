@@ -1,4 +1,6 @@
-"""What checks observe: facts that cases of several exercises ask for."""
+"""What checks observe, facts that cases of several exercises ask for; and the sentences that show them."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import torch
 
 from mpcourse.course.check.facts.ranks import attributes, rebinds
 from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import filled
 from mpcourse.virtual.ranks import run
 
 WANT = np.random.default_rng(7).standard_normal(40)
@@ -29,8 +32,10 @@ def test_float16_is_no_shorter_dtype_for_bfloat16():
 
 @pytest.mark.parametrize(
     "wrong",
-    [WANT, WANT * (1 + 1e-6), WANT * 0.996, WANT + 1.0, WANT[::-1], WANT * np.nan, WANT[1:], np.zeros(40), WANT * 1.01],
-    ids=["right", "epsilon", "factor", "shifted", "turned", "NaN", "shorter", "zeros", "one percent"],
+    [WANT, WANT * (1 + 1e-6), WANT * 0.996, WANT + 1.0, WANT[::-1], WANT * np.nan, WANT[1:], np.zeros(40), WANT * 1.01]
+    + [WANT * (1 + 1e-6 * np.sin(WANT))],
+    ids=["right", "epsilon", "factor", "shifted", "turned", "NaN", "shorter", "zeros", "one percent"]
+    + ["too small for float16"],
 )
 def test_what_is_no_rounding_is_not_called_so(wrong):
     assert shorter_dtype(wrong, WANT) == ""
@@ -66,3 +71,17 @@ def test_a_run_tells_the_collective_calls_of_each_rank():
         comm.allreduce(1)
 
     assert run(program, 2).collectives == [["Barrier", "allreduce"]] * 2
+
+
+def test_rounding_is_as_large_as_the_numbers_that_were_rounded():
+    parts = [WANT + 10, -10 - 0 * WANT]
+    rounded = sum(through(torch.float16, part) for part in parts)
+    assert shorter_dtype(rounded, WANT) != "float16"
+    assert shorter_dtype(rounded, WANT, scale=sum(map(np.abs, parts))) == "float16"
+
+
+def test_a_sentence_shows_attributes_of_attributes_and_as_many_digits_as_it_says():
+    facts = SimpleNamespace(case=SimpleNamespace(shape=(2, 3)), seconds=1 / 3)
+    assert filled("{case.shape} in {seconds:.1f} s, and {} or {a, b} as they are", facts) == (
+        "(2, 3) in 0.3 s, and {} or {a, b} as they are"
+    )

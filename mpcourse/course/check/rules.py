@@ -19,6 +19,7 @@ rounding before every other value.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mpcourse.course.check.wrong import Wrong
@@ -97,10 +98,10 @@ def why_of(why: str | Sequence[Rule], facts: Any) -> str:
 
 
 def filled(sentence: Text, facts: Any) -> str:
-    """Put attributes of the facts into a sentence."""
+    """Put attributes of the facts into a sentence, and theirs: {share}, {case.name}, {seconds:.1f}."""
     if callable(sentence):
         return sentence(facts)
-    return re.sub(r"\{(\w+)\}", lambda name: str(getattr(facts, name[1])), sentence)
+    return re.sub(r"\{([\w.]+)(?::([\w.]+))?\}", lambda m: format(attrgetter(m[1])(facts), m[2] or ""), sentence)
 
 
 def _holds(predicate: Predicate, facts: Any) -> bool:

@@ -1,5 +1,6 @@
 """What e06_scatter_dataset is asked: every example once, evenly, in one order that the seed alone decides."""
 
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ import torch
 
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_models import SIZES, Finding, Judge, Program, on_real, on_virtual
+from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
 from mpcourse.course.check.facts.ranks import turned
+from mpcourse.course.check.rules import Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 
@@ -21,57 +23,90 @@ if TYPE_CHECKING:
 NAME = "scatter_indices"
 LENGTHS = (12, 10, 7, 3, 2, 1, 0)
 SHUFFLED = (41, 60, 2, 1, 0)  # the first by seed 1, which some take for a seed rather than 0
-
-_CUT = "np.array_split cuts so that lengths differ by one at most, and gives empty pieces where there are too few."
-_SAME = (
-    "Ranks cut different permutations: each draws one of its own. All need the same one: a generator made from seed "
-    "alone, not from the rank and not the global one. Or rank 0 draws it and tells the others."
-)
-
-
-_REPLACED = (
-    "Examples were drawn with replacement, as choice(n, n) and integers(0, n, n) do: one may come twice, and others "
-    "never. A permutation has each of them once: np.random.default_rng(seed).permutation(n)."
-)
+LONG = 40  # chance leaves no row of as many examples sorted
+CUT = "np.array_split cuts so that lengths differ by one at most, and gives empty pieces where there are too few."
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What one rank was given. own, again: for the same seed; other: for the next one. changed: global generators."""
+class Case:
+    """The arguments of a call."""
 
-    own: Any
-    again: Any
-    other: Any
-    changed: str
+    n: int
+    shuffle: bool
+    seed: int
+
+    text = property(lambda self: f"{NAME}(comm, {self.n}, {self.shuffle}, {self.seed})")
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for ranks in (comm, turned(comm)):
-        for n, shuffle, seed in ((11, False, 3), (50, True, 3), (50, True, 5), (50, False, 3), (1, True, 3)):
-            on_real(answer, ranks, _program(n, shuffle, seed), _judge(n, shuffle, seed))
+        for arguments in ((11, False, 3), (50, True, 3), (50, True, 5), (50, False, 3), (1, True, 3)):
+            case = Case(*arguments)
+            on_real(answer, ranks, _program(case), functools.partial(_judge, case))
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
-    few = "Fewer examples than ranks: some shares are empty. " + _CUT
+    few = f"Fewer examples than ranks: some shares are empty. {CUT}"
     for shuffle, lengths in ((False, LENGTHS), (True, SHUFFLED)):
         for n in lengths:
+            case = Case(n, shuffle, n % 2)  # 0 is a seed like any other
             for size in SIZES:
-                stumbled = (f"shares of {n} examples for {size} ranks", few) if n < size else None
-                seed = n % 2  # 0 is a seed like any other
-                on_virtual(answer, comm, size, _program(n, shuffle, seed), _judge(n, shuffle, seed), stumbled)
+                stumbled = (f"shares of {case.n} examples for {size} ranks", few) if n < size else None
+                on_virtual(answer, comm, size, _program(case), functools.partial(_judge, case), stumbled)
 
 
-def _program(n: int, shuffle: bool, seed: int) -> Program:
-    def program(own: Answer, comm: Any) -> Shares:
+# -- observation --
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one rank was given. own, again: for the same seed; other: for the next one. changed: whose global generator.
+
+    hashed: whether hash() was asked for a number that differs from process to process.
+    """
+
+    own: Any
+    again: Any
+    other: Any
+    changed: str
+    hashed: bool
+
+
+def _program(case: Case) -> Program:
+    def program(own: Answer, comm: Any) -> Seen:
         before = _states()
-        share = own.call(NAME, comm, n, shuffle, seed)
+        processes = [_Hash(f"{comm.rank}, {process}") for process in range(2)]
+
+        def share(process: int, seed: int) -> Any:
+            if vars(own.module).get("hash") in (None, *processes):  # unless the file has one of its own
+                vars(own.module)["hash"] = processes[process]
+            return own.call(NAME, comm, case.n, case.shuffle, seed)
+
+        first = share(0, case.seed)
         changed = next((name for name, state in _states().items() if state != before[name]), "")
-        again = own.call(NAME, comm, n, shuffle, seed)
-        return Shares(share, again, own.call(NAME, comm, n, shuffle, seed + 1), changed)
+        again, other = share(1, case.seed), share(1, case.seed + 1)
+        return Seen(first, again, other, changed, any(process.salted for process in processes))
 
     return program
+
+
+class _Hash:
+    """hash() as a process of its own has it: that of a text is another number in each process."""
+
+    def __init__(self, process: str) -> None:
+        self.process, self.salted = process, False
+
+    def __call__(self, value: Any) -> int:
+        if not _holds_text(value):
+            return hash(value)
+        self.salted = True
+        return hash((self.process, value))
+
+
+def _holds_text(value: Any) -> bool:
+    return isinstance(value, str | bytes) or (isinstance(value, tuple | frozenset) and any(map(_holds_text, value)))
 
 
 def _states() -> dict[str, Any]:
@@ -84,163 +119,330 @@ def _states() -> dict[str, Any]:
     }
 
 
-def _judge(n: int, shuffle: bool, seed: int) -> Judge:
-    def judge(facts: Sequence[Shares]) -> Finding | None:
-        asked = f"scatter_indices(comm, {n}, {shuffle}, {seed})"
-        finding = _shape(asked, [f.own for f in facts], n) or _cover(asked, [f.own for f in facts], n, shuffle, seed)
-        return finding or (_shuffled(asked, facts, n) if shuffle else _in_order(asked, [f.own for f in facts], n))
+@dataclass(frozen=True)
+class Share:
+    """What one rank was given."""
 
-    return judge
+    rank: int
+    case: Case
+    seen: Sequence[Seen]
 
+    share = property(lambda self: self.seen[self.rank].own)
+    again = property(lambda self: self.seen[self.rank].again)
+    changed = property(lambda self: self.seen[self.rank].changed)
+    hashed = property(lambda self: any(seen.hashed for seen in self.seen))
+    kind = property(lambda self: self.share.dtype.kind)
+    outside = property(lambda self: self.share[(self.share < 0) | (self.share >= self.case.n)])
+    repeatable = property(lambda self: _equal(self.share, self.again))
 
-def _shape(asked: str, shares: Sequence[Any], n: int) -> Finding | None:
-    for rank, share in enumerate(shares):
-        what = f"{asked} on rank {rank} to be a numpy array of int64 with one axis"
-        if not isinstance(share, np.ndarray):
-            why = "np.array(x, dtype=np.int64) makes an array of a list, a range or a tensor."
-            if share is None:
-                why = "Nothing came back: is the share returned, on every rank?"
-            return Finding(rank, what, f"{short(share)}, of type {type(share).__name__}", why)
-        if share.ndim != 1:
-            return Finding(rank, what, f"an array of shape {share.shape}", "A share is a row of indices.")
-        if share.dtype != np.int64:
-            why = "Indices are integers: .astype(np.int64), or dtype=np.int64 where the array is made."
-            if share.dtype.kind == "f":
-                why = "Indices are integers. " + (
-                    "np.array([]) is float64: say dtype=np.int64, for an empty share, too."
-                    if len(share) == 0
-                    else "Dividing by /, np.linspace and np.zeros give floats; // and dtype=np.int64 give integers."
-                )
-            return Finding(rank, what, f"dtype {share.dtype}: {short(share)}", why)
-    for rank, share in enumerate(shares):
-        outside = share[(share < 0) | (share >= n)]
-        if len(outside):
-            what = f"{asked} on rank {rank} to hold examples 0 to {n - 1}" if n else f"{asked} to hold no example"
-            why = "The first is number 0, the last one n - 1. Lengths of shares may differ: nothing is filled up."
-            return Finding(rank, what, f"{outside[0]} in {short(share.tolist())}", why)
-    return None
+    @property
+    def run(self) -> range:
+        """The examples that belong here if they are not shuffled."""
+        begin = sum(len(seen.own) for seen in self.seen[: self.rank])
+        return range(begin, begin + len(self.share))
 
+    # What sentences show.
 
-def _cover(asked: str, shares: Sequence[np.ndarray], n: int, shuffle: bool, seed: int) -> Finding | None:
-    """Every example once, and evenly."""
-    size, lengths = len(shares), [len(share) for share in shares]
-    times = np.bincount(np.concatenate(shares), minlength=n)
-    missing, doubled = np.flatnonzero(times == 0), np.flatnonzero(times > 1)
-    if len(missing) or len(doubled):
-        what = f"each of the {n} examples in one rank's share, once, by {asked}"
-        got, why = _lost(shares, missing, doubled), _why_lost(shares, missing, doubled, n, shuffle)
-        if why == _SAME and seed == 0:
-            why += " And seed 0 is a seed like any other: `if seed` and `seed or None` take it for none."
-        return Finding(None, what, got, why)
-    if lengths and max(lengths) - min(lengths) > 1:
-        what = f"shares of {n} examples for {size} ranks whose lengths differ by one at most"
-        why = f"The rank with the longest share is waited for in every epoch. {_CUT}"
-        return Finding(None, what, f"lengths {', '.join(map(str, lengths))}", why)
-    return None
+    last, begin = property(lambda self: self.case.n - 1), property(lambda self: self.run.start)
+    end = property(lambda self: self.run.stop - 1)
+    type = property(lambda self: type(self.share).__name__)
+    shown = property(lambda self: short(self.share))
+    row = property(lambda self: short(self.share.tolist()))
+    begins = property(lambda self: short(self.share.tolist(), 40))
+    begins_again = property(
+        lambda self: short(self.again.tolist() if isinstance(self.again, np.ndarray) else self.again, 40)
+    )
+    first_outside = property(lambda self: self.outside[0])
+    wanted = property(
+        lambda self: f"on rank {self.rank} to hold examples 0 to {self.last}" if self.case.n else "to hold no example"
+    )
 
 
-def _lost(shares: Sequence[np.ndarray], missing: np.ndarray, doubled: np.ndarray) -> str:
-    parts = []
-    if len(missing):
-        parts.append(f"{len(missing)} in no share ({short(missing.tolist(), 30)})")
-    if len(doubled):
-        i = int(doubled[0])
-        holders = [r for r, share in enumerate(shares) for _ in range(int((share == i).sum()))]
-        times = f"{len(holders)} times on rank {holders[0]}" if len(set(holders)) == 1 else f"on {named(holders)}"
-        parts.append(f"{len(doubled)} more than once (example {i} {times})")
-    return ", ".join(parts)
+@dataclass(frozen=True)
+class Shares:
+    """What all ranks were given, once each share is an array of examples. rank: the one that a verdict is about."""
 
+    rank: int | None
+    case: Case
+    seen: Sequence[Seen]
 
-def _why_lost(shares: Sequence[np.ndarray], missing: np.ndarray, doubled: np.ndarray, n: int, shuffle: bool) -> str:
-    size, lengths = len(shares), [len(share) for share in shares]
-    alike = size > 1 and all(np.array_equal(np.sort(share), np.sort(shares[0])) for share in shares)
-    if sum(lengths) == 0:
-        return f"All shares are empty: n // p is 0 where ranks are more than examples. {_CUT}"
-    if lengths == [n] * size and size > 1:
-        return "Every rank has all examples: the order has to be cut, and comm.rank says which piece is whose."
-    if alike:
-        return "All ranks have the same share: which piece is whose depends on comm.rank."
-    if not len(doubled):
-        if len(missing) == n % size or n < size:
-            return f"n need not divide by the number of ranks: the last n % p examples are in no share. {_CUT}"
-        return "Does each share begin where the one before it ends, and does the last one end with the last example?"
-    if not len(missing):
-        if set(lengths) == {-(-n // size)}:
-            return f"Shares were made equally long by repeating examples, which then count twice. {_CUT}"
-        return "Shares overlap: each begins where the one before it ends, and the end of a slice is not in it."
-    if shuffle and max(lengths) - min(lengths) <= 1:
-        # Where ranks draw permutations of their own, a share has no example twice.
-        return _REPLACED if any(len(set(share.tolist())) < len(share) for share in shares) else _SAME
-    return "Each share begins where the one before it ends, whatever their lengths. " + _CUT
+    n = property(lambda self: self.case.n)
+    size = property(lambda self: len(self.seen))
+    shares = property(lambda self: [seen.own for seen in self.seen])
+    lengths = property(lambda self: [len(share) for share in self.shares])
+    hashed = property(lambda self: any(seen.hashed for seen in self.seen))
+    even = property(lambda self: max(self.lengths) - min(self.lengths) <= 1)
+    times = property(lambda self: np.bincount(np.concatenate(self.shares), minlength=self.n))
+    missing = property(lambda self: np.flatnonzero(self.times == 0))
+    doubled = property(lambda self: np.flatnonzero(self.times > 1))
+    alike = property(lambda self: all(_equal(np.sort(share), np.sort(self.shares[0])) for share in self.shares))
+    doubled_in_one = property(lambda self: any(len(set(share.tolist())) < len(share) for share in self.shares))
+    many = property(lambda self: self.n >= LONG)
+    cut = property(lambda self: self.many and self.size > 1)
+    same_for_other = property(lambda self: self.many and all(_equal(seen.own, seen.other) for seen in self.seen))
+    ordered = property(lambda self: all((np.diff(share) > 0).all() for share in self.shares))
+    runs = property(lambda self: self.cut and all(np.ptp(share) == len(share) - 1 for share in self.shares))
+    dealt = property(lambda self: self.cut and all(len(set(share % self.size)) == 1 for share in self.shares))
 
+    # What sentences show.
 
-def _in_order(asked: str, shares: Sequence[np.ndarray], n: int) -> Finding | None:
-    """Without shuffle: runs, in the order of ranks."""
-    size, scattered = len(shares), np.concatenate(shares)
-    if np.array_equal(scattered, np.arange(n)):
-        return None
-    rank = next(r for r, share in enumerate(shares) if not np.array_equal(share, np.sort(scattered)[_place(shares, r)]))
-    begin, end = _place(shares, rank).start, _place(shares, rank).stop
-    what = f"examples {begin} to {end - 1} on rank {rank}, by {asked}: runs in the order of ranks"
-    why = "Without shuffle rank 0 gets the first examples, rank 1 the next ones, each in their order."
-    if all(np.array_equal(share, np.arange(r, n, size)) for r, share in enumerate(shares)):
-        why = f"[rank::size] deals examples out like cards. {why}"
-    elif any((np.diff(share) < 0).any() for share in shares):
-        why = f"Was this shuffled, although shuffle is False? {why}"
-    return Finding(rank, what, short(shares[rank].tolist()), why)
+    begins = property(lambda self: short(self.shares[0].tolist(), 40))
+    row = property(lambda self: short(self.shares[0].tolist()))
+    all_lengths = property(lambda self: ", ".join(map(str, self.lengths)))
+    low, high = property(lambda self: min(self.shares[0])), property(lambda self: max(self.shares[0]))
+    whose_order = property(lambda self: "their" if self.ordered else "some")
 
-
-def _place(shares: Sequence[np.ndarray], rank: int) -> slice:
-    begin = sum(len(share) for share in shares[:rank])
-    return slice(begin, begin + len(shares[rank]))
-
-
-def _shuffled(asked: str, facts: Sequence[Shares], n: int) -> Finding | None:
-    """With shuffle: over all examples, by the seed and nothing else."""
-    shares, size = [f.own for f in facts], len(facts)
-    for rank, fact in enumerate(facts):
-        if not _equal(fact.own, fact.again):
-            why = "The seed alone decides: np.random.default_rng(seed) begins anew in each call, a global one goes on."
-            got = f"{short(fact.own.tolist(), 40)}, and then {short(_list(fact.again), 40)}"
-            return Finding(rank, f"the same from {asked}, called twice", got, why)
-    long = n >= 40  # chance leaves no such row sorted
-    if long and all(_equal(f.own, f.other) for f in facts):
-        why = "Nothing depends on the seed: make the generator from it, as np.random.default_rng(seed) does."
-        if all((np.diff(share) > 0).all() for share in shares):
-            why = "Nothing was shuffled. Shuffle all n examples, then cut. random.shuffle(x) and its like return None."
-        return Finding(0, "another order for another seed", f"{short(shares[0].tolist(), 40)} for both on rank 0", why)
-    if long and size > 1 and all(np.ptp(share) == len(share) - 1 for share in shares):
-        ordered = all((np.diff(share) > 0).all() for share in shares)
-        got = f"on rank 0 all of {min(shares[0])} to {max(shares[0])}, in {'their' if ordered else 'some'} order"
-        why = "Each run was shuffled for itself."
-        if ordered:
-            why = "Only whole runs have changed places: each share is a run of the data set as it is."
-        why += " If a data set is sorted, a rank sees one kind only: shuffle, then cut."
-        return Finding(None, f"shares drawn from all {n} examples by {asked}", got, why)
-    if long and size > 1 and _dealt(shares):
-        why = "Examples were dealt out first, and each share shuffled for itself: shuffle all n, then cut."
-        return Finding(None, f"shares drawn from all {n} examples by {asked}", "shares of every p-th example", why)
-    if long and all((np.diff(share) > 0).all() for share in shares):
-        why = "A sorted share is gone through in the data set's order. Leave it in the order that was drawn."
-        return Finding(0, f"a random order within the share, by {asked}", short(shares[0].tolist()), why)
-    for rank, fact in enumerate(facts):
-        if fact.changed:
-            why = (
-                "Whoever draws from it afterwards, for dropout or for new parameters, gets other numbers than before, "
-                "or the same ones on all ranks. np.random.default_rng(seed), torch.Generator and random.Random have "
-                "numbers of their own."
-            )
-            return Finding(rank, f"{fact.changed}'s global generator to stay as it was", "another state of it", why)
-    return None
-
-
-def _dealt(shares: Sequence[np.ndarray]) -> bool:
-    return all(len(set((share % len(shares)).tolist())) == 1 for share in shares)
+    @property
+    def lost(self) -> str:
+        parts = []
+        if len(self.missing):
+            parts.append(f"{len(self.missing)} in no share ({short(self.missing.tolist(), 30)})")
+        if len(self.doubled):
+            i = int(self.doubled[0])
+            holders = [r for r, share in enumerate(self.shares) for _ in range(int((share == i).sum()))]
+            times = f"{len(holders)} times on rank {holders[0]}" if len(set(holders)) == 1 else f"on {named(holders)}"
+            parts.append(f"{len(self.doubled)} more than once (example {i} {times})")
+        return ", ".join(parts)
 
 
 def _equal(a: Any, b: Any) -> bool:
     return isinstance(b, np.ndarray) and np.array_equal(a, b)
 
 
-def _list(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
+def _judge(case: Case, seen: Sequence[Seen]) -> Finding | None:
+    everyone = [Share(rank, case, seen) for rank in range(len(seen))]
+    finding = judge(ARRAYS, *everyone) or judge(EXAMPLES, *everyone) or judge(COVER, Shares(None, case, seen))
+    if finding or not case.shuffle:
+        return finding or judge(IN_ORDER, *everyone)
+    finding = judge(AGAIN, *everyone) or judge(RANDOM, Shares(0, case, seen))
+    return finding or judge(GLOBAL, *everyone)
+
+
+# -- what is said --
+
+HASH = Rule(
+    "hash of a text",
+    lambda f: f.hashed,
+    "hash() of a text is another number in each process: make the generator from seed itself.",
+)
+SAME = (
+    "Ranks cut different permutations: each draws one of its own. All need the same one: a generator made from seed "
+    "alone, not from the rank and not the global one. Or rank 0 draws it and tells the others."
+)
+ARRAYS = [
+    Test(
+        "no array",
+        lambda f: not isinstance(f.share, np.ndarray),
+        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        "{shown}, of type {type}",
+        [
+            Rule("None", lambda f: f.share is None, "Nothing came back: is the share returned, on every rank?"),
+            Rule("else", always, "np.array(x, dtype=np.int64) makes an array of a list, a range or a tensor."),
+        ],
+    ),
+    Test(
+        "axes",
+        lambda f: f.share.ndim != 1,
+        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        "an array of shape {share.shape}",
+        "A share is a row of indices.",
+    ),
+    Test(
+        "dtype",
+        lambda f: f.share.dtype != np.int64,
+        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        "dtype {share.dtype}: {shown}",
+        [
+            Rule(
+                "empty",
+                lambda f: f.kind == "f" and len(f.share) == 0,
+                "Indices are integers. np.array([]) is float64: say dtype=np.int64, for an empty share, too.",
+            ),
+            Rule(
+                "floats",
+                lambda f: f.kind == "f",
+                "Indices are integers. Dividing by /, np.linspace and np.zeros give floats; // and dtype=np.int64 give "
+                "integers.",
+            ),
+            Rule(
+                "else",
+                always,
+                "Indices are integers: .astype(np.int64), or dtype=np.int64 where the array is made.",
+            ),
+        ],
+    ),
+]
+EXAMPLES = [
+    Test(
+        "no example",
+        lambda f: len(f.outside) > 0,
+        "{case.text} {wanted}",
+        "{first_outside} in {row}",
+        "The first is number 0, the last one n - 1. Lengths of shares may differ: nothing is filled up.",
+    )
+]
+WHYS_LOST = [
+    Rule(
+        "all empty",
+        lambda f: sum(f.lengths) == 0,
+        f"All shares are empty: n // p is 0 where ranks are more than examples. {CUT}",
+    ),
+    Rule(
+        "all have all",
+        lambda f: f.lengths == [f.n] * f.size and f.size > 1,
+        "Every rank has all examples: the order has to be cut, and comm.rank says which piece is whose.",
+    ),
+    Rule(
+        "alike",
+        lambda f: f.size > 1 and f.alike,
+        "All ranks have the same share: which piece is whose depends on comm.rank.",
+    ),
+    Rule(
+        "the rest",
+        lambda f: not len(f.doubled) and (len(f.missing) == f.n % f.size or f.n < f.size),
+        f"n need not divide by the number of ranks: the last n % p examples are in no share. {CUT}",
+    ),
+    Rule(
+        "gaps",
+        lambda f: not len(f.doubled),
+        "Does each share begin where the one before it ends, and does the last one end with the last example?",
+    ),
+    Rule(
+        "filled up",
+        lambda f: not len(f.missing) and set(f.lengths) == {-(-f.n // f.size)},
+        f"Shares were made equally long by repeating examples, which then count twice. {CUT}",
+    ),
+    Rule(
+        "overlap",
+        lambda f: not len(f.missing),
+        "Shares overlap: each begins where the one before it ends, and the end of a slice is not in it.",
+    ),
+    Rule(
+        "with replacement",  # a share of a permutation has no example twice
+        lambda f: f.case.shuffle and f.even and f.doubled_in_one,
+        "Examples were drawn with replacement, as choice(n, n) and integers(0, n, n) do: one may come twice, and "
+        "others never. A permutation has each of them once: np.random.default_rng(seed).permutation(n).",
+    ),
+    Rule("hash", lambda f: f.case.shuffle and f.even and f.hashed, HASH.sentence),
+    Rule(
+        "seed 0",
+        lambda f: f.case.shuffle and f.even and f.case.seed == 0,
+        f"{SAME} And seed 0 is a seed like any other: `if seed` and `seed or None` take it for none.",
+    ),
+    Rule("permutations", lambda f: f.case.shuffle and f.even, SAME),
+    Rule("else", always, f"Each share begins where the one before it ends, whatever their lengths. {CUT}"),
+]
+COVER = [
+    Test(
+        "lost or doubled",
+        lambda f: f.lost,
+        "each of the {case.n} examples in one rank's share, once, by {case.text}",
+        "{lost}",
+        WHYS_LOST,
+    ),
+    Test(
+        "uneven",
+        lambda f: not f.even,
+        "shares of {case.n} examples for {size} ranks whose lengths differ by one at most",
+        "lengths {all_lengths}",
+        f"The rank with the longest share is waited for in every epoch. {CUT}",
+    ),
+]
+FIRST = "Without shuffle rank 0 gets the first examples, rank 1 the next ones, each in their order."
+IN_ORDER = [
+    Test(
+        "another order",
+        lambda f: f.share.tolist() != [*f.run],
+        "examples {begin} to {end} on rank {rank}, by {case.text}: runs in the order of ranks",
+        "{row}",
+        [
+            Rule(
+                "dealt",
+                lambda f: all(_equal(s.own, np.arange(r, f.case.n, len(f.seen))) for r, s in enumerate(f.seen)),
+                f"[rank::size] deals examples out like cards. {FIRST}",
+            ),
+            Rule(
+                "shuffled",
+                lambda f: any((np.diff(seen.own) < 0).any() for seen in f.seen),
+                f"Was this shuffled, although shuffle is False? {FIRST}",
+            ),
+            Rule("else", always, FIRST),
+        ],
+    )
+]
+AGAIN = [
+    Test(
+        "another share the second time",
+        lambda f: not f.repeatable,
+        "the same from {case.text}, called twice",
+        "{begins}, and then {begins_again}",
+        [
+            HASH,
+            Rule(
+                "goes on",
+                always,
+                "The seed alone decides: np.random.default_rng(seed) begins anew in each call, a global one goes on.",
+            ),
+        ],
+    )
+]
+THEN_CUT = "If a data set is sorted, a rank sees one kind only: shuffle, then cut."
+RANDOM = [
+    Test(
+        "the same for another seed",
+        lambda f: f.same_for_other,
+        "another order for another seed",
+        "{begins} for both on rank 0",
+        [
+            Rule(
+                "not shuffled",
+                lambda f: f.ordered,
+                "Nothing was shuffled. Shuffle all n examples, then cut. random.shuffle(x) and its like return None.",
+            ),
+            Rule(
+                "seed ignored",
+                always,
+                "Nothing depends on the seed: make the generator from it, as np.random.default_rng(seed) does.",
+            ),
+        ],
+    ),
+    Test(
+        "runs",
+        lambda f: f.runs,
+        "shares drawn from all {case.n} examples by {case.text}",
+        "on rank 0 all of {low} to {high}, in {whose_order} order",
+        [
+            Rule(
+                "places changed",
+                lambda f: f.ordered,
+                f"Only whole runs have changed places: each share is a run of the data set as it is. {THEN_CUT}",
+            ),
+            Rule("each for itself", always, f"Each run was shuffled for itself. {THEN_CUT}"),
+        ],
+    ),
+    Test(
+        "dealt",
+        lambda f: f.dealt,
+        "shares drawn from all {case.n} examples by {case.text}",
+        "shares of every p-th example",
+        "Examples were dealt out first, and each share shuffled for itself: shuffle all n, then cut.",
+    ),
+    Test(
+        "sorted",
+        lambda f: f.many and f.ordered,
+        "a random order within the share, by {case.text}",
+        "{row}",
+        "A sorted share is gone through in the data set's order. Leave it in the order that was drawn.",
+    ),
+]
+GLOBAL = [
+    Test(
+        "a global generator",
+        lambda f: f.changed,
+        "{changed}'s global generator to stay as it was",
+        "another state of it",
+        "Whoever draws from it afterwards, for dropout or for new parameters, gets other numbers than before, or the "
+        "same ones on all ranks. np.random.default_rng(seed), torch.Generator and random.Random have numbers of their "
+        "own.",
+    )
+]

@@ -9,25 +9,29 @@ UNITS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 ROUNDINGS = 3  # a number may have been rounded several times, and in sums of several others
 
 
-def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53) -> str:
+def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None) -> str:
     """Return the name of the shorter dtype whose rounding explains how `got` differs from `want`; empty for none.
 
     got, want: numbers or arrays of one shape; want: the right values. unit: the unit roundoff of the dtype that was
-    asked, 2**-53 for float64. Rounding errors scatter: some numbers come out larger, some smaller, each by its own
-    part. A factor or an epsilon that is wrong by little changes all numbers by about the same part, and is no rounding.
-    A single number does not show this; there only a difference of float32's size counts.
+    asked, 2**-53 for float64. scale: how large the numbers were that were rounded, such as the mean of the absolute
+    values of which `want` is a mean; without it, as large as `want`.
+
+    Rounding errors scatter: some numbers come out larger, some smaller, each by its own part. A factor or an epsilon
+    that is wrong by little changes all numbers by about the same part, and is no rounding. Nor are errors that are much
+    smaller than the dtype's. A single number does not show this; there only a difference of float32's size counts.
     """
     got, want = np.atleast_1d(np.asarray(got, np.float64)), np.atleast_1d(np.asarray(want, np.float64))
     if got.shape != want.shape or not np.isfinite(got).all():
         return ""
+    scale = np.abs(want) if scale is None else np.atleast_1d(np.asarray(scale, np.float64))
     there = np.abs(want) > 1e-3 * np.abs(want).max(initial=0.0)
     errors = (got[there] - want[there]) / want[there]
-    largest = np.abs(errors).max(initial=0.0)
+    largest = np.abs((got[there] - want[there]) / scale[there]).max(initial=0.0)
     exact = ROUNDINGS * unit
-    if largest <= exact or np.abs(got - want).max() > 2 * largest * np.abs(want).max(initial=0.0):
+    if largest <= exact or np.abs(got - want).max() > 2 * largest * scale.max(initial=0.0):
         return ""
     if errors.size < 3:
         return "float32" if unit < UNITS["float32"] and largest <= ROUNDINGS * UNITS["float32"] else ""
-    scatter = errors.max() - errors.min() > largest / 2
-    fitting = (name for name, its in UNITS.items() if unit < its and largest <= ROUNDINGS * its)
+    scatter = errors.max() - errors.min() > np.abs(errors).max() / 2
+    fitting = (name for name, its in UNITS.items() if unit < its and its / 32 < largest <= ROUNDINGS * its)
     return next(fitting, "") if scatter else ""

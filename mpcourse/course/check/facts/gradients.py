@@ -1,0 +1,92 @@
+"""A gradient that is to become the mean over all ranks: what each rank had before, and what each has afterwards."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpcourse.common.words import named
+from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import Test
+
+Row = np.ndarray | None
+NAN = "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """One parameter's gradient, or its values, seen from `rank`.
+
+    given, results: by rank, before and after; None: there is none. tolerance: relative and absolute, of what is right.
+    """
+
+    rank: int
+    name: str
+    given: Sequence[Row]
+    results: Sequence[Row]
+    tolerance: tuple[float, float]
+
+    size = property(lambda self: len(self.given))
+    own = property(lambda self: self.given[self.rank])
+    got = property(lambda self: self.results[self.rank])
+    had = property(lambda self: [row for row in self.given if row is not None])
+    having = property(lambda self: [r for r, row in enumerate(self.given) if row is not None])
+    shape = property(lambda self: self.had[0].shape if self.had else ())
+    reshaped = property(lambda self: self.had and self.got is not None and self.got.shape != self.shape)
+    good = property(lambda self: [r for r, row in enumerate(self.results) if self.right(row)])
+    kept = property(lambda self: self.got.dtype == self.own.dtype and np.array_equal(self.got, self.own))
+    unchanged = property(lambda self: self.near(self.own))
+
+    @functools.cached_property
+    def total(self) -> Any:
+        """The sum over ranks, in float64; None where no rank has a gradient."""
+        return np.asarray(np.sum(self.had, axis=0, dtype=np.float64)) if self.had else None
+
+    @functools.cached_property
+    def mean(self) -> Any:
+        """What the gradient must be on all ranks: one that a rank does not have counts as zeros."""
+        return None if self.total is None else self.total / self.size
+
+    def right(self, row: Row) -> bool:
+        """Whether a rank with this result has the mean, or None where that is right."""
+        return row is self.mean if row is None or self.mean is None else _close(row, self.mean, self.tolerance)
+
+    def near(self, *values: Row) -> bool:
+        """Whether this rank's result is one of `values`, as closely as what is right must be the mean."""
+        return any(value is not None and _close(self.got, value, self.tolerance) for value in values)
+
+    @property
+    def rounded(self) -> str:
+        """What the numbers were rounded to on their way; empty for nothing."""
+        scale = np.sum(np.abs(self.had), axis=0) / self.size
+        name = shorter_dtype(self.got, self.mean, float(np.finfo(self.got.dtype).eps) / 2, scale)
+        return "16 bits" if name.endswith("16") else name
+
+    # What sentences show.
+
+    good_have = property(lambda self: f"{named(self.good).capitalize()} {'has' if len(self.good) == 1 else 'have'}")
+    shown = property(lambda self: _first(self.got))
+    own_shown = property(lambda self: _first(self.own))
+
+
+def _first(row: Row) -> str:
+    if row is None or not row.size:
+        return "None" if row is None else "nothing"
+    return f"{float(row.flat[0])!r}" + (" ..." if row.size > 1 else "")
+
+
+def _close(got: Row, want: np.ndarray, tolerance: tuple[float, float]) -> bool:
+    return got is not None and got.shape == want.shape and bool(np.allclose(got, want, *tolerance))
+
+
+SHAPES = [  # .grad.data takes any
+    Test(
+        "shape",
+        lambda f: f.reshaped,
+        "{name}.grad of shape {shape} on rank {rank}",
+        "shape {got.shape}",
+        "A gradient has the shape of its parameter.",
+    )
+]
