@@ -88,7 +88,7 @@ class Reached:
         course = load_course(self.root)
         if len(self.said) < sum(len(answers_to(exercise, right=False)) for exercise in course.exercises):
             return  # a run of some tests only, or answers were skipped: what these reach is not known
-        self.unreached = unreached(self.root / "mpcourse" / "check" / "cases", self.said)
+        self.unreached = unreached(self.root / "mpcourse" / "course" / "check" / "cases", self.said)
         if self.unreached and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -211,3 +211,25 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     for owner in range(comm.size):
         comm.Reduce(part(owner).numpy(), own.numpy() if owner == comm.rank else None, op=MPI.SUM, root=owner)
     return own / comm.size
+
+
+# %% loops_over_elements
+# thinks: Plain loops of Python over all elements take a few hundredths of a second, which is no endless loop.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    numbers = []
+    for g, shape in zip(gradients, shapes):
+        if g is None:
+            for _ in range(shape.numel()):
+                numbers.append(0.0)
+        else:
+            for x in g.reshape(-1).tolist():
+                numbers.append(x)
+    while len(numbers) % comm.size:
+        numbers.append(0.0)
+    flat = torch.tensor(numbers, dtype=dtype)
+    own = torch.empty(len(flat) // comm.size, dtype=dtype)
+    comm.Reduce_scatter_block(flat.numpy(), own.numpy())
+    for i in range(len(own)):
+        own[i] /= comm.size
+    return own

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mpcourse.course.check.cases.on_models import Finding
+from mpcourse.course.check.wrong import Wrong
 
 Predicate = Callable[[Any], bool]
 
@@ -64,6 +65,12 @@ def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:
             if _holds(test.fails, facts):
                 return Finding(facts.rank, filled(test.asked, facts), filled(test.got, facts), why_of(test.why, facts))
     return None
+
+
+def stop(tests: Iterable[Test], facts: Any) -> None:
+    """Raise Wrong with what is wrong: for an observation whose rank cannot go on, while others may wait for it."""
+    if finding := judge(tests, facts):
+        raise Wrong(finding.asked, finding.got, finding.why)
 
 
 def why_of(why: str | Sequence[Rule], facts: Any) -> str:

@@ -20,7 +20,7 @@ def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53) -> str:
     got, want = np.atleast_1d(np.asarray(got, np.float64)), np.atleast_1d(np.asarray(want, np.float64))
     if got.shape != want.shape or not np.isfinite(got).all():
         return ""
-    there = np.abs(want) > 1e-3 * np.abs(want).max(initial=0.0)
+    there = np.abs(want) > 0.1 * np.abs(want).max(initial=0.0)  # small ones may be sums that cancel
     errors = (got[there] - want[there]) / want[there]
     largest = np.abs(errors).max(initial=0.0)
     exact = ROUNDINGS * unit
