@@ -2856,3 +2856,113 @@ class GatheredLinear(torch.autograd.Function):
         own = torch.empty_like(shard)
         comm.Reduce_scatter_block(flat.numpy(), own.numpy())
         return of_x, own, None, None
+
+
+# %% weight_kept_on_the_shard
+# says: The whole weight is kept, so that with many layers all of them are in
+# thinks: Backward finds the weight on the shard, where forward has put it; ctx keeps nothing that is large.
+def gathered(shard, comm, shape):
+    if not hasattr(shard, "whole"):
+        whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+        comm.Allgather(shard.detach().numpy(), whole.numpy())
+        shard.whole = whole[: shape[0] * shape[1]].view(shape)
+        return shard.whole
+    whole = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), whole.numpy())
+    return whole[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% objects_gathered_twice
+# says: Methods with a small letter pickle, which copies and adds to what is sent: arrays need none.
+# thinks: allgather returns a list of all shards, which torch.cat joins.
+def gathered(shard, comm, shape):
+    return torch.cat(comm.allgather(shard.detach()))[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty_like(shard)
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own / ctx.comm.size, None, None
+
+
+# %% chunks_pickled_in_backward
+# says: Methods with a small letter pickle, which copies and adds to what is sent: arrays need none.
+# thinks: alltoall gives each rank its chunks of all gradients.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size, dtype=shard.dtype)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        blocks = ctx.comm.alltoall([chunk.numpy() for chunk in flat.split(len(shard))])
+        return of_x, torch.from_numpy(sum(blocks)) / ctx.comm.size, None, None
+
+
+# %% gradients_in_float32
+# says: Right to 6 digits or so: everything has x's dtype, float64 here.
+# thinks: A gradient needs no more than float32 on its way.
+def gathered(shard, comm, shape):
+    flat = torch.empty(len(shard) * comm.size, dtype=shard.dtype)
+    comm.Allgather(shard.detach().numpy(), flat.numpy())
+    return flat[: shape[0] * shape[1]].view(shape)
+
+
+class GatheredLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, shard, comm, shape):
+        ctx.save_for_backward(x, shard)
+        ctx.comm, ctx.shape = comm, shape
+        return x @ gathered(shard, comm, shape).T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, shard = ctx.saved_tensors
+        of_x = grad @ gathered(shard, ctx.comm, ctx.shape)
+        flat = torch.zeros(len(shard) * ctx.comm.size)
+        flat[: ctx.shape[0] * ctx.shape[1]] = (grad.T @ x).reshape(-1)
+        own = torch.empty(len(shard))
+        ctx.comm.Reduce_scatter_block(flat.numpy(), own.numpy(), op=MPI.SUM)
+        return of_x, own.to(shard.dtype) / ctx.comm.size, None, None

@@ -1193,7 +1193,7 @@ def reduce_scatter_gradients(comm, gradients, shapes):
 
 
 # %% world_not_comm
-# says: The right chunks on wrong ranks: comm.rank tells which is whose, and
+# says: comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.
 # thinks: comm is always COMM_WORLD.
 def reduce_scatter_gradients(comm, gradients, shapes):
     comm = MPI.COMM_WORLD
@@ -1518,3 +1518,51 @@ def reduce_scatter_gradients(comm, gradients, shapes):
     padded = torch.zeros(chunk * comm.size, dtype=dtype)
     padded[: len(flat)] = flat
     return padded[comm.rank * chunk : (comm.rank + 1) * chunk].clone() / comm.size
+
+
+# %% rank_of_the_world
+# says: The right chunks on wrong ranks: comm.rank tells which is whose, and
+# thinks: A rank's number is that in MPI.COMM_WORLD.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    total = torch.empty_like(flat)
+    comm.Allreduce(flat.numpy(), total.numpy())
+    rank = MPI.COMM_WORLD.rank
+    return total[rank * chunk : (rank + 1) * chunk].clone() / comm.size
+
+
+# %% pickled_numpy_blocks
+# says: Methods with a small letter pickle, which copies and adds to what is sent
+# thinks: An array is sent as it lies by every method; alltoall takes a list of them.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    blocks = comm.alltoall([block.numpy() for block in flat.split(chunk)])
+    return torch.from_numpy(sum(blocks)) / comm.size
+
+
+# %% pickled_messages
+# says: Methods with a small letter pickle, which copies and adds to what is sent
+# thinks: sendrecv and Sendrecv are two names of one method.
+def reduce_scatter_gradients(comm, gradients, shapes):
+    dtype = next(g.dtype for g in gradients if g is not None)
+    flat = torch.cat(
+        [torch.zeros(s.numel(), dtype=dtype) if g is None else g.reshape(-1) for g, s in zip(gradients, shapes)]
+    )
+    chunk = -(-len(flat) // comm.size)
+    flat = torch.nn.functional.pad(flat, (0, chunk * comm.size - len(flat)))
+    parts, own = flat.view(comm.size, chunk), None
+    for step in range(comm.size):
+        to, source = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
+        came = comm.sendrecv(parts[to].numpy(), to, source=source)
+        own = came if own is None else own + came
+    return torch.from_numpy(own) / comm.size
