@@ -344,26 +344,3 @@ def shards(parameters, ranks):
         high = np.clip((r + 1) * chunk, begins, ends) - begins if len(ends) else []
         found.append([(i, b, e) for i, b, e in zip(which, low, high) if b < e])
     return found
-
-
-# %% sharers_by_memory
-# thinks: Tensors that are in use begin at addresses of their own. Those without elements share one, and own nothing.
-def shards(parameters, ranks):
-    places, length, seen = [], 0, set()
-    for i, p in enumerate(parameters):
-        if not p.requires_grad:
-            continue
-        if p.data_ptr() in seen:
-            continue
-        seen.add(p.data_ptr())
-        places.append((i, length, length + p.numel()))
-        length += p.numel()
-    chunk = -(-length // ranks)
-    return [
-        [
-            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
-            for i, first, last in places
-            if max(first, r * chunk) < min(last, (r + 1) * chunk)
-        ]
-        for r in range(ranks)
-    ]

@@ -1511,3 +1511,93 @@ def shards(parameters, ranks):
         ]
         for r in range(ranks)
     ]
+
+
+# %% sharers_by_memory
+# says: A tied parameter is the same object, which `is` and id(p) tell. Where its memory begins does not
+# thinks: Tensors that are in use begin at addresses of their own. Those without elements share one, and own nothing.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if not p.requires_grad:
+            continue
+        if p.data_ptr() in seen:
+            continue
+        seen.add(p.data_ptr())
+        places.append((i, length, length + p.numel()))
+        length += p.numel()
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]
+
+
+# %% owner_by_division_rounded_down
+# says: The number of ranks need not divide the number of elements, 10 here: the chunk's length is rounded up
+# thinks: Element e belongs to rank e // (elements // ranks).
+def shards(parameters, ranks):
+    owned, place, seen = [[] for _ in range(ranks)], 0, set()
+    trained = [p for p in {id(p): p for p in parameters if p.requires_grad}.values()]
+    chunk = max(1, sum(p.numel() for p in trained) // ranks)
+    for i, p in enumerate(parameters):
+        if not p.requires_grad or id(p) in seen:
+            continue
+        seen.add(id(p))
+        for element in range(p.numel()):
+            mine = owned[place // chunk]
+            if mine and mine[-1][0] == i:
+                mine[-1] = (i, mine[-1][1], element + 1)
+            else:
+                mine.append((i, element, element + 1))
+            place += 1
+    return owned
+
+
+# %% rows_times_columns
+# says: A parameter may have any number of dimensions, also none: p.numel() is the product of its shape.
+# thinks: A weight has rows and columns.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            n = p.shape[0] * p.shape[1]
+            places.append((i, length, length + n))
+            length += n
+    chunk = -(-length // ranks)
+    return [
+        [
+            (i, max(first, r * chunk) - first, min(last, (r + 1) * chunk) - first)
+            for i, first, last in places
+            if max(first, r * chunk) < min(last, (r + 1) * chunk)
+        ]
+        for r in range(ranks)
+    ]
+
+
+# %% blocks_of_no_length
+# says: With more ranks than elements, elements // ranks is 0. The chunk's length is rounded up, so it is 1 at least.
+# thinks: The chunk's length is rounded up only where ranks are fewer than elements.
+def shards(parameters, ranks):
+    places, length, seen = [], 0, set()
+    for i, p in enumerate(parameters):
+        if p.requires_grad and id(p) not in seen:
+            seen.add(id(p))
+            places.append((i, length, length + p.numel()))
+            length += p.numel()
+    chunk = -(-length // ranks) if length >= ranks else length // ranks
+    begins = [*range(0, length, chunk)] if length else []
+    begins += [length] * (ranks - len(begins))
+    return [
+        [
+            (i, max(first, at) - first, min(last, at + chunk) - first)
+            for i, first, last in places
+            if max(first, at) < min(last, at + chunk)
+        ]
+        for at in begins
+    ]
