@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_grids import AXES, GridSizes, grids_of, members
 from mpcourse.course.check.cases.on_models import Finding, Program, on_real, on_virtual, one_line
 from mpcourse.course.check.cases.on_ranks import turned
+from mpcourse.course.check.facts.grids import AXES, GridSizes, grids_of, members
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 

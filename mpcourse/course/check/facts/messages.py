@@ -33,6 +33,11 @@ class Sent(NamedTuple):
         return " and ".join(dict.fromkeys(self.world))
 
 
+def other_than_world(comm: Any) -> Any:
+    """Return a communicator of the same ranks; of virtual ones not COMM_WORLD, whose calls are then told apart."""
+    return comm.Dup() if is_virtual(comm) else comm
+
+
 def counting(comm: Any) -> Callable[[], Sent]:
     """Return a function that says what this virtual rank has sent since now. comm: what it was given."""
     world, rank = comm.world, comm.me
