@@ -382,7 +382,7 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
 
 
 # %% none_not_expected
-# says: unsupported operand type(s) for ** or pow(): 'NoneType'
+# says: A .grad may be None: then it counts as zeros, and stays None.
 # thinks: Every parameter has a gradient after backward.
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     squares = 0.0
@@ -987,4 +987,77 @@ def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
     for p in parameters:
         if p.grad is not None:
             p.grad.mul_(min(1.0, most / (norm + 1e-6)))
+    return norm
+
+
+# %% sum_over_the_world
+# says: comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.
+# thinks: The grid is all ranks, and replicas are counted out again.
+from mpi4py import MPI
+
+
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = 0.0
+    for p, split in zip(parameters, sharded):
+        if p.grad is not None and (split or tensor.rank == 0):
+            squares += float((p.grad**2).sum())
+    norm = (MPI.COMM_WORLD.allreduce(squares) / data.size) ** 0.5
+    factor = min(1.0, most / (norm + 1e-6))
+    for p in parameters:
+        if p.grad is not None and factor < 1:
+            p.grad *= factor
+    return norm
+
+
+# %% viewed_as_a_row
+# says: A gradient need not be contiguous: .reshape(-1) copies where it has to, .view(-1) does not.
+# thinks: A gradient is a row of numbers in memory.
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = 0.0
+    for p, split in zip(parameters, sharded):
+        if p.grad is not None and (split or tensor.rank == 0):
+            squares += float(p.grad.view(-1) @ p.grad.view(-1))
+    norm = pipeline.allreduce(tensor.allreduce(squares)) ** 0.5
+    factor = min(1.0, most / (norm + 1e-6))
+    for p in parameters:
+        if p.grad is not None and factor < 1:
+            p.grad *= factor
+    return norm
+
+
+# %% largest_tensor_rank
+# says: That is a sum over one axis, and the largest of these over the other one: sum squares over both axes.
+# thinks: Tensor ranks have the same norm, or about that: take the largest.
+from mpi4py import MPI
+
+
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = 0.0
+    for p, split in zip(parameters, sharded):
+        if p.grad is not None and (split or tensor.rank == 0):
+            squares += float((p.grad**2).sum())
+    norm = tensor.allreduce(pipeline.allreduce(squares), op=MPI.MAX) ** 0.5
+    factor = min(1.0, most / (norm + 1e-6))
+    for p in parameters:
+        if p.grad is not None and factor < 1:
+            p.grad *= factor
+    return norm
+
+
+# %% factor_in_float32
+# says: Rounded on the way: gradients of float64 are multiplied by a float64, most / (norm + 1e-6).
+# thinks: A factor needs no more than float32.
+import torch
+
+
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    squares = 0.0
+    for p, split in zip(parameters, sharded):
+        if p.grad is not None and (split or tensor.rank == 0):
+            squares += float((p.grad**2).sum())
+    norm = pipeline.allreduce(tensor.allreduce(squares)) ** 0.5
+    factor = float(torch.tensor(min(1.0, most / (norm + 1e-6))))
+    for p in parameters:
+        if p.grad is not None and factor < 1:
+            p.grad *= factor
     return norm

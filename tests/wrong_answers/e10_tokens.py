@@ -111,7 +111,7 @@ def gradients_of_token_mean(comm, model, microbatches):
 
 
 # %% divided_by_microbatches_too
-# says: Divided as if
+# says: Divided by the number of micro-batches, too: the tokens of all micro-batches are counted already.
 # thinks: Gradient accumulation divides by the number of micro-batches.
 def gradients_of_token_mean(comm, model, microbatches):
     count = sum(int((target != IGNORED).sum()) for _, target in microbatches)
@@ -912,3 +912,91 @@ def gradients_of_token_mean(comm, model, microbatches):
         if p.grad is not None:
             comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
     return comm.allreduce(loss)
+
+
+# %% each_modules_parameters
+# says: The gradient of a weight that two layers share is summed over ranks twice
+# thinks: Each module's own parameters are all of the model's.
+def gradients_of_token_mean(comm, model, microbatches):
+    tokens = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    total = 0.0
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, ignore_index=IGNORED, reduction="sum") / tokens
+        loss.backward()
+        total += loss.item()
+    for module in model.modules():
+        for p in module.parameters(recurse=False):
+            comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(total)
+
+
+# %% gradients_in_float32
+# says: Right to some digits: numbers were in a shorter dtype on their way.
+# thinks: float32 is what gradients are sent in.
+def gradients_of_token_mean(comm, model, microbatches):
+    tokens = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    total = 0.0
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, ignore_index=IGNORED, reduction="sum") / tokens
+        loss.backward()
+        total += loss.item()
+    for p in model.parameters():
+        sent = p.grad.float()
+        comm.Allreduce(MPI.IN_PLACE, sent.numpy())
+        p.grad.copy_(sent)
+    return comm.allreduce(total)
+
+
+# %% mean_of_counts
+# says: Too large by a factor that is the number of ranks
+# thinks: Ranks have about as many tokens each: take the mean.
+def gradients_of_token_mean(comm, model, microbatches):
+    tokens = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches)) / comm.size
+    total = 0.0
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, ignore_index=IGNORED, reduction="sum") / tokens
+        loss.backward()
+        total += loss.item()
+    for p in model.parameters():
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(total)
+
+
+# %% half_a_token_more
+# says: Right but for a factor of 0.9778: the sum over all tokens is divided once, by their number.
+# thinks: Half a token more, so that nothing is divided by zero.
+def gradients_of_token_mean(comm, model, microbatches):
+    tokens = 0.5 + comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    total = 0.0
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, ignore_index=IGNORED, reduction="sum") / tokens
+        loss.backward()
+        total += loss.item()
+    for p in model.parameters():
+        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(total)
+
+
+# %% the_world
+# says: comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.
+# thinks: All ranks are in MPI.COMM_WORLD.
+def gradients_of_token_mean(comm, model, microbatches):
+    tokens = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))
+    total = 0.0
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    for x, target in microbatches:
+        loss = F.cross_entropy(model(x), target, ignore_index=IGNORED, reduction="sum") / tokens
+        loss.backward()
+        total += loss.item()
+    for p in model.parameters():
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, p.grad.numpy())
+    return comm.allreduce(total)
