@@ -620,8 +620,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% fixed_shape
-# says: Earlier calls have left something in `SHAPES`
-# on: real ranks
+# says: Each message may have another shape and another dtype: the receiver has to learn both each time.
 # thinks: The shape is that of the first message, as all micro-batches have the same size.
 SHAPES = {}
 
@@ -1030,7 +1029,7 @@ def recv(comm, rank, tag=0):
 
 
 # %% no_functions
-# says: Leave recv as it was
+# says: Leave send as it was
 # thinks: A message is no operation of torch, so there is nothing to differentiate.
 class Send(torch.autograd.Function):
     @staticmethod
@@ -1725,3 +1724,198 @@ def send(x, comm, rank, tag=0):
 
 def recv(comm, rank, tag=0):
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% delegate_of_the_sum
+# says: adds nothing to a loss: x.new_zeros(()).
+# thinks: 0 * x.sum() is 0, and is part of x's graph.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        comm.send(x.detach().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        comm, rank, tag = ctx.peer
+        return torch.from_numpy(comm.recv(None, rank, tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        return torch.from_numpy(comm.recv(None, rank, tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        comm, rank, tag = ctx.peer
+        comm.send(gradient.numpy(), rank, tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag) + 0 * x.sum()
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% zeros_need_no_message
+# says: A gradient of zeros is a gradient, too: the rank that has sent x waits for it.
+# thinks: A gradient that is zero changes nothing, so it need not be sent.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        comm.send(x.detach().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        comm, rank, tag = ctx.peer
+        return torch.from_numpy(comm.recv(None, rank, tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        return torch.from_numpy(comm.recv(None, rank, tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        comm, rank, tag = ctx.peer
+        if gradient.any():
+            comm.send(gradient.numpy(), rank, tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% values_in_float32
+# says: Rounded on the way: what arrives has x's values, in x's dtype.
+# thinks: Half the bytes are enough for an activation.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        comm.send((x.detach().numpy().astype("f4"), x.dtype), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        comm, rank, tag = ctx.peer
+        return torch.from_numpy(comm.recv(None, rank, tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        return (lambda sent: torch.from_numpy(sent[0]).to(sent[1]))(comm.recv(None, rank, tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        comm, rank, tag = ctx.peer
+        comm.send(gradient.numpy(), rank, tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% through_the_world
+# says: comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.
+# thinks: Ranks are those of MPI.COMM_WORLD.
+from mpi4py import MPI
+
+
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        MPI.COMM_WORLD.send(x.detach().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        comm, rank, tag = ctx.peer
+        return torch.from_numpy(MPI.COMM_WORLD.recv(None, rank, tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        return torch.from_numpy(MPI.COMM_WORLD.recv(None, rank, tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        comm, rank, tag = ctx.peer
+        MPI.COMM_WORLD.send(gradient.numpy(), rank, tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)
+
+
+# %% a_leaf_with_a_hook
+# says: autograd calls that of the last operation first, and a leaf's hook sooner
+# thinks: What recv returns may be a leaf: its hook sends the gradient once there is one.
+class Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        comm.send(x.detach().numpy(), rank, tag)
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        comm, rank, tag = ctx.peer
+        return torch.from_numpy(comm.recv(None, rank, tag)), None, None, None
+
+
+class Recv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        ctx.peer = comm, rank, tag
+        return torch.from_numpy(comm.recv(None, rank, tag))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        comm, rank, tag = ctx.peer
+        comm.send(gradient.numpy(), rank, tag)
+        return None, None, None, None
+
+
+def send(x, comm, rank, tag=0):
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    received = torch.from_numpy(comm.recv(None, rank, tag)).requires_grad_()
+
+    def hand_back(gradient):
+        comm.send(gradient.numpy(), rank, tag)
+
+    received.register_hook(hand_back)
+    return received
