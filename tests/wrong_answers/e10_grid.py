@@ -23,7 +23,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% checked_after
-# says: One that goes on waits for the others
+# says: it raises before the first Split, and asks no other rank.
 # thinks: The sizes of the new communicators show whether the grid fits, so I look at those.
 def grid(comm, data, pipeline, tensor):
     rest, t = divmod(comm.rank, tensor)
@@ -79,8 +79,7 @@ def grid(comm, data, pipeline, tensor):
 
 
 # %% comm_world
-# says: It speaks of MPI.COMM_WORLD
-# on: real ranks
+# says: comm is the communicator to use: rank, size and calls of MPI.COMM_WORLD may be others.
 # thinks: comm is a short name for MPI.COMM_WORLD.
 from mpi4py import MPI
 
@@ -446,3 +445,46 @@ def grid(comm, data, pipeline, tensor):
         comm.Split(d * tensor + t, p),
         comm.Split(p * data + d, t),
     )
+
+
+# %% all_are_asked
+# says: it raises before the first Split, and asks no other rank.
+# thinks: All ranks have to agree that the sizes do not fit.
+def grid(comm, data, pipeline, tensor):
+    if not all(comm.allgather(data * pipeline * tensor == comm.size)):
+        raise ValueError("the sizes do not fit")
+    rest, t = divmod(comm.rank, tensor)
+    p, d = divmod(rest, data)
+    return comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)
+
+
+# %% kept_by_sizes
+# says: comm has other ranks than in an earlier call with these sizes
+# thinks: A grid of the same sizes is the same grid.
+GRIDS = {}
+
+
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the sizes do not fit")
+    if (data, pipeline, tensor) not in GRIDS:
+        rest, t = divmod(comm.rank, tensor)
+        p, d = divmod(rest, data)
+        made = comm.Split(p * tensor + t, d), comm.Split(d * tensor + t, p), comm.Split(p * data + d, t)
+        GRIDS[data, pipeline, tensor] = made
+    return GRIDS[data, pipeline, tensor]
+
+
+# %% splits_in_another_order
+# says: Splits belong together by their order: every rank makes those of the three axes in the same one.
+# thinks: Each rank makes its communicators in the order that suits it: those with the other ranks' numbers come later.
+def grid(comm, data, pipeline, tensor):
+    if data * pipeline * tensor != comm.size:
+        raise ValueError("the sizes do not fit")
+    rest, t = divmod(comm.rank, tensor)
+    p, d = divmod(rest, data)
+    colors = {"data": (p * tensor + t, d), "pipeline": (d * tensor + t, p), "tensor": (p * data + d, t)}
+    made = {}
+    for axis in sorted(colors, key=lambda axis: (-colors[axis][1], axis)):
+        made[axis] = comm.Split(*colors[axis])
+    return made["data"], made["pipeline"], made["tensor"]
