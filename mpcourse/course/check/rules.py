@@ -81,8 +81,8 @@ def why_of(why: str | Sequence[Rule], facts: Any) -> str:
 
 
 def filled(sentence: str, facts: Any) -> str:
-    """Put attributes of the facts into a sentence."""
-    return re.sub(r"\{(\w+)\}", lambda name: str(getattr(facts, name[1])), sentence)
+    """Put attributes of the facts into a sentence, as str.format does: {share}, {seen.loss}, {factor:.4g}."""
+    return re.sub(r"\{[a-z_][^{} ]*\}", lambda field: f"{{0.{field[0][1:]}".format(facts), sentence)
 
 
 def _holds(predicate: Predicate, facts: Any) -> bool:

@@ -46,11 +46,7 @@ WHYS = {  # what a case has, and why an answer that was right without it now rai
     "transposed": "A gradient need not be contiguous: .reshape(-1) copies where it has to, .view(-1) does not.",
     "empty": "A stage without parameters adds 0, and takes part in every collective call like any other.",
 }
-HAS = {
-    "None": "a .grad that is None",
-    "transposed": "transposed gradients",
-    "empty": "no parameters on the last stage",
-}
+HAS = {"None": "a .grad that is None", "transposed": "transposed gradients", "empty": "no parameters on the last stage"}
 
 
 def _parameters(sizes: GridSizes, rank: int, case: str) -> tuple[list[torch.nn.Parameter], list[bool]]:
@@ -240,12 +236,8 @@ class Facts:
     # What sentences show.
 
     sent = property(lambda self: self.seen.sent)
-    through_world = property(lambda self: self.sent.through_world)
     shown = property(lambda self: repr(self.norm) if isinstance(self.norm, float) else short(self.norm))
     kind = property(lambda self: type(self.norm).__name__)
-    tensor = property(lambda self: self.sizes.tensor)
-    short_norm = property(lambda self: f"{self.want:.4g}")
-    short_factor = property(lambda self: f"{self.factor:.6g}")
     left = property(lambda self: short(self.not_none))
     begins = property(lambda self: "Something is left out. " if self.norm < self.want else "")
     by_rank = property(lambda self: ", ".join(f"{norm!r} on rank {r}" for r, norm in enumerate(self.norms)))
@@ -285,7 +277,7 @@ WHYS_NORM = [
     Rule(
         "others counted often",
         lambda f: f.gives(f.over("pipeline", "tensor")),
-        f"Gradients that all {{tensor}} tensor ranks have are counted {{tensor}} times. {ONCE}",
+        f"Gradients that all {{sizes.tensor}} tensor ranks have are counted {{sizes.tensor}} times. {ONCE}",
     ),
     Rule(
         "replicas counted",
@@ -309,7 +301,7 @@ WHYS_NORM = [
     ),
     Rule(
         "divided by tensor ranks",
-        lambda f: f.gives(f.over("pipeline", "tensor") / f.tensor),
+        lambda f: f.gives(f.over("pipeline", "tensor") / f.sizes.tensor),
         "All is divided by the number of tensor ranks, also what is sharded, of which each has another part.",
     ),
     Rule(
@@ -337,11 +329,7 @@ WHYS_NORM = [
         lambda f: f.gives(lambda r: f.over("pipeline", of=r), lambda r: f.columns[r]),
         "Summed over the pipeline axis alone: tensor ranks have other parts of what is sharded.",
     ),
-    Rule(
-        "tensor alone",
-        lambda f: f.gives(lambda r: f.over("tensor", of=r), lambda r: f.stages[r]),
-        TENSOR_ALONE,
-    ),
+    Rule("tensor alone", lambda f: f.gives(lambda r: f.over("tensor", of=r), lambda r: f.stages[r]), TENSOR_ALONE),
     Rule(
         "sharded alone",
         lambda f: f.gives(f.over("pipeline", "tensor", others="none")),
@@ -372,19 +360,13 @@ NORM = [
         "{shown}, a {kind}",
         "A float was asked: .item().",
     ),
-    Test(
-        "another norm",
-        lambda f: not math.isclose(f.norm, f.want, rel_tol=1e-9),
-        NORM_ASKED,
-        "{shown}",
-        WHYS_NORM,
-    ),
+    Test("another norm", lambda f: not math.isclose(f.norm, f.want, rel_tol=1e-9), NORM_ASKED, "{shown}", WHYS_NORM),
 ]
 WHYS_GRADIENTS = [
     Rule(
         "scaled though small",
         lambda f: f.factor == 1.0,
-        "The norm, {short_norm}, is at most {most} already: clipping makes gradients smaller, never larger.",
+        "The norm, {want:.4g}, is at most {most} already: clipping makes gradients smaller, never larger.",
     ),
     Rule(
         "own norm decides",
@@ -426,11 +408,7 @@ WHYS_GRADIENTS = [
         lambda f: f.scaled_by(1 / f.want, 1 / (f.want + 1e-6)),
         "Scaled to a norm of 1: the norm may be {most}.",
     ),
-    Rule(
-        "another factor",
-        always,
-        "All gradients of all ranks get one factor, most / (norm + 1e-6) = {short_factor}.",
-    ),
+    Rule("another factor", always, "All gradients of all ranks get one factor, most / (norm + 1e-6) = {factor:.6g}."),
 ]
 GRADIENTS = [
     Test(
@@ -450,7 +428,7 @@ GRADIENTS = [
     Test(
         "another factor",
         lambda f: f.wrong is not None,
-        "gradients of norm {short_norm} times {factor}, for at most {most}, on rank {rank}",
+        "gradients of norm {want:.4g} times {factor}, for at most {most}, on rank {rank}",
         "times {ratio}",
         WHYS_GRADIENTS,
     ),

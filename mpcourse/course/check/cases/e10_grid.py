@@ -201,12 +201,10 @@ class Facts:
     # What sentences show.
 
     sent = property(lambda self: self.seen.sent)
-    through_world = property(lambda self: self.sent.through_world)
     refusal = property(lambda self: REFUSAL.format(sizes=self.sizes, needed=self.ranks, ranks=self.size))
     shown = property(lambda self: self.seen.shown or str(self.error))
     shown_error = property(lambda self: one_line(self.error))
     who_not_refused = property(lambda self: named(self.not_refused))
-    waited = property(lambda self: f"{self.seen.waited:.3g}")
     who = property(lambda self: named(self.group))
     right_who = property(lambda self: named(self.want))
 
@@ -297,9 +295,7 @@ WHYS_GROUP = [
         "it: the color is what they have in common, the two other coordinates, and the key this one.",
     ),
     Rule(
-        "one color",
-        lambda f: len(f.group) == f.ranks and len(f.want) < f.ranks,
-        f"All ranks got one color. {ONE_AXIS}",
+        "one color", lambda f: len(f.group) == f.ranks and len(f.want) < f.ranks, f"All ranks got one color. {ONE_AXIS}"
     ),
     Rule("several groups", lambda f: set(f.want) < set(f.group), f"Ranks of several groups got one color. {ONE_AXIS}"),
     Rule(
@@ -341,7 +337,7 @@ REFUSALS = [
         "late",
         lambda f: f.seen.waited >= LATE,
         "{refusal}, before any rank waits for another",
-        "one on rank {rank} after {waited} s, once the last rank had come, too",
+        "one on rank {rank} after {seen.waited:.3g} s, once the last rank had come, too",
         "Each rank knows the sizes and the number of ranks by itself: it raises before the first Split, and asks no "
         "other rank.",
     ),

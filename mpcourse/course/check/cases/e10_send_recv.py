@@ -121,9 +121,6 @@ class Facts:
 
     tolerance = property(lambda self: 1e-6 if self.want.dtype == np.float32 else 1e-12)
     rounded = property(lambda self: shorter_dtype(self.got, self.want, UNITS.get(str(self.want.dtype), 2.0**-53)))
-    through_world = property(lambda self: self.sent.through_world)
-    asked = property(lambda self: self.difference[0])
-    found = property(lambda self: self.difference[1])
     dtype = property(lambda self: self.want.dtype)
 
     @functools.cached_property
@@ -142,8 +139,6 @@ class Facts:
         at = np.flatnonzero(self.want)
         factor = float(self.got.flat[at[0]] / self.want.flat[at[0]]) if len(at) else 0.0
         return factor if factor and self.is_times(factor) else None
-
-    short_factor = property(lambda self: f"{self.factor:.4g}")
 
 
 def _weight(rank: int, like: torch.Tensor) -> torch.Tensor:
@@ -286,9 +281,6 @@ class Stopped:
     def difference(self) -> tuple[str, str] | None:
         return first_difference(self.got.detach(), self.want.detach(), self.what)
 
-    other = property(lambda self: self.difference[0])
-    found = property(lambda self: self.difference[1])
-
 
 def _backward(own: ModuleType, loss: torch.Tensor) -> None:
     try:
@@ -403,8 +395,8 @@ STOPS = [
     Test(
         "first overwritten",
         lambda f: f.kind == "first" and f.difference,
-        "{other}",
-        "{found}",
+        "{difference[0]}",
+        "{difference[1]}",
         "The second was written into the memory of the first: each needs its own.",
     ),
     Test(
@@ -424,8 +416,8 @@ STOPS = [
     Test(
         "other values received",
         lambda f: f.kind == "received" and f.difference,
-        "{other}",
-        "{found}",
+        "{difference[0]}",
+        "{difference[1]}",
         WHYS_RECEIVED,
     ),
     Test(
@@ -476,15 +468,11 @@ WHYS_GRADIENT = [
         lambda f: f.is_times(2),
         "Twice the gradient: it was added to .grad by hand, and autograd adds what backward returns.",
     ),
-    Rule(
-        "sign",
-        lambda f: f.is_times(-1),
-        "The sign is wrong: what was received is the gradient of x, as it is.",
-    ),
+    Rule("sign", lambda f: f.is_times(-1), "The sign is wrong: what was received is the gradient of x, as it is."),
     Rule(
         "factor",
         lambda f: f.factor,
-        "Right but for a factor of {short_factor}: what was received is the gradient of x, as it is.",
+        "Right but for a factor of {factor:.4g}: what was received is the gradient of x, as it is.",
     ),
     Rule("what the case is about", always, "{why}"),
 ]
@@ -496,7 +484,7 @@ GRADIENTS = [
         "None",
         "No gradient came: Send.backward returns that of x in the first place.",
     ),
-    Test("another gradient", lambda f: f.difference, "{asked}", "{found}", WHYS_GRADIENT),
+    Test("another gradient", lambda f: f.difference, "{difference[0]}", "{difference[1]}", WHYS_GRADIENT),
 ]
 TAGS = [
     Test(

@@ -170,8 +170,7 @@ class Facts:
 
     size = property(lambda self: len(self.everyone))
     seen = property(lambda self: self.everyone[self.rank])
-    loss = property(lambda self: self.seen.loss)
-    got = property(lambda self: np.array([self.loss]) if self.noun == "loss" else self.gradient)
+    got = property(lambda self: np.array([self.seen.loss]) if self.noun == "loss" else self.gradient)
     of = property(lambda self: slice(0, 1) if self.noun == "loss" else slice(1, None))
     no_gradient = property(lambda self: any(g is None for g in self.seen.gradients))
     gradient = functools.cached_property(lambda self: np.concatenate([g.ravel() for g in self.seen.gradients]))
@@ -244,15 +243,12 @@ class Facts:
     # What sentences show.
 
     sent = property(lambda self: self.seen.sent)
-    through_world = property(lambda self: self.sent.through_world)
     layout_text = property(lambda self: _layout_text(self.layout))
     at = property(lambda self: int(np.flatnonzero(~np.isclose(self.got, self.want, rtol=1e-9, atol=1e-12))[0]))
     right = property(lambda self: repr(self.want[self.at].item()))
     found = property(lambda self: repr(float(self.got[self.at])))
     right_loss = property(lambda self: repr(self.mean[0].item()))
-    shown_loss = property(lambda self: short(self.loss))
-    rows = property(lambda self: self.seen.rows)
-    as_if = property(lambda self: f"{self.counted:.4g}")
+    shown_loss = property(lambda self: short(self.seen.loss))
     factor = property(lambda self: f"{self.tokens / self.counted:.4g}")
 
 
@@ -382,7 +378,7 @@ WHYS = [
     Rule(
         "another count",
         lambda f: f.counted and f.counted > 0.5 and abs(f.counted - round(f.counted)) < 1e-6,
-        "Divided as if {as_if} tokens counted: {tokens} do, whose target is not IGNORED.",
+        "Divided as if {counted:.4g} tokens counted: {tokens} do, whose target is not IGNORED.",
     ),
     Rule(
         "another factor",
@@ -407,17 +403,13 @@ WHYS_NONE = [
 GRADIENTS = [
     THROUGH_WORLD,
     Test(
-        "None",
-        lambda f: f.no_gradient,
-        "a gradient of every parameter, with {layout_text}",
-        ".grad is None",
-        WHYS_NONE,
+        "None", lambda f: f.no_gradient, "a gradient of every parameter, with {layout_text}", ".grad is None", WHYS_NONE
     ),
     Test(
         "several at once",
-        lambda f: f.rows > PADDED,
+        lambda f: f.seen.rows > PADDED,
         f"activations of one micro-batch at a time in memory, {PADDED} rows",
-        "{rows} rows at once",
+        "{seen.rows} rows at once",
         "A micro-batch is what fits into memory: run each alone, and its backward before the next one.",
     ),
     Test(
@@ -429,11 +421,11 @@ GRADIENTS = [
     ),
 ]
 WHYS_TYPE = [
-    Rule("None", lambda f: f.loss is None, "Nothing came back: is the mean loss returned?"),
+    Rule("None", lambda f: f.seen.loss is None, "Nothing came back: is the mean loss returned?"),
     Rule("no float", always, "A float was asked: .item()."),
 ]
 LOSS_ASKED = "a loss of {right_loss} on rank {rank}, with {layout_text}"
 LOSS = [
-    Test("no float", lambda f: not isinstance(f.loss, float), LOSS_ASKED, "{shown_loss}", WHYS_TYPE),
-    Test("another loss", lambda f: not np.isclose(f.loss, f.mean[0], rtol=1e-9), LOSS_ASKED, "{shown_loss}", WHYS),
+    Test("no float", lambda f: not isinstance(f.seen.loss, float), LOSS_ASKED, "{shown_loss}", WHYS_TYPE),
+    Test("another loss", lambda f: not np.isclose(f.seen.loss, f.mean[0], rtol=1e-9), LOSS_ASKED, "{shown_loss}", WHYS),
 ]

@@ -145,17 +145,9 @@ LAYERS = (
         columns=True,
         why="x or grad need not be contiguous, so neither is their product: .reshape(-1) copies where it has to.",
     ),
-    Layer(
-        "the sum of y as the loss",
-        summed=True,
-    ),
+    Layer("the sum of y as the loss", summed=True),
     Layer("a weight of 2 elements", (1, 2)),
-    Layer(
-        "ranks of a communicator that has them in another order",
-        (5, 3),
-        turned=True,
-        why=COMM,
-    ),
+    Layer("ranks of a communicator that has them in another order", (5, 3), turned=True, why=COMM),
 )
 LONG = Layer("a weight of 1,920 elements", (48, 40))
 
@@ -359,7 +351,6 @@ class Facts:
     number = property(lambda self: self.size - 1 - self.rank if self.layer.turned else self.rank)
     in_order = property(lambda self: self.everyone[::-1] if self.layer.turned else self.everyone)
     seen = property(lambda self: self.everyone[self.rank])
-    what = property(lambda self: self.layer.what)
     tolerance = property(lambda self: 1e-5 if self.layer.dtype == torch.float32 else 1e-12)
 
     @functools.cached_property
@@ -375,7 +366,7 @@ class Facts:
     got = property(lambda self: self.rows.got[self.number])
     right = property(lambda self: self.rows.want)
     is_asked = property(lambda self: self.name != "the gradient of x" or self.layer.needs[self.number])
-    place = property(lambda self: f"{self.name} on rank {self.number} of {self.size}, with {self.what}")
+    place = property(lambda self: f"{self.name} on rank {self.number} of {self.size}, with {self.layer.what}")
     difference = functools.cached_property(lambda self: self.rows.difference(self.number, self.place))
     other_shapes = property(
         lambda self: any(a is not None and a.shape != b.shape for a, b in zip(self.rows.got, self.right, strict=True))
@@ -440,14 +431,8 @@ class Facts:
     # What sentences show.
 
     sent = property(lambda self: self.seen.talked)
-    through_world = property(lambda self: self.sent.through_world)
-    asked = property(lambda self: self.difference[0])
-    found = property(lambda self: self.difference[1])
     who = property(lambda self: named(self.rows.there))
     dtype = property(lambda self: str(self.layer.dtype).removeprefix("torch."))
-    layer_why = property(lambda self: self.layer.why)
-    of_call = property(lambda self: self.seen.of_call)
-    storage = property(lambda self: self.seen.storage)
     most = property(lambda self: self.seen.of_shard.nbytes)
 
 
@@ -468,8 +453,6 @@ class Counted:
     )
     others = property(lambda self: self.size - 1)
     twice = property(lambda self: ", twice" if self.when == "backward" else "")
-    sent_by = property(lambda self: self.sent.by)
-    pickled = property(lambda self: self.sent.pickled)
 
 
 def _judge(layer: Layer, results: Sequence[Seen]) -> Finding | None:
@@ -568,9 +551,6 @@ class Updated:
         what = f"the shard of layer {self.layer} after step {self.step} on rank {self.rank} of {self.size}"
         return first_difference(self.got, self.want, what, 1e-10, 1e-10)
 
-    asked = property(lambda self: self.difference[0])
-    found = property(lambda self: self.difference[1])
-
 
 @dataclass(frozen=True)
 class Gathers:
@@ -580,7 +560,10 @@ class Gathers:
     size: int
     calls: Sequence[Call]
 
-    pickled = property(lambda self: max((call.sent.pickled for call in self.calls), default=0))
+    @property
+    def sent(self) -> Sent:
+        """What the call sent that pickled most."""
+        return max((call.sent for call in self.calls), key=lambda sent: sent.pickled, default=Sent())
 
     @functools.cached_property
     def gather(self) -> list[int]:
@@ -733,7 +716,7 @@ WHYS_Y = [
         lambda f: f.gives(f.outputs_as_they_came(1), f.outputs_as_they_came(-1)),
         "Chunks stand in the order in which they came. The r-th place is that of rank r's, on every rank.",
     ),
-    Rule("what the layer is about", lambda f: f.layer.why, "{layer_why}"),
+    Rule("what the layer is about", lambda f: f.layer.why, "{layer.why}"),
     Rule(
         "another y",
         always,
@@ -747,7 +730,7 @@ WHYS_X = [
         lambda f: f.gives(f.combined(np.mean), f.combined(np.sum), [row / f.size for row in f.right]),
         OWN_X,
     ),
-    Rule("what the layer is about", lambda f: f.layer.why, "{layer_why}"),
+    Rule("what the layer is about", lambda f: f.layer.why, "{layer.why}"),
 ]
 WHYS_SHARD = [
     *WHYS_ANY,
@@ -789,11 +772,9 @@ WHYS_SHARD = [
         "rank's grad belongs to its own x.",
     ),
     Rule(
-        "padding",
-        lambda f: f.right_but_for_padding,
-        "What belongs to padding is no gradient of anything: it is zero.",
+        "padding", lambda f: f.right_but_for_padding, "What belongs to padding is no gradient of anything: it is zero."
     ),
-    Rule("what the layer is about", lambda f: f.layer.why, "{layer_why}"),
+    Rule("what the layer is about", lambda f: f.layer.why, "{layer.why}"),
     Rule("another gradient", always, "The transposed grad times x is the weight's: its mean is cut as the weight is."),
 ]
 NO_GRADIENT = Test(
@@ -804,17 +785,17 @@ NO_GRADIENT = Test(
     "backward returns the gradients of x and of shard, in this order.",
 )
 VALUES = {
-    "y": [Test("y", lambda f: f.difference, "{asked}", "{found}", WHYS_Y)],
+    "y": [Test("y", lambda f: f.difference, "{difference[0]}", "{difference[1]}", WHYS_Y)],
     "the gradient of x": [
         NO_GRADIENT,
-        Test("gradient of x", lambda f: f.is_asked and f.difference, "{asked}", "{found}", WHYS_X),
+        Test("gradient of x", lambda f: f.is_asked and f.difference, "{difference[0]}", "{difference[1]}", WHYS_X),
     ],
     "the gradient of shard": [
         NO_GRADIENT,
-        Test("gradient of shard", lambda f: f.difference, "{asked}", "{found}", WHYS_SHARD),
+        Test("gradient of shard", lambda f: f.difference, "{difference[0]}", "{difference[1]}", WHYS_SHARD),
     ],
 }
-TWO = "two backwards, each with its own gradient of shard, on rank {number} of {size}, with {what}"
+TWO = "two backwards, each with its own gradient of shard, on rank {number} of {size}, with {layer.what}"
 AGAIN = [
     Test(
         "first overwritten",
@@ -858,16 +839,16 @@ KEPT = [
 MEMORY = [
     Test(
         "x kept",
-        lambda f: f.of_call,
+        lambda f: f.seen.of_call,
         "nothing of the call in memory on rank {rank} once backward has returned",
-        "x, in {of_call}",
+        "x, in {seen.of_call}",
         "What ctx keeps is freed with autograd's graph. What the file keeps is not: it grows with every step.",
     ),
     Test(
         "a view of the whole gradient",
-        lambda f: f.storage > f.most,
+        lambda f: f.seen.storage > f.most,
         "a gradient of shard that keeps {most} bytes on rank {rank}",
-        "{storage} bytes",
+        "{seen.storage} bytes",
         "The chunk is a view of the whole gradient, which stays in memory with it. Take a copy of the chunk.",
     ),
 ]
@@ -905,11 +886,11 @@ BYTES = [
         "other bytes",
         lambda f: abs(f.sent.nbytes - f.want) > SLACK,
         "{want} bytes to be sent by rank {rank} of {size} in {when}, {others}/{size} of the weight{twice}",
-        "{sent_by}",
+        "{sent.by}",
         WHYS_BYTES,
     ),
 ]
-UPDATED = [Test("other weights", lambda f: f.difference, "{asked}", "{found}", ANEW)]
+UPDATED = [Test("other weights", lambda f: f.difference, "{difference[0]}", "{difference[1]}", ANEW)]
 WHYS_AHEAD = [
     Rule(
         "one layer",

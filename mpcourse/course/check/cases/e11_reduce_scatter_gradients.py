@@ -86,11 +86,7 @@ CASES = (
         why="A gradient may be None on some ranks, also the first in the list. Zeros stand in its place there, as many "
         "as its shape has elements, and the rank takes part in all calls.",
     ),
-    Case(
-        "a gradient that is None on all ranks",
-        ((3,), (4,), (3,)),
-        none=tuple((rank, 0) for rank in range(4)),
-    ),
+    Case("a gradient that is None on all ranks", ((3,), (4,), (3,)), none=tuple((rank, 0) for rank in range(4))),
     Case("float32", PADDED, dtype=torch.float32),
     Case(
         "transposed gradients, which are not contiguous",
@@ -104,12 +100,7 @@ CASES = (
         why="A rank whose chunk is padding alone takes part in all calls: others need its gradients.",
     ),
     Case("a parameter of shape ()", ((), (4,), ()), why="A single number is a gradient, too, of shape ()."),
-    Case(
-        "ranks of a communicator that has them in another order",
-        PADDED,
-        turned=True,
-        why=COMM,
-    ),
+    Case("ranks of a communicator that has them in another order", PADDED, turned=True, why=COMM),
 )
 LONG = Case("1,507 elements", ((30, 50), (7,)))  # few enough for a loop over elements under the check's eye
 
@@ -334,27 +325,15 @@ class Facts:
     most = property(lambda self: (self.size - 1) * self.nbytes)
     calls = property(lambda self: {name.removeprefix("I").removesuffix("v").lower() for name in self.sent.calls})
     anything_sent = property(lambda self: any(seen.sent is not None and seen.sent.nbytes for seen in self.everyone))
-    through_world = property(lambda self: self.sent.through_world)
-    sent_by = property(lambda self: self.sent.by)
-    pickled = property(lambda self: self.sent.pickled)
-    what = property(lambda self: self.case.what)
-    case_why = property(lambda self: self.case.why)
-    shown = property(lambda self: self.seen.shown)
-    shape = property(lambda self: self.result.shape)
     right_shape = property(lambda self: (self.chunk,))
     dtype = property(lambda self: f"torch.{self.result.dtype}")
     right_dtype = property(lambda self: str(self.case.dtype))
-    storage = property(lambda self: self.seen.storage)
     least_storage = property(lambda self: max(self.nbytes, self.case.dtype.itemsize))
-    asked = property(lambda self: self.difference[0])
-    found = property(lambda self: self.difference[1])
     who = property(lambda self: named(self.rows.there))
     parts = property(lambda self: f"{1 / self.shares[0]:.4g}")
-    times = property(lambda self: f"{self.shares[0]:.4g}")
     added = property(lambda self: self.size - self.missing)
     others = property(lambda self: self.size - 1)
     freed_by_each = property(lambda self: self.freed // self.size)
-    left = property(lambda self: self.seen.left)
 
 
 def _judge(case: Case, results: Sequence[Seen]) -> Finding | None:
@@ -391,27 +370,27 @@ CALLS = [
 WHYS_SHAPE = [
     Rule(
         "None left out",
-        lambda f: f.had < f.n and f.shape in ((f.had // f.size,), (-(-f.had // f.size),)),
+        lambda f: f.had < f.n and f.result.shape in ((f.had // f.size,), (-(-f.had // f.size),)),
         LEFT_OUT,
     ),
     Rule(
         "rounded down",
-        lambda f: f.shape == (f.n // f.size,),
+        lambda f: f.result.shape == (f.n // f.size,),
         "The length was rounded down, so the last elements are in no chunk. Round up, and pad with zeros.",
     ),
     Rule(
         "the whole buffer",
-        lambda f: f.shape in ((f.n,), (f.chunk * f.size,)),
+        lambda f: f.result.shape in ((f.n,), (f.chunk * f.size,)),
         "That is the whole buffer. This rank's chunk is asked, and no more.",
     ),
     Rule(
         "padding cut off",
-        lambda f: len(f.shape) == 1 and f.shape < (f.chunk,),
+        lambda f: len(f.result.shape) == 1 and f.result.shape < (f.chunk,),
         "Padding belongs to a chunk, and is zero: all chunks have one length, also the last one.",
     ),
     Rule(
         "too long",
-        lambda f: len(f.shape) == 1,
+        lambda f: len(f.result.shape) == 1,
         "Too long: the chunk's length is the number of elements over the number of ranks, rounded up, and no more.",
     ),
     Rule("more dimensions", always, "The chunk has one dimension: its elements in a row."),
@@ -425,22 +404,22 @@ WHYS_DTYPE = [
     Rule("another dtype", always, "The result has the gradients' dtype."),
 ]
 WHYS_NO_TENSOR = [
-    Rule("None", lambda f: f.shown == "None", "Nothing came back: is the chunk returned?"),
+    Rule("None", lambda f: f.seen.shown == "None", "Nothing came back: is the chunk returned?"),
     Rule("no tensor", always, "A torch.Tensor was asked."),
 ]
 FORM = [
     Test(
         "no tensor",
         lambda f: f.result is None,
-        "a tensor of shape {right_shape} on rank {number}, of {what}",
-        "{shown}",
+        "a tensor of shape {right_shape} on rank {number}, of {case.what}",
+        "{seen.shown}",
         WHYS_NO_TENSOR,
     ),
     Test(
         "shape",
-        lambda f: f.shape != f.right_shape,
-        "a tensor of shape {right_shape} on rank {number}, of {what}",
-        "shape {shape}",
+        lambda f: f.result.shape != f.right_shape,
+        "a tensor of shape {right_shape} on rank {number}, of {case.what}",
+        "shape {result.shape}",
         WHYS_SHAPE,
     ),
     Test("dtype", lambda f: f.dtype != f.right_dtype, "{right_dtype}, as the gradients are", "{dtype}", WHYS_DTYPE),
@@ -457,9 +436,7 @@ WHYS_VALUES = [
     Rule("rounded", lambda f: f.rows.rounded, SHORTER),
     Rule("padding", lambda f: f.right_but_for_padding, "Padding is zero on all ranks, and so is its mean."),
     Rule(
-        "sum",
-        lambda f: f.gives(f.cut(f.total)),
-        "That is the sum. The mean is asked: divide by the number of ranks.",
+        "sum", lambda f: f.gives(f.cut(f.total)), "That is the sum. The mean is asked: divide by the number of ranks."
     ),
     chunks.TWICE,
     Rule(
@@ -552,7 +529,7 @@ WHYS_VALUES = [
     Rule(
         "alone more than once",
         lambda f: f.shares is not None and f.size == 1,
-        "The only rank's gradient is in the sum {times} times: alone it has no neighbour to add.",
+        "The only rank's gradient is in the sum {shares[0]:.4g} times: alone it has no neighbour to add.",
     ),
     Rule(
         "divided by something else",
@@ -574,14 +551,14 @@ WHYS_VALUES = [
         lambda f: f.shares is not None,
         "Some rank's gradient counts more than another's: add each once, and divide at the end.",
     ),
-    Rule("what the case is about", lambda f: f.case.why, "{case_why}"),
+    Rule("what the case is about", lambda f: f.case.why, "{case.why}"),
     Rule(
         "other values",
         always,
         "Each element of the chunk is the sum of all ranks' elements at its place, over their number.",
     ),
 ]
-VALUES = [Test("values", lambda f: f.difference, "{asked}", "{found}", WHYS_VALUES)]
+VALUES = [Test("values", lambda f: f.difference, "{difference[0]}", "{difference[1]}", WHYS_VALUES)]
 MEMORY = [
     Test(
         "a gradient's memory",
@@ -592,9 +569,9 @@ MEMORY = [
     ),
     Test(
         "a view of the buffer",
-        lambda f: f.storage > f.least_storage,
-        "a tensor that keeps {least_storage} bytes on rank {number} of {size}, of {what}",
-        "{storage} bytes",
+        lambda f: f.seen.storage > f.least_storage,
+        "a tensor that keeps {least_storage} bytes on rank {number} of {size}, of {case.what}",
+        "{seen.storage} bytes",
         VIEW,
     ),
 ]
@@ -641,7 +618,7 @@ BYTES = [
         "too many bytes",
         lambda f: f.sent.nbytes > f.most + SLACK,
         "at most {most} bytes to be sent by rank {rank} of {size}, which is {others}/{size} of the buffer",
-        "{sent_by}",
+        "{sent.by}",
         WHYS_BYTES,
     ),
 ]
@@ -649,7 +626,7 @@ FREED = [
     Test(
         "a view of numpy's memory",
         lambda f: f.size > 1 and f.freed > 1.5 * f.size * f.nbytes,
-        "a tensor that keeps {nbytes} bytes on each rank of {size}, of {what}",
+        "a tensor that keeps {nbytes} bytes on each rank of {size}, of {case.what}",
         "{freed_by_each} bytes, in numpy's memory",
         VIEW,
     )
@@ -657,9 +634,9 @@ FREED = [
 LEFT = [
     Test(
         "a buffer is kept",
-        lambda f: f.left,
+        lambda f: f.seen.left,
         "nothing as large as a gradient in memory on rank {rank} once the call has returned",
-        "something in {left}",
+        "something in {seen.left}",
         "What the file keeps takes memory all the time, as gradients that are not sharded do. Nothing of a call is "
         "needed in the next one.",
     )

@@ -187,10 +187,7 @@ PLACES = (
         lambda kinds: _side_by_side(list(_last(kinds))),
         "A tied parameter stands at its first place in the list, not at its last one.",
     ),
-    Part(
-        lambda kinds: _side_by_side([(number, k.numel) for number, (_, k) in enumerate(trained(kinds))]),
-        NUMBER,
-    ),
+    Part(lambda kinds: _side_by_side([(number, k.numel) for number, (_, k) in enumerate(trained(kinds))]), NUMBER),
     Part(
         lambda kinds: _side_by_side([(sum(map(_filled, kinds[:i])), k.numel) for i, k in trained(kinds) if _filled(k)]),
         NUMBER,
@@ -456,7 +453,6 @@ class Facts:
             else f"there is no parameter {self.impossible[0]}"
         )
     )
-    short_rank = property(lambda self: f"Rank {self.unlike[0]} owns {self.unlike[1]} elements, not {self.unlike[2]}.")
 
 
 def _facts(answer: Answer, case: ShardCase, everyone: Sequence[Facts]) -> Facts:
@@ -650,7 +646,8 @@ WHYS = [
     Rule(
         "another length",
         lambda f: f.unlike,
-        "{short_rank} All chunks are as long as {total} over {ranks} rounded up, {chunk}, and the last ones have "
+        "Rank {unlike[0]} owns {unlike[1]} elements, not {unlike[2]}. "
+        "All chunks are as long as {total} over {ranks} rounded up, {chunk}, and the last ones have "
         "padding.",
     ),
     Rule("another order", always, ORDER),

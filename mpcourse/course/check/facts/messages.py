@@ -66,20 +66,20 @@ def clock(comm: Any) -> float:
     return comm.world.clock[comm.me] if is_virtual(comm) else 0.0
 
 
-# Facts of these tests have `sent`, the Sent of a rank or None where it is not known, and `through_world`.
+# Facts of these tests have `sent`, what a rank has sent, or None where it is not known.
 THROUGH_WORLD = Test(
     "MPI.COMM_WORLD",
     lambda f: f.sent and f.sent.world,
     "ranks to talk through the communicator that is given",
-    "{through_world} of MPI.COMM_WORLD",
+    "{sent.through_world} of MPI.COMM_WORLD",
     COMM,
 )
 
-PICKLED = Test(  # facts have `pickled`, in bytes
+PICKLED = Test(
     "pickled",
-    lambda f: f.pickled > SLACK,
+    lambda f: f.sent.pickled > SLACK,
     "arrays to be sent by methods that do not pickle, on rank {rank} of {size}",
-    "{pickled} bytes of pickled objects",
+    "{sent.pickled} bytes of pickled objects",
     "Methods with a small letter pickle, which copies and adds to what is sent: arrays need none.",
 )
 
