@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from mpcourse.course.check.facts.messages import counting, other_than_world
 from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import Test, filled, stop
+from mpcourse.course.check.wrong import Wrong
+from mpcourse.virtual.cluster import run
 
 WANT = np.random.default_rng(7).standard_normal(40)
 
@@ -37,3 +41,68 @@ def test_what_is_no_rounding_is_not_called_so(wrong):
 def test_a_single_number_is_rounded_only_by_as_much_as_float32_rounds():
     assert shorter_dtype(np.float32(0.1), 0.1) == "float32"
     assert shorter_dtype(0.1 * 1.001, 0.1) == ""
+
+
+# -- messages --
+
+
+def sent_by(program, size=2):
+    """What each virtual rank has sent in `program(comm)`, through a communicator that is not COMM_WORLD."""
+
+    def on_rank(comm):
+        given = other_than_world(comm)
+        sent = counting(given)
+        program(given, comm)
+        given.Barrier()
+        return sent()
+
+    return run(on_rank, size).results
+
+
+def exchange(comm, _):
+    comm.Sendrecv(np.zeros(100), 1 - comm.rank, recvbuf=np.empty(100), source=1 - comm.rank)
+
+
+def exchange_objects(comm, _):
+    comm.sendrecv(np.zeros(100), 1 - comm.rank, source=1 - comm.rank)
+
+
+def test_bytes_that_are_pickled_are_told_from_those_of_arrays():
+    assert [(sent.nbytes, sent.pickled) for sent in sent_by(exchange)] == [(800, 0)] * 2
+    assert all(sent.pickled == sent.nbytes > 800 for sent in sent_by(exchange_objects))
+    assert all(sent.pickled > 800 for sent in sent_by(lambda comm, _: comm.alltoall([np.zeros(200)] * 2)))
+
+
+@pytest.mark.parametrize(
+    "program, through",
+    [
+        (exchange, ""),
+        (lambda _, world: world.allreduce(1), "allreduce()"),
+        (lambda _, world: exchange(world, None), "messages"),
+    ],
+)
+def test_what_goes_through_the_world_in_place_of_the_communicator_given_is_known(program, through):
+    assert {sent.through_world for sent in sent_by(program)} == {through}
+
+
+# -- rules --
+
+
+class Share:
+    rank = None
+    pair = ("0.25", "1/4")
+    seen = "half"
+    part = 0.123456
+
+
+def test_sentences_take_attributes_their_parts_and_formats():
+    assert filled("{pair[1]} is {pair[0]}, not {part:.2g} or {seen.__class__.__name__}", Share()) == (
+        "1/4 is 0.25, not 0.12 or str"
+    )
+    assert filled("a set {1, 2} and a dict {'a': 1} stay", Share()) == "a set {1, 2} and a dict {'a': 1} stay"
+
+
+def test_an_observation_that_cannot_go_on_raises_what_its_table_says():
+    stop([Test("half", lambda facts: facts.seen == "all", "all", "{seen}")], Share())
+    with pytest.raises(Wrong, match="asked: all; got: half"):
+        stop([Test("half", lambda facts: facts.seen == "half", "all", "{seen}", "It is one of two.")], Share())

@@ -51,8 +51,8 @@ class Matching:
     this is always true: a message that is kept here and that fits a receive that waits is also among what the cluster
     will do next (`awaited`), and gets its receive when its time comes.
 
-    messages: source, target, tag, bytes, posted, start, end, line of each that was received, and whether it was pickled,
-    in the order in which they met: a flat list, for a tuple of each keeps Python's garbage collector busy.
+    messages: source, target, tag, bytes, posted, start, end, line of each that was received, and whether it was
+    pickled, in the order in which they met: a flat list, for a tuple of each keeps Python's garbage collector busy.
     """
 
     def __init__(self, world: "World") -> None:
