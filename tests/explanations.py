@@ -57,7 +57,7 @@ def _text(node: ast.Constant | ast.JoinedStr) -> str:
     """A text with VALUE for each value that is put in, by an f-string or by format."""
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
     texts = [part.value if isinstance(part, ast.Constant) else VALUE for part in parts]
-    return re.sub(r"\{[\w.:]*\}", VALUE, "".join(text for text in texts if isinstance(text, str)))
+    return re.sub(r"\{[^{} ]*\}", VALUE, "".join(text for text in texts if isinstance(text, str)))
 
 
 def _no_explanations(node: ast.AST) -> Iterator[ast.AST]:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from mpcourse.course.check.facts.messages import counting, other_than_world
 from mpcourse.course.check.facts.ranks import attributes, rebinds
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import filled
+from mpcourse.course.check.rules import Test, demand, filled
+from mpcourse.course.check.wrong import Wrong
 from mpcourse.virtual.ranks import run
 
 WANT = np.random.default_rng(7).standard_normal(40)
@@ -85,3 +87,68 @@ def test_a_sentence_shows_attributes_of_attributes_and_as_many_digits_as_it_says
     assert filled("{case.shape} in {seconds:.1f} s, and {} or {a, b} as they are", facts) == (
         "(2, 3) in 0.3 s, and {} or {a, b} as they are"
     )
+
+
+# -- messages --
+
+
+def sent_by(program, size=2):
+    """What each virtual rank has sent in `program(comm)`, through a communicator that is not COMM_WORLD."""
+
+    def on_rank(comm):
+        given = other_than_world(comm)
+        sent = counting(given)
+        program(given, comm)
+        given.Barrier()
+        return sent()
+
+    return run(on_rank, size).results
+
+
+def exchange(comm, _):
+    comm.Sendrecv(np.zeros(100), 1 - comm.rank, recvbuf=np.empty(100), source=1 - comm.rank)
+
+
+def exchange_objects(comm, _):
+    comm.sendrecv(np.zeros(100), 1 - comm.rank, source=1 - comm.rank)
+
+
+def test_bytes_that_are_pickled_are_told_from_those_of_arrays():
+    assert [(sent.nbytes, sent.pickled) for sent in sent_by(exchange)] == [(800, 0)] * 2
+    assert all(sent.pickled == sent.nbytes > 800 for sent in sent_by(exchange_objects))
+    assert all(sent.pickled > 800 for sent in sent_by(lambda comm, _: comm.alltoall([np.zeros(200)] * 2)))
+
+
+@pytest.mark.parametrize(
+    "program, through",
+    [
+        (exchange, ""),
+        (lambda _, world: world.allreduce(1), "allreduce()"),
+        (lambda _, world: exchange(world, None), "messages"),
+    ],
+)
+def test_what_goes_through_the_world_in_place_of_the_communicator_given_is_known(program, through):
+    assert {sent.through_world for sent in sent_by(program)} == {through}
+
+
+# -- rules --
+
+
+class Share:
+    rank = None
+    pair = ("0.25", "1/4")
+    seen = "half"
+    part = 0.123456
+
+
+def test_sentences_take_attributes_their_parts_and_formats():
+    assert filled("{pair[1]} is {pair[0]}, not {part:.2g} or {seen.__class__.__name__}", Share()) == (
+        "1/4 is 0.25, not 0.12 or str"
+    )
+    assert filled("a set {1, 2} and a dict {'a': 1} stay", Share()) == "a set {1, 2} and a dict {'a': 1} stay"
+
+
+def test_an_observation_that_cannot_go_on_raises_what_its_table_says():
+    demand([Test("half", lambda facts: facts.seen == "all", "all", "{seen}")], Share())
+    with pytest.raises(Wrong, match="asked: all; got: half"):
+        demand([Test("half", lambda facts: facts.seen == "half", "all", "{seen}", "It is one of two.")], Share())

@@ -19,7 +19,6 @@ rounding before every other value.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mpcourse.course.check.wrong import Wrong
@@ -98,10 +97,10 @@ def why_of(why: str | Sequence[Rule], facts: Any) -> str:
 
 
 def filled(sentence: Text, facts: Any) -> str:
-    """Put attributes of the facts into a sentence, and theirs: {share}, {case.name}, {seconds:.1f}."""
+    """Put attributes of the facts into a sentence, as str.format does: {share}, {case.name}, {factor:.4g}."""
     if callable(sentence):
         return sentence(facts)
-    return re.sub(r"\{([\w.]+)(?::([\w.]+))?\}", lambda m: format(attrgetter(m[1])(facts), m[2] or ""), sentence)
+    return re.sub(r"\{[a-z_][^{} ]*\}", lambda field: f"{{0.{field[0][1:]}".format(facts), sentence)
 
 
 def _holds(predicate: Predicate, facts: Any) -> bool:

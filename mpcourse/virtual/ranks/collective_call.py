@@ -40,7 +40,8 @@ class Unchanging(NamedTuple):
 class CollectiveCall(NamedTuple):
     """A collective call of one rank: its name, when it was made, and the bytes of the larger buffer given to it.
 
-    size: how many ranks it is of. is_root: whether this one is its root; of calls without one it is rank 0.
+    size: how many ranks it is of. is_root: whether this one is its root; of calls without one it is rank 0. context: of
+    the communicator, 0 for COMM_WORLD.
     """
 
     name: str
@@ -48,6 +49,7 @@ class CollectiveCall(NamedTuple):
     nbytes: int
     size: int
     is_root: bool
+    context: int = 0
 
 
 class OpenCollective:
@@ -195,7 +197,8 @@ def begin(
     world.said += 1
     root = agreed.get("root", 0)
     if world.record:
-        world.collectives[rank].append(CollectiveCall(name, world.clock[rank], nbytes, comm.size, root == comm.rank))
+        made = CollectiveCall(name, world.clock[rank], nbytes, comm.size, root == comm.rank, comm.context)
+        world.collectives[rank].append(made)
     if not isinstance(root, int | np.integer) or not 0 <= root < comm.size:
         world.fail(
             "misuse",

@@ -64,7 +64,7 @@ def sendrecv(
     began, busy = m.start, free[me]
     start = began if began > busy else busy
     free[me] = end = start + (m.end - began)
-    matching.messages += (m.owner, me, m.tag, nbytes, m.posted, start, end, m.line)
+    matching.messages += (m.owner, me, m.tag, nbytes, m.posted, start, end, m.line, False)
     if status is not None:
         status.source, status.tag, status.nbytes = source, m.tag, nbytes
     mine.take(m)

@@ -65,7 +65,7 @@ class VirtualRun:
         location = self._world.location
         events = [
             Event(f"rank {a} -> rank {b}", f"tag {tag}", "copy", start, end, posted, nbytes, asked=location(line))
-            for a, b, tag, nbytes, posted, start, end, line in self._world.matching.received()
+            for a, b, tag, nbytes, posted, start, end, line, _ in self._world.matching.received()
         ]
         events += [
             Event(f"rank {rank}", name, kind, start, end, start, phase=name if name in PHASES else "")

@@ -51,8 +51,8 @@ class Matching:
     this is always true: a message that is kept here and that fits a receive that waits is also among what the cluster
     will do next (`awaited`), and gets its receive when its time comes.
 
-    messages: source, target, tag, bytes, posted, start, end, line of each that was received, in the order in which they
-    met: a flat list, for a tuple of each keeps Python's garbage collector busy.
+    messages: source, target, tag, bytes, posted, start, end, line of each that was received, and whether it was
+    pickled, in the order in which they met: a flat list, for a tuple of each keeps Python's garbage collector busy.
     """
 
     def __init__(self, world: "World") -> None:
@@ -62,11 +62,11 @@ class Matching:
         self.messages: list[Any] = []
 
     def received(self, since: int = 0) -> Iterator[tuple]:
-        """Source, target, tag, bytes, posted, start, end and line of each message, as tuples.
+        """Source, target, tag, bytes, posted, start, end, line and pickled of each message, as tuples.
 
         since: how long `messages` was; those after that.
         """
-        return zip(*[itertools.islice(self.messages, since, None)] * 8, strict=True)
+        return zip(*[itertools.islice(self.messages, since, None)] * 9, strict=True)
 
     def send(self, m: Message, context: int, target: int, keeps: bool, ready: bool = False) -> None:
         """Send `m` to rank `target` of the world. keeps: its data may change before it is received."""
@@ -175,7 +175,7 @@ class Matching:
             start, end = wires.carry(m.owner, rank, m.nbytes, m.posted if m.posted > posted else posted)
             if m.request is not None:
                 self.world.settle(m.request, end)
-        self.messages += (m.owner, rank, m.tag, m.nbytes, m.posted, start, end, m.line)
+        self.messages += (m.owner, rank, m.tag, m.nbytes, m.posted, start, end, m.line, m.objects)
         return end if end > posted else posted
 
     def check(self, m: Message, r: Request) -> None:

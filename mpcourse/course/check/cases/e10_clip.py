@@ -2,15 +2,19 @@
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_grids import GridSizes, communicators, grids_of
 from mpcourse.course.check.cases.on_models import Finding, Program, on_real, on_virtual
+from mpcourse.course.check.facts.grids import GridSizes, communicators, grids_of
+from mpcourse.course.check.facts.messages import THROUGH_WORLD, Sent, counting, is_virtual, other_than_world
+from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import Rule, Test, always, judge
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 
@@ -18,246 +22,430 @@ if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
 
 NAME = "clip_grad_norm"
+
+# -- inputs --
+
 # First the one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
-_GRIDS = [
+GRIDS = [
     *(GridSizes(2, 2, 2), GridSizes(1, 1, 1), GridSizes(1, 1, 2), GridSizes(1, 2, 1), GridSizes(2, 1, 1)),
     *(GridSizes(1, 4, 1), GridSizes(3, 1, 2)),
 ]
 # The norm of the whole model's gradient may be this at most: less than any rank's own, more than it, more than all.
-_MOSTS = (0.5, 5.0, 100.0)
+MAX_NORMS = (0.5, 5.0, 100.0)
 # Name, shape, whether it is sharded, on which stages it is (None: on all), whether it has a gradient.
-_PARAMETERS: list[tuple[str, tuple[int, ...], bool, int | None, bool]] = [
+PARAMETERS: list[tuple[str, tuple[int, ...], bool, int | None, bool]] = [
     ("weight", (3, 2), True, None, True),
     ("norm", (4,), False, None, True),
     ("unused", (2,), False, None, False),
     ("embedding", (2, 3), False, 0, True),
     ("bias", (2,), True, None, True),
 ]
-_ONCE = "Count each element of the whole model once: sharded ones on every tensor rank, all others on one of them."
-_ROOTS = "Norms of parts do not add up: their squares do. Take the root last."
+WHYS = {  # what a case has, and why an answer that was right without it now raises, or lets ranks wait
+    "all": "",
+    "None": "A .grad may be None: then it counts as zeros, and stays None.",
+    "transposed": "A gradient need not be contiguous: .reshape(-1) copies where it has to, .view(-1) does not.",
+    "empty": "A stage without parameters adds 0, and takes part in every collective call like any other.",
+}
+HAS = {"None": "a .grad that is None", "transposed": "transposed gradients", "empty": "no parameters on the last stage"}
 
 
-class Facts(NamedTuple):
-    """Of a call on one rank: what came back, gradients before and after.
-
-    in_place: whether they are the same tensors. kept: whether parameters have the values that they had.
-    """
-
-    norm: Any
-    before: list[np.ndarray | None]
-    after: list[np.ndarray | None]
-    in_place: bool
-    kept: bool
+def _parameters(sizes: GridSizes, rank: int, case: str) -> tuple[list[torch.nn.Parameter], list[bool]]:
+    """Return a rank's parameters, and which of them are sharded. case: one of WHYS."""
+    at = sizes.coordinates(rank)
+    parameters, sharded = [], []
+    for number, (_, shape, split, stage, has) in enumerate(PARAMETERS):
+        if stage not in (None, at.pipeline) or (case == "empty" and at.pipeline == sizes.pipeline - 1):
+            continue
+        draw = torch.Generator().manual_seed(1 + number + 10 * at.pipeline + (100 * at.tensor if split else 0))
+        p = torch.nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64))
+        gradient = torch.randn(shape, generator=draw, dtype=torch.float64)
+        if split and not at.tensor:  # so that the tensor rank that counts all others has not the largest sum
+            gradient *= 0.5
+        if case == "transposed" and len(shape) == 2:
+            gradient = gradient.t().contiguous().t()
+        p.grad = gradient if has or case == "all" else None
+        parameters.append(p)
+        sharded.append(split)
+    return parameters, sharded
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for sizes in grids_of(comm.size):
-        for most in _MOSTS:
-            on_real(answer, comm, _program(sizes, most, False), functools.partial(_judge, sizes, most))
+        for most in MAX_NORMS:
+            on_real(answer, comm, _program(sizes, most, "None"), functools.partial(_judge, sizes, most))
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
-    for sizes in _GRIDS:
-        for most, empty in (*((most, False) for most in _MOSTS), (0.5, True)):
-            if empty and sizes.pipeline == 1:
+    for sizes in GRIDS:
+        for case, why in WHYS.items():
+            if case == "empty" and sizes.pipeline == 1:
                 continue
-            stumbled = None
-            if empty:
-                why = "A stage without parameters adds 0, and takes part in every collective call like any other."
-                stumbled = (f"the norm of all gradients, with {sizes} and no parameters on the last stage", why)
-            judge = functools.partial(_judge, sizes, most)
-            on_virtual(answer, comm, sizes.ranks, _program(sizes, most, empty), judge, stumbled)
+            stumbled = (f"the norm of all gradients, with {sizes} and {HAS[case]}", why) if why else None
+            for most in MAX_NORMS if case == "None" else MAX_NORMS[:1]:
+                judge_it = functools.partial(_judge, sizes, most)
+                on_virtual(answer, comm, sizes.ranks, _program(sizes, most, case), judge_it, stumbled)
 
 
-def _program(sizes: GridSizes, most: float, empty: bool) -> Program:
-    """empty: the last stage has no parameters."""
+# -- observation --
 
-    def program(own: Answer, comm: Any) -> Facts:
-        at = sizes.coordinates(comm.rank)
-        parameters, sharded = [], []
-        for number, (_, shape, split, stage, has) in enumerate(_PARAMETERS):
-            if stage not in (None, at.pipeline) or (empty and at.pipeline == sizes.pipeline - 1):
-                continue
-            draw = torch.Generator().manual_seed(1 + number + 10 * at.pipeline + (100 * at.tensor if split else 0))
-            p = torch.nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64))
-            p.grad = torch.randn(shape, generator=draw, dtype=torch.float64) if has else None
-            parameters.append(p)
-            sharded.append(split)
+
+class Seen(NamedTuple):
+    """What a call on one rank did: what came back, gradients before and after.
+
+    sharded: which of them are. in_place: whether they are the same tensors. kept: whether parameters have the values
+    that they had. sent: known of virtual ranks.
+    """
+
+    norm: Any
+    before: list[np.ndarray | None]
+    after: list[np.ndarray | None]
+    sharded: list[bool]
+    in_place: bool
+    kept: bool
+    sent: Sent | None
+
+    @property
+    def pairs(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Gradients that there were, before and after."""
+        return [(b, a) for b, a in zip(self.before, self.after, strict=True) if b is not None and a is not None]
+
+    def squares(self, sharded: bool) -> float:
+        """The sum of squares of the gradients that are sharded, or of the others."""
+        rows = zip(self.before, self.sharded, strict=True)
+        return sum(float((g**2).sum()) for g, split in rows if g is not None and split == sharded)
+
+
+def _program(sizes: GridSizes, most: float, case: str) -> Program:
+    def program(own: Answer, comm: Any) -> Seen:
+        parameters, sharded = _parameters(sizes, comm.rank, case)
         before = [None if p.grad is None else p.grad.numpy().copy() for p in parameters]
         held, values = [p.grad for p in parameters], [p.detach().clone() for p in parameters]
-        norm = own.call(NAME, *communicators(comm, sizes), parameters, sharded, most, changes=(parameters,))
+        comm = other_than_world(comm)
+        axes = communicators(comm, sizes)
+        sent = counting(comm) if is_virtual(comm) else lambda: None
+        norm = own.call(NAME, *axes, parameters, sharded, most, changes=(parameters,))
         after = [None if p.grad is None else p.grad.detach().numpy().copy() for p in parameters]
         in_place = all(p.grad is g for p, g in zip(parameters, held, strict=True))
         kept = all(torch.equal(p.detach(), value) for p, value in zip(parameters, values, strict=True))
-        return Facts(norm, before, after, in_place, kept)
+        return Seen(norm, before, after, sharded, in_place, kept, sent())
 
     return program
 
 
-class Squares(NamedTuple):
-    """Of a rank's gradients, the sums of squares of those that are sharded, and of those that are not."""
-
-    sharded: float
-    others: float
+Counting = Literal["all", "first", "none"]  # which tensor ranks count something
 
 
-def _squares(facts: Facts, sizes: GridSizes, rank: int) -> Squares:
-    stage = sizes.coordinates(rank).pipeline
-    rows = [row for row in _PARAMETERS if row[3] in (None, stage)][: len(facts.before)]
-    sums = {True: 0.0, False: 0.0}
-    for (_, _, split, _, _), g in zip(rows, facts.before, strict=True):
-        sums[split] += 0.0 if g is None else float((g**2).sum())
-    return Squares(sums[True], sums[False])
+@dataclass(frozen=True)
+class Facts:
+    """What calls did, seen from `rank`; None: from all."""
 
+    rank: int | None
+    sizes: GridSizes
+    most: float
+    everyone: Sequence[Seen]
 
-def _judge(sizes: GridSizes, most: float, results: Sequence[Facts]) -> Finding | None:
-    squares = [_squares(facts, sizes, rank) for rank, facts in enumerate(results)]
-    of_one = [s for rank, s in enumerate(squares) if sizes.coordinates(rank).data == 0]
-    first = [s for rank, s in enumerate(squares) if sizes.coordinates(rank)[0::2] == (0, 0)]
-    want = math.sqrt(sum(s.sharded for s in of_one) + sum(s.others for s in first))
-    factor = min(1.0, most / (want + 1e-6))
-    for rank, facts in enumerate(results):
-        asked = f"a norm of {want!r} on rank {rank}, with {sizes}"
-        if facts.norm is None:
-            return Finding(rank, asked, "None", "Nothing came back: is the norm returned?")
-        if not isinstance(facts.norm, float):
-            return Finding(
-                rank, asked, f"{short(facts.norm)}, a {type(facts.norm).__name__}", "A float was asked: .item()."
+    seen = property(lambda self: self.everyone[self.rank])
+    norm = property(lambda self: self.seen.norm)
+    at = property(lambda self: [self.sizes.coordinates(rank) for rank in range(self.sizes.ranks)])
+    norms = property(lambda self: [seen.norm for seen in self.everyone])
+
+    def over(
+        self, *axes: str, others: Counting = "all", sharded: Counting = "all", of: int = 0, power: float = 1
+    ) -> float:
+        """The sum over the ranks that differ from rank `of` in these axes, of squares to this power."""
+        at = self.at
+        fixed = [axis for axis in at[of]._fields if axis not in axes]
+        alike = [r for r in range(len(at)) if all(getattr(at[r], a) == getattr(at[of], a) for a in fixed)]
+
+        def squares(r: int) -> float:
+            counts = {"all": True, "first": at[r].tensor == 0, "none": False}
+            seen = self.everyone[r]
+            return counts[sharded] * seen.squares(True) + counts[others] * seen.squares(False)
+
+        return sum(squares(r) ** power for r in alike)
+
+    def gives(self, *squares: float | Callable[[int], float]) -> bool:
+        """Whether all ranks' norms are roots of this: of a number, or of one by rank."""
+        return any(
+            all(
+                math.isclose(norm * norm, value(rank) if callable(value) else value, rel_tol=2e-9)
+                for rank, norm in enumerate(self.norms)
             )
-        if not math.isclose(facts.norm, want, rel_tol=1e-9):
-            why = _why_norm(sizes, squares, [facts.norm for facts in results], rank, want, factor)
-            return Finding(rank, asked, repr(facts.norm), why)
-    for rank in range(len(results)):
-        if finding := _judge_gradients(results, rank, factor, want, most):
-            return finding
-    if len({facts.norm for facts in results}) > 1:
-        got = ", ".join(f"{facts.norm!r} on rank {r}" for r, facts in enumerate(results))
-        why = "Replicas that are scaled by different factors drift apart: let all ranks add in one order, as allreduce."
-        return Finding(None, "the same bits of the norm on all ranks", got, why)
-    return None
-
-
-def _judge_gradients(results: Sequence[Facts], rank: int, factor: float, norm: float, most: float) -> Finding | None:
-    facts = results[rank]
-    if not facts.kept:
-        why = "Clipping scales p.grad. Parameters change in the optimizer's step."
-        return Finding(rank, "parameters to keep their values", "other values", why)
-    for before, after in zip(facts.before, facts.after, strict=True):
-        if before is None or after is None:
-            if before is not after:
-                why = "A gradient that is None stays None: an optimizer leaves such a parameter out."
-                return Finding(rank, "a .grad that was None to stay None", short(after), why)
-            continue
-        if np.allclose(after, before * factor, rtol=1e-10):
-            continue
-        asked = f"gradients of norm {norm:.4g} times {factor!r}, for at most {most}, on rank {rank}"
-        got = f"times {(after / before).flat[0].item()!r}"
-        return Finding(rank, asked, got, _why_gradients(results, before, after, factor, norm, most))
-    if not facts.in_place:
-        why = "p.grad = p.grad * factor makes a new tensor. Gradients may be views of one flat buffer: scale in place."
-        return Finding(rank, "the same .grad tensors, scaled in place", "other tensors", why)
-    return None
-
-
-def _why_gradients(
-    results: Sequence[Facts], before: np.ndarray, after: np.ndarray, factor: float, norm: float, most: float
-) -> str:
-    ratio = float((after / before).flat[0])
-    if factor == 1.0:
-        return f"The norm, {norm:.4g}, is at most {most} already: clipping makes gradients smaller, never larger."
-    if np.array_equal(after, before):
-        if all(sum(float((g**2).sum()) for g in f.before if g is not None) <= most**2 for f in results):
-            return f"No rank's own norm is above {most}, and the whole model's is: that one decides, on all ranks."
-        pairs = [pair for facts in results for pair in zip(facts.before, facts.after, strict=True)]
-        if all(a is None or b is None or np.array_equal(a, b) for a, b in pairs):
-            return "The gradients are as they were: multiply p.grad itself, as p.grad *= factor or p.grad.mul_(factor)."
-        return "Others were scaled, and this one was not: all ranks scale all gradients, by what the whole norm tells."
-    if not np.allclose(after / before, ratio):
-        return "Each gradient keeps its direction only if all elements of all of them get the same factor: no clamp."
-    if math.isclose(ratio, factor, rel_tol=1e-4):
-        return "Nearly. As in torch, the factor is most / (norm + 1e-6): that is no division by 0 where norm is 0."
-    if math.isclose(ratio, factor**2, rel_tol=1e-5):
-        return "That is the factor's square: multiply each gradient once, by most / (norm + 1e-6)."
-    if math.isclose(ratio, 1 / norm, rel_tol=1e-5):
-        return f"Scaled to a norm of 1: the norm may be {most}."
-    return f"All gradients of all ranks get one factor, most / (norm + 1e-6) = {factor:.6g}."
-
-
-def _why_norm(
-    sizes: GridSizes, squares: list[Squares], norms: list[float], rank: int, want: float, factor: float
-) -> str:
-    """The misconception behind a norm: the first rule that gives it."""
-    at = [sizes.coordinates(r) for r in range(sizes.ranks)]
-
-    def over(*axes: str, others: str = "all", sharded: str = "all", power: float = 1, of: int = rank) -> float:
-        """The sum over the ranks that differ from rank `of` in these axes, of squares to this power.
-
-        others, sharded: which tensor ranks count what is not sharded, and what is: "all", "first" or "none".
-        """
-        alike = [
-            r
-            for r in range(sizes.ranks)
-            if all(getattr(at[r], a) == getattr(at[of], a) for a in at[r]._fields if a not in axes)
-        ]
-        counts = {"all": lambda r: True, "first": lambda r: at[r].tensor == 0, "none": lambda r: False}
-        return sum(
-            (squares[r].sharded * counts[sharded](r) + squares[r].others * counts[others](r)) ** power for r in alike
+            for value in squares
         )
 
-    whole, got = want**2, norms[rank]
-    if got == 0:
-        return "0 on this rank, and not on others: every rank returns the norm. allreduce brings a sum to all of them."
-    if all(math.isclose(n * n, over(of=r), rel_tol=1e-9) for r, n in enumerate(norms)):
-        return "That is the norm of each rank's own gradients: sum squares over the tensor and the pipeline axis."
-    shares = [over(of=r, others="first") for r in range(sizes.ranks)]
-    if all(math.isclose(n * n, share, rel_tol=1e-9) for n, share in zip(norms, shares, strict=True)):
-        return "That is the norm of this rank's own share: sum squares over the tensor and the pipeline axis."
-    rules: list[tuple[float, str]] = [
-        (
-            over("pipeline", "tensor"),
-            f"Gradients that all {sizes.tensor} tensor ranks have are counted {sizes.tensor} times. {_ONCE}",
-        ),
-        (
-            whole * sizes.data,
-            "Replicas are counted: ranks of the data axis have the same gradients, so nothing is summed over it.",
-        ),
-        (whole / sizes.data**2, "Divided by the number of replicas, over which nothing was summed."),
-        (
-            over("data", "pipeline", "tensor"),
-            f"A sum over all ranks counts replicas, and what tensor ranks have in common. {_ONCE} Leave data out.",
-        ),
-        (max(shares), "That is the largest norm of a rank's share: sum the squares of all shares, then take the root."),
-        (
-            over("pipeline", "tensor") / sizes.tensor,
-            "All is divided by the number of tensor ranks, also what is sharded, of which each has another part.",
-        ),
-        (
-            over("pipeline", "tensor", sharded="first"),
-            "The wrong way round: what is sharded counts on every tensor rank, and all others on one of them.",
-        ),
-        (
-            over("pipeline", "tensor", others="none")
-            + sum(s.others for s, c in zip(squares, at, strict=True) if not any(c)),
-            "What is not sharded is counted on the first pipeline stage alone: each stage has other parameters.",
-        ),
-        (over("pipeline"), "Summed over the pipeline axis alone: tensor ranks have other parts of what is sharded."),
-        (over("tensor"), "Summed over the tensor axis alone: other pipeline stages have other layers."),
-        (over("tensor", others="first"), "Summed over the tensor axis alone: other pipeline stages have other layers."),
-        (over("pipeline", "tensor", others="none"), "Only sharded parameters are in it: all others count, too, once."),
-        (whole**2, "That is the square of the norm: take the root of the sum."),
-        *((over("pipeline", "tensor", others=o, power=0.5) ** 2, _ROOTS) for o in ("all", "first")),
-        (
-            sum(over("tensor", others="first", of=r) ** 0.5 for r in range(sizes.ranks) if at[r][::2] == (0, 0)) ** 2,
-            _ROOTS,
-        ),
-        (factor**2, "That is the factor: return the norm."),
-        ((want * factor) ** 2, "That is the norm after clipping: return the one before, as torch does."),
-        (whole, "Rounded on the way: squares of float64 are added up as float64."),
-    ]
-    for value, why in rules:
-        if math.isclose(got * got, value, rel_tol=1e-6):
-            return why
-    begins = "Something is left out. " if got < want else ""
-    return f"{begins}The norm is the root of a sum of squares. {_ONCE} Add over the tensor and the pipeline axis."
+    whole = functools.cached_property(lambda self: self.over("pipeline", "tensor", others="first"))
+    want = property(lambda self: math.sqrt(self.whole))
+    factor = property(lambda self: min(1.0, self.most / (self.want + 1e-6)))
+    shares = property(lambda self: [self.over(others="first", of=rank) for rank in range(self.sizes.ranks)])
+    stages = property(lambda self: [self.over("tensor", others="first", of=r) for r in range(self.sizes.ranks)])
+    columns = property(lambda self: [self.over("pipeline", others="first", of=r) for r in range(self.sizes.ranks)])
+
+    @property
+    def on_the_first_stage(self) -> float:
+        """What is sharded everywhere, all others on the first rank of the grid alone."""
+        return self.over("pipeline", "tensor", others="none") + self.everyone[0].squares(False)
+
+    @property
+    def root_of_each(self) -> list[float]:
+        """Squares of sums of norms: of ranks, with or without others on all tensor ranks, and of stages."""
+        stages = [self.stages[r] ** 0.5 for r in range(self.sizes.ranks) if self.at[r][::2] == (0, 0)]
+        both = [self.over("pipeline", "tensor", others=others, power=0.5) for others in ("all", "first")]
+        return [norm**2 for norm in (*both, sum(stages))]
+
+    # Gradients.
+
+    @functools.cached_property
+    def wrong(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The first gradient that was not scaled by the factor: before and after."""
+        return next(((b, a) for b, a in self.seen.pairs if not np.allclose(a, b * self.factor, rtol=1e-10)), None)
+
+    @property
+    def not_none(self) -> np.ndarray | None:
+        """What is there where there was None, or the other way round."""
+        pairs = zip(self.seen.before, self.seen.after, strict=True)
+        return next((a for b, a in pairs if (b is None) != (a is None)), None)
+
+    ratio = property(lambda self: float((self.wrong[1] / self.wrong[0]).flat[0]))
+    is_scaled = property(lambda self: np.allclose(self.wrong[1], self.wrong[0] * self.ratio, rtol=1e-10))
+    is_as_it_was = property(lambda self: np.array_equal(*self.wrong))
+    all_are = property(lambda self: all(np.array_equal(b, a) for seen in self.everyone for b, a in seen.pairs))
+
+    @property
+    def rounded(self) -> bool:
+        """Whether gradients, or the factor, were in a shorter dtype."""
+        before, after = self.wrong or (0.0, 0.0)
+        return bool(shorter_dtype(after, before * self.factor) or self.scaled_by(float(np.float32(self.factor))))
+
+    def scaled_by(self, *ratios: float) -> bool:
+        return self.is_scaled and any(math.isclose(self.ratio, ratio, rel_tol=1e-10) for ratio in ratios)
+
+    @property
+    def no_rank_above(self) -> bool:
+        return all(seen.squares(True) + seen.squares(False) <= self.most**2 for seen in self.everyone)
+
+    @property
+    def with_another_epsilon(self) -> list[float]:
+        return [
+            self.most / self.want + 1e-6,
+            *(self.most / (self.want + epsilon) for epsilon in (0.0, *(10.0**-k for k in range(1, 17)))),
+        ]
+
+    # What sentences show.
+
+    sent = property(lambda self: self.seen.sent)
+    shown = property(lambda self: repr(self.norm) if isinstance(self.norm, float) else short(self.norm))
+    kind = property(lambda self: type(self.norm).__name__)
+    left = property(lambda self: short(self.not_none))
+    begins = property(lambda self: "Something is left out. " if self.norm < self.want else "")
+    by_rank = property(lambda self: ", ".join(f"{norm!r} on rank {r}" for r, norm in enumerate(self.norms)))
+
+
+def _judge(sizes: GridSizes, most: float, results: Sequence[Seen]) -> Finding | None:
+    everyone = [Facts(rank, sizes, most, results) for rank in range(len(results))]
+    return judge(NORM, *everyone) or judge(GRADIENTS, *everyone) or judge(BITS, Facts(None, sizes, most, results))
+
+
+# -- what is said --
+
+ONCE = "Count each element of the whole model once: sharded ones on every tensor rank, all others on one of them."
+ROOTS = "Norms of parts do not add up: their squares do. Take the root last."
+TENSOR_ALONE = "Summed over the tensor axis alone: other pipeline stages have other layers."
+WHYS_NORM = [
+    Rule(
+        "only on some ranks",
+        lambda f: f.norm == 0,
+        "0 on this rank, and not on others: every rank returns the norm. allreduce brings a sum to all of them.",
+    ),
+    Rule(
+        "rounded",
+        lambda f: bool(shorter_dtype(f.norm, f.want)),
+        "Rounded on the way: squares of float64 are added up as float64.",
+    ),
+    Rule(
+        "own gradients",
+        lambda f: f.gives(lambda r: f.over(of=r)),
+        "That is the norm of each rank's own gradients: sum squares over the tensor and the pipeline axis.",
+    ),
+    Rule(
+        "own share",
+        lambda f: f.gives(lambda r: f.shares[r]),
+        "That is the norm of this rank's own share: sum squares over the tensor and the pipeline axis.",
+    ),
+    Rule(
+        "others counted often",
+        lambda f: f.gives(f.over("pipeline", "tensor")),
+        f"Gradients that all {{sizes.tensor}} tensor ranks have are counted {{sizes.tensor}} times. {ONCE}",
+    ),
+    Rule(
+        "replicas counted",
+        lambda f: f.gives(f.whole * f.sizes.data),
+        "Replicas are counted: ranks of the data axis have the same gradients, so nothing is summed over it.",
+    ),
+    Rule(
+        "divided by replicas",
+        lambda f: f.gives(f.whole / f.sizes.data**2),
+        "Divided by the number of replicas, over which nothing was summed.",
+    ),
+    Rule(
+        "all ranks",
+        lambda f: f.gives(f.over("data", "pipeline", "tensor")),
+        f"A sum over all ranks counts replicas, and what tensor ranks have in common. {ONCE} Leave data out.",
+    ),
+    Rule(
+        "largest share",
+        lambda f: f.gives(max(f.shares)),
+        "That is the largest norm of a rank's share: sum the squares of all shares, then take the root.",
+    ),
+    Rule(
+        "divided by tensor ranks",
+        lambda f: f.gives(f.over("pipeline", "tensor") / f.sizes.tensor),
+        "All is divided by the number of tensor ranks, also what is sharded, of which each has another part.",
+    ),
+    Rule(
+        "inverted",
+        lambda f: f.gives(f.over("pipeline", "tensor", sharded="first")),
+        "The wrong way round: what is sharded counts on every tensor rank, and all others on one of them.",
+    ),
+    Rule(
+        "on the first stage",
+        lambda f: f.gives(f.on_the_first_stage),
+        "What is not sharded is counted on the first pipeline stage alone: each stage has other parameters.",
+    ),
+    Rule(
+        "one tensor rank",
+        lambda f: f.gives(f.over("pipeline", "tensor", sharded="first", others="first")),
+        "All is counted on one tensor rank alone: tensor ranks have other parts of what is sharded.",
+    ),
+    Rule(
+        "largest along an axis",
+        lambda f: f.gives(max(f.stages), max(f.columns)),
+        "That is a sum over one axis, and the largest of these over the other one: sum squares over both axes.",
+    ),
+    Rule(
+        "pipeline alone",
+        lambda f: f.gives(lambda r: f.over("pipeline", of=r), lambda r: f.columns[r]),
+        "Summed over the pipeline axis alone: tensor ranks have other parts of what is sharded.",
+    ),
+    Rule("tensor alone", lambda f: f.gives(lambda r: f.over("tensor", of=r), lambda r: f.stages[r]), TENSOR_ALONE),
+    Rule(
+        "sharded alone",
+        lambda f: f.gives(f.over("pipeline", "tensor", others="none")),
+        "Only sharded parameters are in it: all others count, too, once.",
+    ),
+    Rule("square", lambda f: f.gives(f.whole**2), "That is the square of the norm: take the root of the sum."),
+    Rule("sum of norms", lambda f: f.gives(*f.root_of_each), ROOTS),
+    Rule("factor", lambda f: f.gives(f.factor**2), "That is the factor: return the norm."),
+    Rule(
+        "norm afterwards",
+        lambda f: f.gives((f.want * f.factor) ** 2, f.most**2),
+        "That is the norm after clipping: return the one before, as torch does.",
+    ),
+    Rule(
+        "another norm",
+        always,
+        f"{{begins}}The norm is the root of a sum of squares. {ONCE} Add over the tensor and the pipeline axis.",
+    ),
+]
+NORM_ASKED = "a norm of {want} on rank {rank}, with {sizes}"
+NORM = [
+    THROUGH_WORLD,
+    Test("None", lambda f: f.norm is None, NORM_ASKED, "None", "Nothing came back: is the norm returned?"),
+    Test(
+        "no float",
+        lambda f: not isinstance(f.norm, float),
+        NORM_ASKED,
+        "{shown}, a {kind}",
+        "A float was asked: .item().",
+    ),
+    Test("another norm", lambda f: not math.isclose(f.norm, f.want, rel_tol=1e-9), NORM_ASKED, "{shown}", WHYS_NORM),
+]
+WHYS_GRADIENTS = [
+    Rule(
+        "scaled though small",
+        lambda f: f.factor == 1.0,
+        "The norm, {want:.4g}, is at most {most} already: clipping makes gradients smaller, never larger.",
+    ),
+    Rule(
+        "own norm decides",
+        lambda f: f.is_as_it_was and f.no_rank_above,
+        "No rank's own norm is above {most}, and the whole model's is: that one decides, on all ranks.",
+    ),
+    Rule(
+        "nothing scaled",
+        lambda f: f.is_as_it_was and f.all_are,
+        "The gradients are as they were: multiply p.grad itself, as p.grad *= factor or p.grad.mul_(factor).",
+    ),
+    Rule(
+        "some scaled",
+        lambda f: f.is_as_it_was,
+        "Others were scaled, and this one was not: all ranks scale all gradients, by what the whole norm tells.",
+    ),
+    Rule(
+        "another epsilon",
+        lambda f: f.scaled_by(*f.with_another_epsilon),
+        "Nearly. As in torch, the factor is most / (norm + 1e-6): that is no division by 0 where norm is 0.",
+    ),
+    Rule(
+        "rounded",
+        lambda f: f.rounded,
+        "Rounded on the way: gradients of float64 are multiplied by a float64, most / (norm + 1e-6).",
+    ),
+    Rule(
+        "clamped",
+        lambda f: not f.is_scaled,
+        "Each gradient keeps its direction only if all elements of all of them get the same factor: no clamp.",
+    ),
+    Rule(
+        "scaled twice",
+        lambda f: f.scaled_by(f.factor**2, (f.most / f.want) ** 2, f.most**2 / (f.whole + 1e-6)),
+        "That is the factor's square: multiply each gradient once, by most / (norm + 1e-6).",
+    ),
+    Rule(
+        "to a norm of 1",
+        lambda f: f.scaled_by(1 / f.want, 1 / (f.want + 1e-6)),
+        "Scaled to a norm of 1: the norm may be {most}.",
+    ),
+    Rule("another factor", always, "All gradients of all ranks get one factor, most / (norm + 1e-6) = {factor:.6g}."),
+]
+GRADIENTS = [
+    Test(
+        "parameters changed",
+        lambda f: not f.seen.kept,
+        "parameters to keep their values",
+        "other values",
+        "Clipping scales p.grad. Parameters change in the optimizer's step.",
+    ),
+    Test(
+        "None filled in",
+        lambda f: f.not_none is not None,
+        "a .grad that was None to stay None",
+        "{left}",
+        "A gradient that is None stays None: an optimizer leaves such a parameter out.",
+    ),
+    Test(
+        "another factor",
+        lambda f: f.wrong is not None,
+        "gradients of norm {want:.4g} times {factor}, for at most {most}, on rank {rank}",
+        "times {ratio}",
+        WHYS_GRADIENTS,
+    ),
+    Test(
+        "not in place",
+        lambda f: not f.seen.in_place,
+        "the same .grad tensors, scaled in place",
+        "other tensors",
+        "p.grad = p.grad * factor makes a new tensor. Gradients may be views of one flat buffer: scale in place.",
+    ),
+]
+BITS = [
+    Test(
+        "other bits",
+        lambda f: len(set(f.norms)) > 1,
+        "the same bits of the norm on all ranks",
+        "{by_rank}",
+        "Replicas that are scaled by different factors drift apart: let all ranks add in one order, as allreduce.",
+    )
+]

@@ -24,7 +24,7 @@ def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None
     if got.shape != want.shape or not np.isfinite(got).all():
         return ""
     scale = np.abs(want) if scale is None else np.atleast_1d(np.asarray(scale, np.float64))
-    there = np.abs(want) > 1e-3 * np.abs(want).max(initial=0.0)
+    there = np.abs(want) > 0.1 * np.abs(want).max(initial=0.0)  # small ones may be sums that cancel
     errors = (got[there] - want[there]) / want[there]
     largest = np.abs((got[there] - want[there]) / scale[there]).max(initial=0.0)
     exact = ROUNDINGS * unit

@@ -1,4 +1,4 @@
-"""What checks of lesson 10 share: small grids of ranks, and a rank's communicators on them."""
+"""Grids: small ones, who is where on them, and a rank's communicators along the axes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
