@@ -55,7 +55,7 @@ CASES: Sequence[tuple[Sequence[Sequence[tuple]], int]] = [
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
-    with one_thread(), virtual_gpus(4, SLOW, overlap=True) as box:
+    with virtual_gpus(4, SLOW, overlap=True) as box, one_thread():
         steps = [step for schedule, batch in CASES for step in _steps(box, schedule, batch)]
         one_by_one(answer, [*steps, frozen])
         memory(answer, box)

@@ -6,7 +6,9 @@ import numpy as np
 
 # The unit roundoff of each dtype that numbers may have passed through: half the distance from 1 to the next number.
 UNITS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-ROUNDINGS = 3  # a number may have been rounded several times, and in sums of several others
+# By how much of it a number may be off: it may have been rounded several times, and in sums of others. Between float32
+# and float16 there is room for more than between these two.
+ROUNDINGS = {"float32": 16, "float16": 3, "bfloat16": 3}
 
 
 def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None) -> str:
@@ -27,11 +29,11 @@ def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None
     there = np.abs(want) > 0.1 * np.abs(want).max(initial=0.0)  # small ones may be sums that cancel
     errors = (got[there] - want[there]) / want[there]
     largest = np.abs((got[there] - want[there]) / scale[there]).max(initial=0.0)
-    exact = ROUNDINGS * unit
+    exact = 3 * unit
     if largest <= exact or np.abs(got - want).max() > 2 * largest * scale.max(initial=0.0):
         return ""
     if errors.size < 3:
-        return "float32" if unit < UNITS["float32"] and largest <= ROUNDINGS * UNITS["float32"] else ""
+        return "float32" if unit < UNITS["float32"] and largest <= 3 * UNITS["float32"] else ""
     scatter = errors.max() - errors.min() > np.abs(errors).max() / 2
-    fitting = (name for name, its in UNITS.items() if unit < its and its / 32 < largest <= ROUNDINGS * its)
+    fitting = (name for name, its in UNITS.items() if unit < its and its / 32 < largest <= ROUNDINGS[name] * its)
     return next(fitting, "") if scatter else ""
