@@ -96,6 +96,6 @@ class Reached:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.unreached:
             terminalreporter.section("explanations that no wrong answer reaches", red=True, bold=True)
-            terminalreporter.write_line("Write a wrong answer for each (tests/wrong_answers), or delete it.")
+            terminalreporter.write_line("Write a wrong answer for each (tests/answers), or delete it.")
             for explanation in self.unreached:
                 terminalreporter.write_line(str(explanation))
