@@ -52,7 +52,8 @@ def block_index(block: Block | None) -> int:
 class Box(Clock):
     """Virtual GPUs and the links between them, made by `virtual_gpus`. A context manager, which may be entered again.
 
-    opened: what is so in the whole process while the box is entered; entered: what makes a thread see the devices.
+    opened: what is so in the whole process while the box is entered.
+    entered: what makes a thread see the devices.
     Both know this class, which is why they are not written here.
     n: devices, 1 or more.
     spec: their hardware, by name or as a GPU, one for all or one for each.
