@@ -31,10 +31,8 @@ export PATH := $(abspath $(BIN)):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 # Notebooks that are compared to the committed ones must not hold a progress bar's last state. And where Python does
 # not buffer, a rank writes a line and its end apart, and the lines of two ranks may mix. There are more ranks than
-# cores: those of MPICH that wait let others run. And glibc is to keep the memory of arrays: to give each back to the
-# system, and to ask for it anew, is a twentieth of what lessons compute.
-TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED= MPIR_CVAR_ENABLE_HEAVY_YIELD=1 \
-	MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=268435456
+# cores: those of MPICH that wait let others run.
+TEST_ENV := TQDM_DISABLE=1 PYTHONUNBUFFERED= MPIR_CVAR_ENABLE_HEAVY_YIELD=1
 # Open MPI refuses to run as root and to start more ranks than cores, unless told. mpcourse.common.launch says the same.
 export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1

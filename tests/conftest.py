@@ -190,8 +190,7 @@ def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "course" / "check" / "cases").glob("*.py")
     names = (f"mpcourse.course.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
-    last = ("mpcourse.course.check.intact:remember", "mpcourse.course.forkserver.huge_pages:collapse")
-    modules = [*PRELOADED, *forked_kernels.MODULES, *names, *last]
+    modules = [*PRELOADED, *forked_kernels.MODULES, *names, "mpcourse.course.check.intact:remember"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
     atexit.register(server.close)

@@ -1,7 +1,6 @@
 """Fork servers: one that lasts as long as a program, and one whose modules have been changed since."""
 
 import os
-import platform
 import shutil
 import socket
 import subprocess
@@ -155,32 +154,6 @@ def test_bytes_that_are_no_text_arrive_and_what_is_no_request_harms_nobody():
         command = server.command("-c", "import os, sys; print(os.environb[b'X'], os.fsencode(sys.argv[1]))")
         done = subprocess.run([*command, b"a\xff"], env={"X": b"b\xfe"}, capture_output=True, timeout=60, check=True)
         assert done.stdout == b"b'b\\xfe' b'a\\xff'\n"
-
-
-HUGE = """
-import pathlib
-import re
-
-from mpcourse.course.forkserver import huge_pages
-
-def huge():
-    return int(re.search(r"AnonHugePages: +(\\d+)", pathlib.Path("/proc/self/smaps_rollup").read_text())[1])
-
-objects = [bytearray(1000) for _ in range(100_000)]
-before = huge()
-huge_pages.collapse()
-print(huge() - before, objects == [bytearray(1000)] * len(objects))
-"""
-
-
-def test_memory_is_put_into_huge_pages_where_the_system_can():
-    done = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, timeout=60, check=True)
-    more, same = done.stdout.split()
-    assert same == "True"
-    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    release = tuple(int(number) for number in platform.release().split("-")[0].split(".")[:2])
-    if release >= (6, 1) and setting.exists() and "[never]" not in setting.read_text():
-        assert int(more) > 50_000  # KiB, of 100 MB
 
 
 @pytest.mark.parametrize("asked, status, said", [("", 0, ""), ("0", 0, ""), ("3", 3, ""), ("'no'", 1, "no\n")])

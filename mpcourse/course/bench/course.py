@@ -1,9 +1,7 @@
 """What a learner waits for: verdicts, and the first use of a data set."""
 
 import contextlib
-import json
 import os
-import pty
 import subprocess
 import sys
 import tempfile
@@ -26,13 +24,6 @@ def greet(comm):
 WRONG = """
 def {}(*arguments):
     return "wrong"
-"""
-TYPED = """
-import json, subprocess, sys, time
-for command in json.loads(sys.argv[1]):
-    start = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL)
-    print(time.perf_counter() - start)
 """
 LOOP = """
 def greet(comm):
@@ -76,7 +67,6 @@ def _virtual_verdicts(course: Course, runs: int) -> Iterator[Record]:
     modules = [*CHECKING, "torch._dynamo", *(exercise.check for exercise in exercises)]
     with contextlib.ExitStack() as held:
         all_wrong = Path(held.enter_context(tempfile.TemporaryDirectory()))
-        commands = []
         lab = held.enter_context(ForkServer(modules, rank_environment())) if offered() else None  # as in `mpcourse lab`
         for exercise in exercises:
             with starter_of([exercise]) as starter:
@@ -97,31 +87,15 @@ def _virtual_verdicts(course: Course, runs: int) -> Iterator[Record]:
                     "--file",
                     str(wrong),
                 ]
-                commands += [command] * runs
                 ours = {**os.environ, ADDRESS: lab.listening() if lab else ""}
                 in_lab += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=ours), runs)  # noqa: B023
                 cold = {**os.environ, ADDRESS: ""}
                 checked += _time(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, env=cold), runs)  # noqa: B023
-        typed = _typed(commands[:1] + commands)
     what = f"{len(exercises)} exercises that begin on virtual ranks"
     yield Record(f"{what}: `watch`, a wrong answer after it is saved", watched, promise=0.5)
     yield Record(f"{what}: `watch`, a right one has passed on virtual ranks", passed, promise=0.5)
     yield Record(f"{what}: `check` in JupyterLab, a wrong answer", in_lab, promise=1.0)
-    yield Record(f"{what}: `check` in a terminal in which it ran before", typed[1:], promise=1.0)
-    yield Record(f"{what}: `check`, the first of a terminal, or where there is none", checked, promise=1.0)
-
-
-def _typed(commands: list[list[str]]) -> list[float]:
-    """Seconds of each command, as somebody types them one after the other in a terminal."""
-    terminal, end = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if name != ADDRESS}
-    shell = [sys.executable, "-c", TYPED, json.dumps(commands)]
-    done = subprocess.run(
-        shell, stdin=end, stdout=subprocess.PIPE, text=True, check=True, env=environment, start_new_session=True
-    )
-    for file in (terminal, end):
-        os.close(file)
-    return [float(line) for line in done.stdout.split()]
+    yield Record(f"{what}: `check` in a terminal, a wrong answer", checked, promise=2.5)
 
 
 def _render() -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -20,8 +19,7 @@ from mpcourse.course.check.manifest import Exercise
 from mpcourse.course.check.monitor import Ending, Monitor
 from mpcourse.course.check.rank import Job
 from mpcourse.course.check.verdict import Verdict, clean, judge
-from mpcourse.course.forkserver import ADDRESS, CALL, ForkServer, Plain, Starter, offered, python
-from mpcourse.course.forkserver.terminal import of_this_terminal
+from mpcourse.course.forkserver import CALL, ForkServer, Plain, Starter, offered, python
 from mpcourse.course.processes import MARK, end_all
 
 POLL = 0.02  # seconds
@@ -71,12 +69,11 @@ def check(
 
 @contextlib.contextmanager
 def starter_of(exercises: Sequence[Exercise], given: Starter | None = None) -> Iterator[Starter]:
-    """What starts the processes of checks of `exercises`: `given`, else the server that the environment names, else
-    that of the terminal, else one that ends with this context. Where the environment's is named "", it is the last.
+    """Offer what starts the processes of checks of `exercises`.
+
+    That is `given`, else the server that the environment names, else a server that ends with this context.
     """
     given, modules = given or python(), [*CHECKING, *(exercise.check for exercise in exercises)]
-    if isinstance(given, Plain) and offered() and ADDRESS not in os.environ:
-        given = of_this_terminal(modules, rank_environment()) or given
     if not isinstance(given, Plain) or not offered():
         yield given
         return

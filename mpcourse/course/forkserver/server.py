@@ -1,10 +1,9 @@
 """A process that has imported what ranks need, and forks each of them: a few hundredths of a second instead of three.
 
-python -P -m mpcourse.course.forkserver.server [--idle=SECONDS] SOCKET MODULE[:FUNCTION]...
+python -P -m mpcourse.course.forkserver.server SOCKET MODULE[:FUNCTION]...
 
-It imports the modules, calls the functions, and listens at SOCKET, until its standard input is closed; with --idle also
-until nobody has asked for so long, or a file of the course has been changed since it imported it. Whoever
-connects (client.py, or `Forks.start`) says what process it wants, hands over its open files, and is told how the
+It imports the modules, calls the functions, and listens at SOCKET until its standard input is closed. Whoever connects
+(client.py, or `Forks.start`) says what process it wants, hands over its open files, and is told how the
 process ended. When whoever asked has gone, the process is killed. No process runs any code of the one before it.
 
 Nothing that a process starts escapes. Each is a "child subreaper": in whatever session or group its descendants hide,
@@ -42,14 +41,11 @@ class Process:
 class Server:
     """listener: accepts requests. processes: those it has forked, by id. waiting: who waits for the end of a group.
 
-    path: the socket, which it removes at its end; empty: that is left to others. idle: seconds without a process after
-    which it ends; None: never. leaving: it ends when no process is left.
+    path: the socket, which it removes at its end; empty: that is left to others.
     """
 
     listener: socket.socket
     path: str = ""
-    idle: float | None = None
-    leaving: bool = False
     processes: dict[int, Process] = field(default_factory=dict)
     waiting: list[tuple[str, socket.socket]] = field(default_factory=list)
     ended: list[socket.socket] = field(default_factory=list)  # told how their process ended, and not closed yet
@@ -60,10 +56,10 @@ class Server:
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        while self.processes or not self.leaving:
+        while True:
             asking = {process.connection: pid for pid, process in self.processes.items() if process.wanted}
             files = list[Any]([0, woken, self.listener, *asking, *self.ended])
-            ready, _, _ = select.select(files, [], [], None if self.processes else self.idle)
+            ready, _, _ = select.select(files, [], [])
             if woken in ready:
                 os.read(woken, 4096)
             for connection in ready:
@@ -76,15 +72,10 @@ class Server:
             self.reap()
             if 0 in ready:  # closed: whoever started this server is gone
                 self.end()
-                if not self.leaving:
-                    remove(self.path)
-                return None
-            if not ready:
                 remove(self.path)
                 return None
             if self.listener in ready and (wanted := self.accept()):
                 return wanted
-        return None
 
     def accept(self) -> Wanted | None:
         """Answer one request; what the process is to be in the process that it made, else None."""
@@ -96,10 +87,6 @@ class Server:
             return None
         if asked.get("whether_current"):
             current = self.sources == sources()
-            if not current and self.idle is not None:  # another will be started, at the same path
-                self.leaving = True
-                with contextlib.suppress(OSError):
-                    os.unlink(self.path)
             if current and any(name.partition(":")[0] not in sys.modules for name in asked["modules"]):
                 import_all(asked["modules"])
                 share()
@@ -223,9 +210,7 @@ def _kill(pid: int) -> None:
 
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    idle = float(arguments.pop(0).removeprefix("--idle=")) if arguments[0].startswith("--idle=") else None
-    path, *modules = arguments
+    path, *modules = sys.argv[1:]
     subreaper()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path + ".new")
@@ -234,7 +219,7 @@ def main() -> None:
     with ended_when_unwanted(path):
         import_all(modules)
     share()
-    wanted = Server(listener, path, idle).serve()
+    wanted = Server(listener, path).serve()
     if wanted is not None:
         wanted.run()
     os._exit(0)  # at once: to take apart all that was imported takes a tenth of a second

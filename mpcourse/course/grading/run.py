@@ -217,6 +217,6 @@ def starter_for(exercises: Sequence[Exercise]) -> Iterator[Starter]:
         yield Plain()
         return
     cases = dict.fromkeys(exercise.check for exercise in exercises)
-    modules = [*CHECKING, "mpcourse.course.grading.inside", *cases, "mpcourse.course.forkserver.huge_pages:collapse"]
+    modules = [*CHECKING, "mpcourse.course.grading.inside", *cases]
     with ForkServer(modules, class_environment()) as server:
         yield server
