@@ -22,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from mpcourse.common.shared_memory import tidy
 from mpcourse.course.bench.over_ranks import FORKED
-from mpcourse.course.check.drawn import SEED
+from mpcourse.course.check.seeding import SEED
 from mpcourse.course.forkserver import ADDRESS, ForkServer, offered
 from mpcourse.course.forkserver.descent import children, subreaper
 from tests import forked_kernels
@@ -41,7 +41,7 @@ PRELOADED = (
     *(
         "mpcourse.course.cli",
         "mpcourse.course.commands.check",
-        "mpcourse.course.check.alone",
+        "mpcourse.course.check.single_process",
         "mpcourse.course.check.rank",
         "mpcourse.data",
     ),

@@ -9,8 +9,8 @@ import pytest
 
 from mpcourse.course.check import dict_version, intact
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.borrowed import PACKAGE, Borrowed
 from mpcourse.course.check.fair import Fair
+from mpcourse.course.check.forbidden_calls import PACKAGE, ForbiddenCalls
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.rank import Report, taken_key
 from mpcourse.course.check.supervisor import run_alone
@@ -185,8 +185,8 @@ def test_a_report_is_believed_only_with_its_key(tmp_path):
 
 @pytest.mark.parametrize("exercise", COURSE.exercises, ids=lambda e: e.name)
 def test_the_manifest_names_what_the_library_has(exercise):
-    held = Borrowed.of(Path("x.py"), exercise.name, exercise.holds)
-    assert len(held.sources) + len(held.functions) == len(exercise.holds)
+    held = ForbiddenCalls.of(Path("x.py"), exercise.name, exercise.forbidden_modules)
+    assert len(held.sources) + len(held.functions) == len(exercise.forbidden_modules)
     for place in [*held.sources, *(file for file, _ in held.functions)]:
         assert Path(place).exists() and Path(place).is_relative_to(PACKAGE)
         assert place.endswith(".py") or list(Path(place).rglob("*.py"))

@@ -16,8 +16,8 @@ from mpcourse.course.check import progress
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.misconceptions import is_same, names_one
 from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.show_standing import show_list, show_progress
-from mpcourse.course.check.standing import duration, standings, summary
+from mpcourse.course.check.progress_summary import duration, standings, summary
+from mpcourse.course.check.show_progress import show_list, show_progress
 from mpcourse.course.check.verdict import Verdict
 from mpcourse.course.cli import main
 from mpcourse.course.commands.progress import as_html

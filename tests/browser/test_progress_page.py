@@ -7,7 +7,7 @@ import pytest
 
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.standing import standings
+from mpcourse.course.check.progress_summary import standings
 from mpcourse.course.check.verdict import Verdict
 from mpcourse.course.commands.progress import as_html
 from tests.browser.test_site_pages import JUDGE, SMALL

@@ -13,7 +13,7 @@ import multiprocessing
 import sys
 import tempfile
 
-from mpcourse.course.check import alone
+from mpcourse.course.check import single_process as alone
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.rank import Job
 from mpcourse.course.check.supervisor import CHECKING

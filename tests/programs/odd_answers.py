@@ -10,7 +10,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from mpcourse.course.check import alone, rank, stacks
+from mpcourse.course.check import rank, stacks
+from mpcourse.course.check import single_process as alone
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.rank import Job
 from tests.odd_values import odd_values

@@ -14,7 +14,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from mpcourse.common.source import load_module, read_source
-from mpcourse.course.check import kept
+from mpcourse.course.check import module_state as kept
 from mpcourse.course.check.fair import Fair
 from mpcourse.course.check.wrong import Wrong, short, to_numpy
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import FrameType
 
 from mpcourse.common.source import read_source
-from mpcourse.course.check import borrowed, intact
+from mpcourse.course.check import forbidden_calls as borrowed
+from mpcourse.course.check import intact
 from mpcourse.course.check.wrong import Wrong
 
 
@@ -21,7 +22,7 @@ class Fair:
 
     def __init__(self, path: Path, exercise: str, holds: Sequence[str], hooked: bool = True) -> None:
         self._replaced = intact.guard()
-        self._borrowed = borrowed.Borrowed.of(path, exercise, holds)
+        self._borrowed = borrowed.ForbiddenCalls.of(path, exercise, holds)
         if hooked:
             borrowed.watch(self._borrowed)
         self._tree = None if hooked else ast.parse(read_source(path))

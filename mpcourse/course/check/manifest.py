@@ -34,7 +34,7 @@ class Exercise:
     sizes: numbers of ranks to check.
     seconds: time limit of one run. check: the module with `check(answer, comm)`. hints: a ladder, vague to plain.
     virtual: whether that begins on virtual ranks, of which one real rank is enough.
-    holds: where mpcourse has what the answer is to write: packages, modules, or functions as "module:function".
+    forbidden_modules: where mpcourse has what the answer must write: packages, modules, or "module:function".
     short: what is enough to type: `e00` of `e00_hello`; the name itself where another exercise has that number too.
     """
 
@@ -49,7 +49,7 @@ class Exercise:
     sizes: list[int]
     seconds: float = 8.0
     virtual: bool = False
-    holds: list[str] = field(default_factory=list)
+    forbidden_modules: list[str] = field(default_factory=list)
     short: str = ""
 
 

@@ -36,8 +36,8 @@ LOADING = "while the file was loaded"
 class Job:
     """What a rank is to check. file: the learner's; module: holds `check(answer, comm)`; seconds: the time limit.
 
-    virtually: whether the module's `check_virtually(answer, comm)`, if it has one, comes before that, on rank 0. holds:
-    what of the library the answer is to write itself.
+    virtually: whether the module's `check_virtually(answer, comm)`, if it has one, comes before that, on rank 0.
+    forbidden_modules: what of the library the answer is to write itself.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Job:
     folder: str
     seconds: float
     virtually: bool = True
-    holds: list[str] = field(default_factory=list)
+    forbidden_modules: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -139,7 +139,7 @@ def run(job: Job, world: Any) -> Report:
         world.Barrier()
         page.write("running", page.rank)
 
-    fair = Fair(Path(job.file), job.name, job.holds, hooked=not hasattr(cases, "check_virtually"))
+    fair = Fair(Path(job.file), job.name, job.forbidden_modules, hooked=not hasattr(cases, "check_virtually"))
     judge, rather = fair.judge, fair.rather
     try:
         answer = Answer.load(Path(job.file), returned, fair=fair)

@@ -56,7 +56,15 @@ def _check(file: Path) -> int:
     exercise = load_course().find(file.name)
     if "mpi4py.MPI" in sys.modules:
         raise UserError(f"{file.name} imports mpi4py above its call of check_this_file: move the import below it")
-    job = Job(exercise.name, str(file), exercise.functions, exercise.check, "", exercise.seconds, holds=exercise.holds)
+    job = Job(
+        exercise.name,
+        str(file),
+        exercise.functions,
+        exercise.check,
+        "",
+        exercise.seconds,
+        forbidden_modules=exercise.forbidden_modules,
+    )
     mark, since = uuid.uuid4().hex, time.time()
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)

@@ -27,7 +27,7 @@ POLL = 0.02  # seconds
 # What each process of a check imports, and does first.
 CHECKING = [
     *(
-        "mpcourse.course.check.alone",
+        "mpcourse.course.check.single_process",
         "mpcourse.course.check.rank",
         "mpcourse.course.check.virtual_run",
         "mpcourse.course.check.traced_mpi",
@@ -111,9 +111,15 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
         folder = Path(name)
         key = _leave_key(folder, 1)
         job = Job(
-            exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, holds=exercise.holds
+            exercise.name,
+            str(file),
+            exercise.functions,
+            exercise.check,
+            name,
+            exercise.seconds,
+            forbidden_modules=exercise.forbidden_modules,
         )
-        arguments = ["-P", CALL, "mpcourse.course.check.alone:main", json.dumps(asdict(job))]
+        arguments = ["-P", CALL, "mpcourse.course.check.single_process:main", json.dumps(asdict(job))]
         environment = {**rank_environment(), MARK: mark}
         with (folder / "rank0.out").open("wb") as output:
             process = starter.start(arguments, environment, file.parent, output.fileno())
@@ -141,7 +147,14 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
         folder = Path(name)
         key = _leave_key(folder, size)
         job = Job(
-            exercise.name, str(file), exercise.functions, exercise.check, name, exercise.seconds, False, exercise.holds
+            exercise.name,
+            str(file),
+            exercise.functions,
+            exercise.check,
+            name,
+            exercise.seconds,
+            False,
+            exercise.forbidden_modules,
         )
         # -P: a file of the learner's called random.py must not stand in for Python's.
         command = starter.command("-P", CALL, "mpcourse.course.check.rank:main", json.dumps(asdict(job)))

@@ -12,8 +12,8 @@ from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.monitor import Ending
 from mpcourse.course.check.rank import LOADING, Report
 from mpcourse.course.check.rank_exit import exit_of
+from mpcourse.course.check.stub_detection import raises_not_implemented
 from mpcourse.course.check.stubs import stub_of
-from mpcourse.course.check.unwritten import raises_not_implemented
 
 SHOWN_LINES = 12  # of what each rank printed
 

@@ -10,7 +10,7 @@ from typing import Any
 from mpcourse.common.errors import UserError
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.standing import (
+from mpcourse.course.check.progress_summary import (
     LessonStanding,
     Standing,
     all_of,
@@ -50,7 +50,7 @@ def list_exercises(options: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=1))
     else:
         from mpcourse.course.check.show import console
-        from mpcourse.course.check.show_standing import show_list
+        from mpcourse.course.check.show_progress import show_list
 
         show_list(course, progress, console())
     return 0
@@ -74,7 +74,7 @@ def show(options: argparse.Namespace) -> int:
         print(json.dumps(as_dict(lessons), indent=1))
     else:
         from mpcourse.course.check.show import console
-        from mpcourse.course.check.show_standing import show_progress
+        from mpcourse.course.check.show_progress import show_progress
 
         show_progress(course, progress, console())
     return 0

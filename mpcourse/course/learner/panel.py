@@ -14,7 +14,14 @@ from mpcourse.common.errors import UserError
 from mpcourse.common.words import counted
 from mpcourse.course.check.manifest import Course, load_course
 from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.standing import LessonStanding, Standing, dates_of, done_of, misconceptions, standings
+from mpcourse.course.check.progress_summary import (
+    LessonStanding,
+    Standing,
+    dates_of,
+    done_of,
+    misconceptions,
+    standings,
+)
 
 # JupyterLab's own colours, which follow its theme; elsewhere what is readable on light and on dark. They stand in the
 # elements themselves: a style sheet would be of the whole page, and JupyterLab takes it out of what it does not trust.

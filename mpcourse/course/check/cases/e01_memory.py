@@ -12,10 +12,10 @@ import torch._dynamo  # what torch.optim imports at its first use, which takes s
 import torch.nn.functional as F
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import explanation, holds, probed
 from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import first_difference, why_not_finite
 from mpcourse.models import mlp

@@ -9,10 +9,10 @@ from itertools import combinations
 from typing import Any
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import probed
 from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.time_limit import within_seconds
 from mpcourse.course.check.wrong import short

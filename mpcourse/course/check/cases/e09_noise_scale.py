@@ -9,9 +9,9 @@ import torch
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import explanation, gives, probed
 from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import explanation, gives, probed
 from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 

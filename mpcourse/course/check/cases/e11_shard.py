@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.drawn import drawing
 from mpcourse.course.check.explain import explanation, gives
 from mpcourse.course.check.facts.calls import as_first
 from mpcourse.course.check.rules import Rule, Test, always, judge
+from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong, short
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from mpcourse.course.check import kept
+from mpcourse.course.check import module_state as kept
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.wrong import Wrong, short
 

@@ -11,7 +11,15 @@ from rich.text import Text
 
 from mpcourse.course.check.manifest import Course
 from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.standing import Standing, all_of, dates_of, done_of, misconceptions, standings, summary
+from mpcourse.course.check.progress_summary import (
+    Standing,
+    all_of,
+    dates_of,
+    done_of,
+    misconceptions,
+    standings,
+    summary,
+)
 
 NARROW = 90  # columns; in fewer the table has no lines between its columns, and tasks stand below names
 BAR = 16  # columns

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from mpcourse.course.check.drawn import SEED, drawing, seed_torch
+from mpcourse.course.check.seeding import SEED, drawing, seed_torch
 from tests.conftest import python
 
 PROGRAM = """
 import json, torch
-from mpcourse.course.check.drawn import drawing, seed_torch
+from mpcourse.course.check.seeding import drawing, seed_torch
 torch.manual_seed(5)  # as every process has it that is forked from one parent, whatever that one has drawn
 seed_torch()
 print(json.dumps([drawing().random(), torch.rand(()).item()]))

@@ -21,7 +21,7 @@ _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
 
 @dataclass
-class Borrowed:
+class ForbiddenCalls:
     """Where an answer took something from. sources: files, and folders with a separator at their end, of the library,
     that hold what it is to write; functions: those of other files, as (file, name). `taken` is asked of every function
     that is called while the answer runs.
@@ -36,10 +36,10 @@ class Borrowed:
     refusal: Wrong | None = None
 
     @classmethod
-    def of(cls, path: Path, exercise: str, holds: Sequence[str]) -> "Borrowed":
-        """holds: "package", "package.module" or "package.module:function", as the manifest has them."""
+    def of(cls, path: Path, exercise: str, forbidden_modules: Sequence[str]) -> "ForbiddenCalls":
+        """forbidden_modules: "package", "package.module" or "package.module:function", as the manifest has them."""
         sources, functions = [], set()
-        for name in holds:
+        for name in forbidden_modules:
             module, _, function = name.partition(":")
             place = PACKAGE.joinpath(*module.split(".")[1:])
             if function:
@@ -122,7 +122,7 @@ class Borrowed:
 
 _CHECK = os.path.join(str(PACKAGE), "course", "check", "")
 _INSPECT = os.path.join(os.path.dirname(os.__file__), "inspect.py")
-_now: list[Borrowed] = []  # at most one: hooks cannot be taken away, so one is made, and asks this
+_now: list[ForbiddenCalls] = []  # at most one: hooks cannot be taken away, so one is made, and asks this
 _hooked = threading.Lock()
 _busy = threading.local()
 
@@ -150,7 +150,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 _EVENTS = frozenset({"open", *_LOOKS, *_STARTS})
 
 
-def watch(borrowed: Borrowed) -> None:
+def watch(borrowed: ForbiddenCalls) -> None:
     """From now on what code of this process does is looked at, until another answer is."""
     _now[:] = [borrowed]
     if _hooked.acquire(blocking=False):

@@ -11,11 +11,11 @@ from typing import Any
 
 from mpcourse.course.check import stacks
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.drawn import seed_torch
 from mpcourse.course.check.exits import note_exit
 from mpcourse.course.check.fair import Fair
 from mpcourse.course.check.granted_time import STILL, end_after
 from mpcourse.course.check.rank import Job, Report, report_of, taken_key
+from mpcourse.course.check.seeding import seed_torch
 from mpcourse.course.check.status_page import StatusPage
 
 
@@ -42,7 +42,7 @@ def run(job: Job) -> Report:
         comm.status_page.write("returned", 0)
         comm.status_page.write("running", 0)
 
-    fair = Fair(Path(job.file), job.name, job.holds, hooked=virtually is None)
+    fair = Fair(Path(job.file), job.name, job.forbidden_modules, hooked=virtually is None)
     judge, rather = fair.judge, fair.rather
     try:
         load = functools.partial(Answer.load, Path(job.file), returned, fair=fair)
