@@ -41,7 +41,7 @@ def _measure(fields: list) -> dict:
     mine = PipelineRank(comm, stage, ours(comm.size, case.m), F.mse_loss)
     schedule = theirs(PipelineStage(twin, comm.rank, comm.size, torch.device("cpu")), case.m, loss_fn=F.mse_loss)
 
-    def torchs() -> None:
+    def torch_step() -> None:
         if comm.rank == 0:
             schedule.step(x)
         else:
@@ -49,12 +49,14 @@ def _measure(fields: list) -> dict:
 
     executions: list[Execution] = []
 
-    def our() -> None:
+    def our_step() -> None:
         _, ran = mine.timed_step(x, y)
         if case.measures_bubble and (execution := mine.gather(ran)):
             executions.append(execution)
 
-    sides = {"ours": (stage, our)} if case.measures_bubble else {"ours": (stage, our), "torch": (twin, torchs)}
+    sides = {"ours": (stage, our_step)}
+    if not case.measures_bubble:
+        sides["torch"] = twin, torch_step
     seconds: dict[str, list[list[float]]] = {side: [] for side in sides}
     for run in range(case.runs + 1):  # the first one is not counted
         of_run: dict[str, list[float]] = {side: [] for side in sides}

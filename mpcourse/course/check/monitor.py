@@ -14,7 +14,7 @@ BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator cal
 STARTUP = 60.0  # a slow disk may take long to load Python and torch
 GRACE = 0.3  # after the first failure, the others' chance to report theirs
 FLOOD = 1 << 20  # bytes that one rank may print
-CORES = 2.0  # times as long a deadlock is waited for where ranks wait for cores: messages need next to none
+BUSY_FACTOR = 2.0  # wait this much longer for a deadlock when ranks are starved of CPU
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Monitor:
         stages = {e.stage for i, e in entries.items() if i not in self.reports}
         still = False
         if "waiting" in stages and stages <= {"waiting", "returned"}:
-            if self.still.seconds(CORES) > BLOCKED:
+            if self.still.seconds(BUSY_FACTOR) > BLOCKED:
                 return self._ending("deadlock", entries)
         elif (still := self.still.seconds() > STILL) and now - self.asked > 1.0:
             ending = self._ending("still", entries)
