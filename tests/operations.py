@@ -115,10 +115,19 @@ def samples(function: Any, args: tuple, kwargs: dict) -> list[tuple[Any, tuple, 
 
 
 def on(device: str, value: Any) -> Any:
-    """A copy of the tensors in `value` on a device, which learn where those do."""
+    """Copy the tensors in `value` to a device; the copies learn where those do.
+
+    A view is copied with all of its storage, for as_strided may reach the rest.
+    """
 
     def copy(t: Any) -> Any:
-        return t.detach().to(device).requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+        if not isinstance(t, torch.Tensor):
+            return t
+        there = t.detach()
+        if t.layout is torch.strided and t.untyped_storage().nbytes() > t.numel() * t.element_size():
+            whole = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
+            there = whole.to(device).as_strided(t.shape, t.stride(), t.storage_offset())
+        return there.to(device).requires_grad_(t.requires_grad)
 
     return tree_map(copy, value)
 

@@ -1,7 +1,7 @@
 """Every operation takes as many kernels and as many bytes without data as with them, forward and backward.
 
-Each run takes the same part of them, and MPCOURSE_SEED=7 another. MPCOURSE_ALL_OPERATIONS=3 takes all, with three calls
-of each, in half an hour.
+Each run draws a part of them and prints its seed; MPCOURSE_SEED=7 repeats one. MPCOURSE_ALL_OPERATIONS=3 takes all,
+with three calls of each, in four minutes on two cores.
 """
 
 import functools
@@ -26,6 +26,8 @@ NEEDS_VALUES = {
 }
 # torch's shapes without data have other strides than its results, and the bytes and kernels are the same.
 OTHER_STRIDES = {"linalg.eig", "fft.hfft2", "nonzero_static", "svd_lowrank", "pca_lowrank"}
+# Their kernel on the CPU has no derivative. CUDA takes them apart, and so do dry boxes.
+NO_DERIVATIVE = {"native_channel_shuffle"}
 # In bfloat16 torch compares the strides of gradients as their last bits fell; it copies one more or less.
 OTHER_COPIES = {"tensordot", "nn.functional.linear_cross_entropy.chunked_none"}
 
@@ -75,8 +77,10 @@ def differences(name, call, mode):
             return []  # refused in both
         refused = "a dry box holds no data" in dry and name in NEEDS_VALUES and "\n" not in dry
         return [] if refused else [f"{name}, {mode}: {dry[:200]}"]
-    if isinstance(data, str) and "not implemented" in data:
-        return []  # the CPU has no kernel for this dtype, or torch no derivative
+    if isinstance(data, str) and "not implemented for" in data:
+        return []  # the CPU has no kernel for this dtype
+    if name in NO_DERIVATIVE and isinstance(data, str) and "is not implemented" in data:
+        return []
     if isinstance(data, str):
         return [f"{name}, {mode}: with data {data[:200]}"]
     skipped = {"strides"} if name in OTHER_STRIDES else set()
@@ -96,7 +100,8 @@ def test_all_functions_of_torch_nn_functional_are_called():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(0 if ALL else 120)
 def test_an_operation_takes_the_same_kernels_and_bytes_dry_and_with_data(mode):
-    seed = int(os.environ.get("MPCOURSE_SEED", "0"))
+    seed = int(os.environ.get("MPCOURSE_SEED") or random.randrange(1000))
+    print("seed", seed)
     rng = random.Random(seed)
     found = list(calls(torch.bfloat16 if mode == "bfloat16" else torch.float32, ALL or 1))
     if not ALL:
