@@ -70,6 +70,11 @@ def always(facts: Any) -> bool:
     return True
 
 
+def otherwise(sentence: Text) -> Rule:
+    """Return the last rule of a table: what is said where no other one holds."""
+    return Rule("otherwise", always, sentence)
+
+
 def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:
     """Return what is wrong with the first facts that fail a test, by the first test that they fail; None: nothing.
 

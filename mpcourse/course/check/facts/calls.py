@@ -1,10 +1,91 @@
-"""Calls: whether one is wrong only for what earlier calls have left; for checks that call an answer again and again."""
+"""Calls without MPI: what one returned, which misconception gives that, and whether earlier calls are the reason."""
 
-from collections.abc import Callable, Iterable
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from mpcourse.course.check import module_state as kept
 from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.explain import Input, Misconceptions, probed
+from mpcourse.course.check.facts.rounding import shorter_dtype
+from mpcourse.course.check.rules import Rule
 from mpcourse.course.check.wrong import Wrong, short
+
+Seen = Sequence[tuple[Input, Any]]  # inputs, each with what came of it
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a call of an answer gave. A subclass defines `call`, `same`, `right` and `probes`.
+
+    given: its input. got: what it returned, or the error that it raised.
+    call(answer, *input): what another call returns. same(got, value): whether results are alike. right(*input): the
+    oracle. probes: other inputs, on which misconceptions differ.
+    """
+
+    answer: Answer
+    given: Input
+    got: Any
+
+    call: ClassVar[Any]
+    same: ClassVar[Any]
+    right: ClassVar[Any]
+    probes: ClassVar[Any]
+
+    @functools.cached_property
+    def want(self) -> Any:
+        return self.right(*self.given)
+
+    @functools.cached_property
+    def seen(self) -> Seen:
+        """This call, and calls for the other inputs."""
+        return [(self.given, self.got), *probed(self.answer, self.call, self.probes)]
+
+    @property
+    def shorter(self) -> str:
+        """The dtype that explains by its rounding what is wrong with the numbers returned; empty for none."""
+        return shorter_dtype([got for _, got in self.seen], [self.right(*given) for given, _ in self.seen])
+
+    # What sentences show.
+
+    kind = property(lambda self: type(self.got).__name__)
+    shown = property(lambda self: short(self.got))
+
+
+def programs(misconceptions: Misconceptions, seen: Callable[[Any], Seen] = operator.attrgetter("seen")) -> list[Rule]:
+    """Return a rule for each misconception: it holds where a program written so gives all that was seen.
+
+    misconceptions: sentences with the programs. seen: of facts, the calls that a program has to explain.
+    """
+    pairs = misconceptions.items() if isinstance(misconceptions, Mapping) else misconceptions
+
+    def rule(sentence: str, program: Callable[..., Any]) -> Rule:
+        return Rule(sentence, lambda f: all(f.same(got, program(*given)) for given, got in seen(f)), sentence)
+
+    return [rule(*pair) for pair in pairs]
+
+
+def returned(call: Callable[[], Any], *errors: type[Exception]) -> Any:
+    """Return what `call` returns, or the error of one of these types that it raises."""
+    try:
+        return call()
+    except errors as error:
+        return error
+
+
+ROUNDED = Rule(
+    "shorter dtype",
+    lambda f: f.shorter,
+    "Close, but rounded as {shorter} rounds: Python's floats, and float64, have 16 digits.",
+)
+
+
+def is_float(value: Any) -> bool:
+    """Return whether it is a float, or an int that can be made one."""
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or is_int and abs(value) < 1 << 1023
 
 
 def one_by_one(answer: Answer, checks: Iterable[Callable[[Answer], None]]) -> None:
