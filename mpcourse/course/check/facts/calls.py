@@ -51,7 +51,8 @@ class Called:
     # What sentences show.
 
     kind = property(lambda self: type(self.got).__name__)
-    shown = property(lambda self: short(self.got))
+    failed = property(lambda self: isinstance(self.got, Exception))
+    shown = property(lambda self: f"{self.kind}: {self.got}" if self.failed else short(self.got))
 
 
 def programs(misconceptions: Misconceptions, seen: Callable[[Any], Seen] = operator.attrgetter("seen")) -> list[Rule]:
@@ -71,6 +72,8 @@ def returned(call: Callable[[], Any], *errors: type[Exception]) -> Any:
     """Return what `call` returns, or the error of one of these types that it raises."""
     try:
         return call()
+    except Wrong:  # an AssertionError, too
+        raise
     except errors as error:
         return error
 
