@@ -52,7 +52,12 @@ class Called:
 
     kind = property(lambda self: type(self.got).__name__)
     failed = property(lambda self: isinstance(self.got, Exception))
-    shown = property(lambda self: f"{self.kind}: {self.got}" if self.failed else short(self.got))
+
+    @property
+    def shown(self) -> str:
+        if self.failed or hasattr(self.got, "__next__"):  # of an iterator, repr shows the address
+            return f"{self.kind}: {self.got}" if self.failed else f"a {self.kind}"
+        return short(self.got)
 
 
 def programs(misconceptions: Misconceptions, seen: Callable[[Any], Seen] = operator.attrgetter("seen")) -> list[Rule]:
