@@ -10,7 +10,7 @@ from typing import Any
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import Called, one_by_one, programs, returned
-from mpcourse.course.check.rules import Rule, Test, demand, otherwise
+from mpcourse.course.check.rules import Test, always, demand
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
@@ -112,9 +112,9 @@ class Facts(Called):
 
     # What sentences show.
 
-    events = property(lambda self: ", ".join(f"{kind} {worker}" for kind, worker in self.history))
+    events = property(lambda self: ", ".join(f"{k} {w}" for k, w in self.history) or "an empty history")
     text = property(lambda self: self.events if len(self.events) < 100 else f"{self.events[:100]} ...")
-    asked = property(lambda self: f"{short(self.want)} for {self.text or 'an empty history'}")
+    asked = property(lambda self: f"{short(self.want)} for {self.text}")
     elements = property(lambda self: counted(len(self.got), "element"))
 
     @property
@@ -233,64 +233,40 @@ WAYS: dict[str, Way] = {
     ),
 }
 
-WHYS_ERROR = [
-    Rule("empty", lambda f: not f.history, "An empty history has no first event, and no last one: it gives []."),
-    Rule(
-        "index",
-        lambda f: isinstance(f.got, IndexError),
-        "A list that is indexed by workers needs workers 0, 1, 2, ... Here they have any numbers: take a dict.",
+WHYS_ERROR = {
+    "An empty history has no first event, and no last one: it gives [].": lambda f: not f.history,
+    "A list that is indexed by workers needs workers 0, 1, 2, ... Here they have any numbers: take a dict.": lambda f: (
+        isinstance(f.got, IndexError)
     ),
-    Rule(
-        "pushes twice",
-        lambda f: f.pushes_twice,
-        "Only a worker that has never pulled is refused. It may push twice after one pull.",
+    "Only a worker that has never pulled is refused. It may push twice after one pull.": lambda f: f.pushes_twice,
+    "Each worker that pushes here has pulled. Is 0 taken for nothing? `not seen.get(worker)` is true of version 0, "
+    "too: ask `worker not in seen`.": always,
+}
+WHYS_TYPE = {
+    "Nothing came back: is the list returned?": lambda f: f.got is None,
+    "A worker pushes more than once: a list is asked, with one int for each push, in the order of the pushes.": (
+        lambda f: isinstance(f.got, dict)
     ),
-    otherwise(
-        "Each worker that pushes here has pulled. Is 0 taken for nothing? `not seen.get(worker)` is true of version 0, "
-        "too: ask `worker not in seen`."
+    "Return a list: list(...) runs through a generator and keeps what it yields.": lambda f: hasattr(f.got, "__next__"),
+    "That is one number, e.g. a mean or the largest. One int for each push is asked.": lambda f: isinstance(
+        f.got, int | float
     ),
-]
-WHYS_TYPE = [
-    Rule("None", lambda f: f.got is None, "Nothing came back: is the list returned?"),
-    Rule(
-        "dict",
-        lambda f: isinstance(f.got, dict),
-        "A worker pushes more than once: a list is asked, with one int for each push, in the order of the pushes.",
+    "One int for each push, in their order: not pairs, and no lists by worker.": lambda f: f.nested,
+    "Return a list of ints.": always,
+}
+WHYS_LENGTH = {
+    **programs(LENGTHS, lambda f: f.lengths),
+    "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?": always,
+}
+WHYS = {
+    "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one.": lambda f: not f.ints,
+    **programs({why: functools.partial(_of_each_push, way) for why, way in WAYS.items()}),
+    "These are the right numbers in another order. They are asked in the order of the pushes.": lambda f: (
+        sorted(f.got) == sorted(f.want)
     ),
-    Rule(
-        "generator",
-        lambda f: hasattr(f.got, "__next__"),
-        "Return a list: list(...) runs through a generator and keeps what it yields.",
-    ),
-    Rule(
-        "number",
-        lambda f: isinstance(f.got, int | float),
-        "That is one number, e.g. a mean or the largest. One int for each push is asked.",
-    ),
-    Rule("nested", lambda f: f.nested, "One int for each push, in their order: not pairs, and no lists by worker."),
-    otherwise("Return a list of ints."),
-]
-WHYS_LENGTH = [
-    *programs(LENGTHS, lambda f: f.lengths),
-    otherwise("One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?"),
-]
-WHYS = [
-    Rule(
-        "no int",
-        lambda f: not f.ints,
-        "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one.",
-    ),
-    *programs({why: functools.partial(_of_each_push, way) for why, way in WAYS.items()}),
-    Rule(
-        "order",
-        lambda f: sorted(f.got) == sorted(f.want),
-        "These are the right numbers in another order. They are asked in the order of the pushes.",
-    ),
-    otherwise(
-        "Number the weights: version 0 before the first push, one more with each push of anybody. Staleness is the "
-        "version there is when the gradient arrives, minus the version that its worker pulled last."
-    ),
-]
+    "Number the weights: version 0 before the first push, one more with each push of anybody. Staleness is the "
+    "version there is when the gradient arrives, minus the version that its worker pulled last.": always,
+}
 TESTS = [
     Test("an error", lambda f: f.failed, "no error for {text}: {want}", "{shown}", WHYS_ERROR),
     Test("no list", lambda f: not f.is_list or f.nested, "{asked}", "{shown}", WHYS_TYPE),
@@ -300,21 +276,17 @@ TESTS = [
 ]
 
 RAISE = "A worker that has never pulled has no weights to compute a gradient at: raise ValueError(f'... {worker} ...')."
-WHYS_REFUSED = [
-    Rule(
-        "unnamed",
-        lambda f: isinstance(f.got, ValueError),
-        "Who reads the error wants to know which worker it was: put its number into the text.",
+WHYS_REFUSED = {
+    "Who reads the error wants to know which worker it was: put its number into the text.": lambda f: isinstance(
+        f.got, ValueError
     ),
-    Rule(
-        "assert",
-        lambda f: isinstance(f.got, AssertionError),
-        "An assert is for what cannot happen. Who calls this with a wrong history is told by a ValueError.",
+    "An assert is for what cannot happen. Who calls this with a wrong history is told by a ValueError.": lambda f: (
+        isinstance(f.got, AssertionError)
     ),
-    Rule("by itself", lambda f: f.failed, lambda f: f"{f.kind} came by itself, where something was missing. {RAISE}"),
-    Rule("pull later", lambda f: f.pulls_later, lambda f: f"{RAISE} A pull that comes later does not help."),
-    otherwise(lambda f: RAISE),
-]
+    lambda f: f"{f.kind} came by itself, where something was missing. {RAISE}": lambda f: f.failed,
+    lambda f: f"{RAISE} A pull that comes later does not help.": lambda f: f.pulls_later,
+    lambda f: RAISE: always,
+}
 REFUSALS = [
     Test(
         "not refused", lambda f: not f.named, "ValueError with {worker} in its text for {text}", "{shown}", WHYS_REFUSED

@@ -15,7 +15,7 @@ import torch._dynamo  # what torch.optim imports at its first use, which takes s
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import ROUNDED, Called, one_by_one, programs
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Rule, Test, demand, filled, otherwise
+from mpcourse.course.check.rules import Test, always, demand, filled
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 
@@ -128,15 +128,12 @@ def _trainings(seed: int) -> list[Training]:
             "Take lr, momentum, weight_decay and trust_coefficient from the group that a parameter is in.",
         ),
         Training(
-            "four steps with momentum, and a learning rate that changes", rates,
+            "four steps with momentum, saved and loaded after two", rates,
             "Velocities belong into self.state[p], which state_dict saves. In a dict of one's own, or an attribute, "
             "they are lost when training is stopped and goes on, and every step after that is another one.",
             stop=2,
         ),
     ]  # fmt: skip
-
-
-# -- observation --
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
@@ -495,29 +492,35 @@ WAYS: dict[str, Way | list[Way]] = {
     "self.defaults has what is not said of a group. Read the group's own: there is what was said, and what a scheduler "
     "changes.": Way(options=lambda first, own, default: default),
 }
-PROGRAMS = [
-    (why, functools.partial(trained, way=way))
+PROGRAMS = {
+    why: [functools.partial(trained, way=way) for way in (ways if isinstance(ways, list) else [ways])]
     for why, ways in WAYS.items()
-    for way in (ways if isinstance(ways, list) else [ways])
-]
+}
 WHYS = [
-    *programs(PROGRAMS),
-    Rule("NaN, as the hint says", lambda f: f.is_nan and f.training.hint, "NaN is 0 / 0. {training.hint}"),
-    Rule("NaN", lambda f: f.is_nan, "NaN is 0 / 0, or infinity minus infinity."),
-    Rule(
-        "float32",
-        lambda f: f.shorter == "float32",
+    programs(PROGRAMS),
+    {
+        "NaN is 0 / 0. {training.hint}": lambda f: f.is_nan and f.training.hint,
+        "NaN is 0 / 0, or infinity minus infinity.": lambda f: f.is_nan,
         "That is right to 7 digits. A tensor made without a dtype is float32, and rounds; torch.zeros_like(p) has the "
-        "dtype of p.",
-    ),
+        "dtype of p.": lambda f: f.shorter == "float32",
+    },
     ROUNDED,
-    *programs(PROGRAMS, lambda f: f.seen[:1]),  # one mistake of several, perhaps
-    Rule("stumbles", lambda f: f.training.hint, "{training.hint}"),
-    otherwise(
+    programs(PROGRAMS, lambda f: f.seen[:1]),
+    {
+        "{training.hint}": lambda f: f.training.hint,
         "Work the first step out by hand for w = [[3, 4]] and g = [[6, 8]]: ||w|| is 5, ||g|| is 10, and what is "
-        "subtracted is [0.06, 0.08] for lr 2 and a coefficient of 0.01."
-    ),
+        "subtracted is [0.06, 0.08] for lr 2 and a coefficient of 0.01.": always,
+    },
 ]
+WHYS_ERROR = {
+    "Keep @torch.no_grad() above step: an update in place of a parameter is nothing for autograd to record.": (
+        lambda f: isinstance(f.got, RuntimeError)
+    ),
+    "Keep in self.state[p] what torch.optim's own optimizers keep there: tensors and numbers, by name.": (
+        lambda f: f.training.stop
+    ),
+    "{training.hint}": always,
+}
 TESTS = [
     Test(
         "no optimizer",
@@ -526,27 +529,7 @@ TESTS = [
         "a {kind}",
         "Keep the class line: class LARS(torch.optim.Optimizer), and the super().__init__ in it.",
     ),
-    Test(
-        "recorded",
-        lambda f: isinstance(f.got, RuntimeError),
-        "a step that autograd does not record",
-        "RuntimeError: {got}",
-        "Keep @torch.no_grad() above step: an update in place of a parameter is nothing for autograd to record.",
-    ),
-    Test(
-        "state",
-        lambda f: isinstance(f.got, Exception) and f.training.stop,
-        "a state that can be saved and loaded",
-        "{kind}: {got}",
-        "Keep in self.state[p] what torch.optim's own optimizers keep there: tensors and numbers, by name.",
-    ),
-    Test(
-        "an error",
-        lambda f: isinstance(f.got, Exception),
-        "{training.what}: no error",
-        "{kind}: {got}",
-        "{training.hint}",
-    ),
+    Test("an error", lambda f: f.failed, "{training.what}: no error", "{shown}", WHYS_ERROR),
     Test(
         "changed gradient",
         lambda f: f.difference and f.which < 0,

@@ -10,7 +10,7 @@ import torch
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import ROUNDED, Called, is_float, one_by_one, programs, returned
-from mpcourse.course.check.rules import Rule, Test, demand, otherwise
+from mpcourse.course.check.rules import Test, always, demand
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 
@@ -206,52 +206,38 @@ WAYS: dict[str, Way] = {
     ),
 }
 
-WHYS = [
-    ROUNDED,
-    *programs(WAYS),
-    Rule(
-        "infinite",
-        lambda f: math.isinf(f.want),
-        "The mean of |G|^2 is not above 0 there: the gradient is lost in the noise, and the answer is math.inf.",
+WHYS = {
+    **ROUNDED,
+    **programs(WAYS),
+    "The mean of |G|^2 is not above 0 there: the gradient is lost in the noise, and the answer is math.inf.": (
+        lambda f: math.isinf(f.want)
     ),
-    Rule("NaN", lambda f: math.isnan(f.got), "NaN is 0 / 0: is something divided before it is averaged?"),
-    Rule(
-        "several steps",
-        lambda f: len(f.steps) > 1 and f.steps_are_right,
-        "One step alone is right; several are not. Average |G|^2 over all steps, and S likewise, then divide.",
+    "NaN is 0 / 0: is something divided before it is averaged?": lambda f: math.isnan(f.got),
+    "One step alone is right; several are not. Average |G|^2 over all steps, and S likewise, then divide.": lambda f: (
+        len(f.steps) > 1 and f.steps_are_right
     ),
-    Rule(
-        "negative",
-        lambda f: f.got < 0,
-        "A noise scale is not negative here: look at the signs. The small batch has the larger square.",
+    "A noise scale is not negative here: look at the signs. The small batch has the larger square.": lambda f: (
+        f.got < 0
     ),
-    otherwise("Look at one step with two ranks by hand: small_square, big_square, |G|^2 and S, in this order."),
-]
+    "Look at one step with two ranks by hand: small_square, big_square, |G|^2 and S, in this order.": always,
+}
 ONE_FLOAT = "One float is asked, for all steps together."
-WHYS_TYPE = [
-    Rule(
-        "division by a size",
-        lambda f: f.failed and math.isfinite(f.want),
-        "Which number is 0 there? big is examples * ranks, small is examples: they differ by more than 1.",
+WHYS_TYPE = {
+    "Which number is 0 there? big is examples * ranks, small is examples: they differ by more than 1.": lambda f: (
+        f.failed and math.isfinite(f.want)
     ),
-    Rule(
-        "division by |G|^2",
-        lambda f: f.failed,
-        "Where the mean of |G|^2 is 0 there is nothing to divide by: return math.inf where it is not above 0.",
+    "Where the mean of |G|^2 is 0 there is nothing to divide by: return math.inf where it is not above 0.": lambda f: (
+        f.failed
     ),
-    Rule("None", lambda f: f.got is None, "Nothing came back: is the quotient returned?"),
-    Rule(
-        "tensor",
-        lambda f: isinstance(f.got, torch.Tensor) and f.got.numel() == 1,
-        "A float is asked: .item() makes one of a tensor with one number.",
+    "Nothing came back: is the quotient returned?": lambda f: f.got is None,
+    "A float is asked: .item() makes one of a tensor with one number.": lambda f: (
+        isinstance(f.got, torch.Tensor) and f.got.numel() == 1
     ),
-    Rule(
-        "several numbers",
-        lambda f: isinstance(f.got, list | tuple | torch.Tensor),
-        f"{ONE_FLOAT} Average |G|^2 over steps, and S over steps, then divide once.",
+    f"{ONE_FLOAT} Average |G|^2 over steps, and S over steps, then divide once.": lambda f: isinstance(
+        f.got, list | tuple | torch.Tensor
     ),
-    otherwise(ONE_FLOAT),
-]
+    ONE_FLOAT: always,
+}
 ASKED = "{want:.9g} for {inputs}"
 TESTS = [
     Test(

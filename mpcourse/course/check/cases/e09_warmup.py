@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import ROUNDED, Called, is_float, one_by_one, programs, returned
-from mpcourse.course.check.rules import Rule, Test, demand, otherwise
+from mpcourse.course.check.rules import Test, always, demand
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 
@@ -209,37 +209,31 @@ DECAYING: dict[str, Way] = {
 # -- what is said --
 
 RATE = f"{{want:.6g}} from {NAME}({{arguments}})", "{got:.9g}"
-WHYS = [
-    ROUNDED,
-    *programs(PEAKS),
-    Rule(
-        "not finite",
-        lambda f: not math.isfinite(f.got),
-        "A rate is a finite number: is there a division by 0, or a power of something large?",
+WHYS = {
+    **ROUNDED,
+    **programs(PEAKS),
+    "A rate is a finite number: is there a division by 0, or a power of something large?": lambda f: (
+        not math.isfinite(f.got)
     ),
-]
-WHYS_WARMING = [
-    *WHYS,
-    *programs(WARMING, lambda f: f.stretch),
-    Rule("begin", lambda f: f.step == 0, "Step 0 has base_rate: the warm-up begins with the rate of the small batch."),
-    otherwise("Within the warm-up: base_rate + (peak - base_rate) * step / (steps of the warm-up)."),
-]
-WHYS_DECAYING = [
-    *WHYS,
-    *programs(DECAYING, lambda f: f.stretch),
-    otherwise(
-        "After the warm-up: the peak, base_rate * batch / base_batch, times 0.1 for each milestone that has begun."
+}
+WHYS_WARMING = {
+    **WHYS,
+    **programs(WARMING, lambda f: f.stretch),
+    "Step 0 has base_rate: the warm-up begins with the rate of the small batch.": lambda f: f.step == 0,
+    "Within the warm-up: base_rate + (peak - base_rate) * step / (steps of the warm-up).": always,
+}
+WHYS_DECAYING = {
+    **WHYS,
+    **programs(DECAYING, lambda f: f.stretch),
+    "After the warm-up: the peak, base_rate * batch / base_batch, times 0.1 for each milestone that has begun.": always,
+}
+WHYS_TYPE = {
+    "With warmup_epochs=0 the warm-up has no steps: do not divide by their number, return the peak at once.": (
+        lambda f: f.failed
     ),
-]
-WHYS_TYPE = [
-    Rule(
-        "division by 0",
-        lambda f: f.failed,
-        "With warmup_epochs=0 the warm-up has no steps: do not divide by their number, return the peak at once.",
-    ),
-    Rule("None", lambda f: f.got is None, "Nothing came back: does every branch return a rate?"),
-    otherwise("One float is asked: the rate."),
-]
+    "Nothing came back: does every branch return a rate?": lambda f: f.got is None,
+    "One float is asked: the rate.": always,
+}
 TESTS = [
     Test("no float", lambda f: not is_float(f.got), RATE[0], "{shown}", WHYS_TYPE),
     Test("in the warm-up", lambda f: f.warming and not f.same(f.got, f.want), *RATE, WHYS_WARMING),

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from mpcourse.course.check import module_state as kept
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.explain import Input, Misconceptions, probed
+from mpcourse.course.check.explain import Input, probed
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Rule
+from mpcourse.course.check.rules import Predicate
 from mpcourse.course.check.wrong import Wrong, short
 
 Seen = Sequence[tuple[Input, Any]]  # inputs, each with what came of it
@@ -60,17 +60,18 @@ class Called:
         return short(self.got)
 
 
-def programs(misconceptions: Misconceptions, seen: Callable[[Any], Seen] = operator.attrgetter("seen")) -> list[Rule]:
-    """Return a rule for each misconception: it holds where a program written so gives all that was seen.
+def programs(
+    misconceptions: Mapping[str, Any], seen: Callable[[Any], Seen] = operator.attrgetter("seen")
+) -> dict[str, Predicate]:
+    """Return a table of reasons: each holds where a program that is written so gives all that was seen.
 
-    misconceptions: sentences with the programs. seen: of facts, the calls that a program has to explain.
+    misconceptions: sentences, each with a program, or a list of them. seen: of facts, the calls that are explained.
     """
-    pairs = misconceptions.items() if isinstance(misconceptions, Mapping) else misconceptions
 
-    def rule(sentence: str, program: Callable[..., Any]) -> Rule:
-        return Rule(sentence, lambda f: all(f.same(got, program(*given)) for given, got in seen(f)), sentence)
+    def explains(ways: list[Callable[..., Any]]) -> Predicate:
+        return lambda f: any(all(f.same(got, way(*given)) for given, got in seen(f)) for way in ways)
 
-    return [rule(*pair) for pair in pairs]
+    return {why: explains(ways if isinstance(ways, list) else [ways]) for why, ways in misconceptions.items()}
 
 
 def returned(call: Callable[[], Any], *errors: type[Exception]) -> Any:
@@ -83,11 +84,9 @@ def returned(call: Callable[[], Any], *errors: type[Exception]) -> Any:
         return error
 
 
-ROUNDED = Rule(
-    "shorter dtype",
-    lambda f: f.shorter,
-    "Close, but rounded as {shorter} rounds: Python's floats, and float64, have 16 digits.",
-)
+ROUNDED: dict[str, Predicate] = {
+    "Close, but rounded as {shorter} rounds: Python's floats, and float64, have 16 digits.": lambda f: f.shorter
+}
 
 
 def is_float(value: Any) -> bool:
