@@ -11,8 +11,7 @@ from mpcourse.course.check.wrong import Wrong
 
 WHYS = [
     Rule("half", lambda f: 1 / f.got == 2, "It is half."),
-    Rule("none", lambda f: f.got == 0, lambda f: f"It is {f.got:.1f}."),
-    Rule("another", always, "It is not {want}."),
+    {lambda f: f"It is {f.got:.1f}.": lambda f: f.got == 0, "It is not {want}.": always},
 ]
 TESTS = [
     Test("negative", lambda f: f.got < 0, "{want} on rank {rank}", "{got}", "It is negative."),

@@ -1,19 +1,23 @@
 """What e07_staleness is asked: the age of each gradient, in updates, and an error where nothing was pulled."""
 
 import functools
+import itertools
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.explain import explanation, gives, probed
-from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.calls import Called, one_by_one, programs, returned
+from mpcourse.course.check.rules import Test, always, demand
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import Wrong, short
+from mpcourse.course.check.wrong import short
 
 History = list[tuple[str, int]]
+
+# -- inputs --
 
 
 def _read(text: str) -> History:
@@ -41,12 +45,7 @@ FIXED = [
         "+1 +2 +3 -1 +1 -2 +2 -3 +3 -1 +1 -2 +2 -3 +3 -1",  # three workers in turn: 0, 1, 2, 2, 2, 2, 2
     )
 ]
-PROBES = [(history,) for history in FIXED]
-
-
-def right(history: History) -> list[int]:
-    """The staleness of each push: how many pushes stand between the last pull of its worker and itself."""
-    return _of_each_push(_since, history)
+REFUSED = (("-5", 5), ("+1 -1 -0", 0), ("+1 +2 -2 -7 +7 -7", 7), ("-4 +4", 4))  # and who pushes without a pull
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
@@ -58,8 +57,7 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
         turns = range(1, workers + 1)
         histories += [[("pull", w) for w in turns] + [(k, w) for w in 3 * [*turns] for k in ("push", "pull")]]
     checks: list[Callable[[Answer], None]] = [functools.partial(_one, history=history) for history in histories]
-    for text, worker in (("-5", 5), ("+1 -1 -0", 0), ("+1 +2 -2 -7 +7 -7", 7), ("-4 +4", 4)):
-        checks.append(functools.partial(_refused, history=_read(text), worker=worker))
+    checks += [functools.partial(_refused, history=_read(text), worker=worker) for text, worker in REFUSED]
     one_by_one(answer, checks)
 
 
@@ -69,134 +67,74 @@ def _drawn(draw: random.Random, workers: int, events: int) -> History:
     return history + [(draw.choice(("pull", "push", "push")), draw.choice(names)) for _ in range(events)]
 
 
-def _text(history: History) -> str:
-    text = ", ".join(f"{kind} {worker}" for kind, worker in history)
-    return text if len(text) < 100 else f"{text[:100]} ..."
+def _one(answer: Answer, history: History) -> None:
+    got = returned(lambda: _call(answer, history), ValueError, IndexError)
+    demand(TESTS, Facts(answer, (history,), got))
+
+
+def _refused(answer: Answer, history: History, worker: int) -> None:
+    """A push of `worker` without a pull must raise ValueError."""
+    errors = ValueError, KeyError, IndexError, TypeError, AttributeError, UnboundLocalError, AssertionError
+    got = returned(lambda: _call(answer, history), *errors)
+    demand(REFUSALS, Facts(answer, (history,), got, worker))
 
 
 def _call(answer: Answer, history: History) -> Any:
     return answer.call("staleness", list(history))
 
 
-def _list(answer: Answer, history: History) -> list[int]:
-    return list(_call(answer, history))
+# -- facts --
 
 
-def _length(answer: Answer, history: History) -> int:
-    return len(_call(answer, history))
+@dataclass(frozen=True)
+class Facts(Called):
+    """What staleness returned, or raised, for `given`, a history. worker: who pushes in it without a pull."""
+
+    worker: int = -1
+
+    call = staticmethod(lambda answer, history: list(_call(answer, history)))
+    right = staticmethod(lambda history: _of_each_push(_since, history))
+    same = staticmethod(lambda got, value: (got if isinstance(got, int) else [*got]) == value)
+    probes = property(lambda self: [(history,) for history in FIXED])
+    history = property(lambda self: self.given[0])
+    is_list = property(lambda self: isinstance(self.got, list | tuple))
+    nested = property(lambda self: self.is_list and any(isinstance(n, list | tuple | dict) for n in self.got))
+    ints = property(lambda self: all(hasattr(n, "__index__") and not isinstance(n, bool) for n in self.got))
+    lengths = property(lambda self: [(given, len(got)) for given, got in self.seen])
+    pulls_later = property(lambda self: ("pull", self.worker) in self.history)
+    named = property(lambda self: isinstance(self.got, ValueError) and str(self.worker) in str(self.got))
+
+    @property
+    def pushes_twice(self) -> bool:
+        """Whether a worker pushes twice, with no pull of it in between."""
+        of_each = [[kind for kind, w in self.history if w == worker] for _, worker in self.history]
+        return any(("push", "push") in itertools.pairwise(kinds) for kinds in of_each)
+
+    # What sentences show.
+
+    events = property(lambda self: ", ".join(f"{k} {w}" for k, w in self.history) or "an empty history")
+    text = property(lambda self: self.events if len(self.events) < 100 else f"{self.events[:100]} ...")
+    asked = property(lambda self: f"{short(self.want)} for {self.text}")
+    elements = property(lambda self: counted(len(self.got), "element"))
+
+    @property
+    def shown_numbers(self) -> str:
+        i = next(i for i, n in enumerate(self.got) if n != self.want[i])
+        return self.shown + (f": {self.got[i]} for push number {i + 1}" if len(self.want) > 1 else "")
 
 
-def _one(answer: Answer, history: History) -> None:
-    want = right(history)
-    try:
-        got = _call(answer, history)
-    except ValueError as error:
-        why = "Only a worker that has never pulled is refused. It may push twice after one pull."
-        if not _pushes_twice(history):
-            why = (
-                "Each worker that pushes here has pulled. Is 0 taken for nothing? `not seen.get(worker)` is true of "
-                "version 0, too: ask `worker not in seen`."
-            )
-        raise Wrong(f"no error for {_text(history)}: {want}", f"ValueError: {error}", why) from None
-    except IndexError as error:
-        why = "A list that is indexed by workers needs workers 0, 1, 2, ... Here they have any numbers: take a dict."
-        raise Wrong(f"no error for {_text(history)}: {want}", f"IndexError: {error}", why) from None
-    asked = f"{short(want)} for {_text(history) or 'an empty history'}"
-    numbers = _ints(answer, got, history, want, asked)
-    if numbers != want:
-        i = next(i for i, (f, w) in enumerate(zip(numbers, want, strict=True)) if f != w)
-        why = _why(answer, history, numbers)
-        got = f"{short(numbers)}: {numbers[i]} for push number {i + 1}" if len(want) > 1 else short(numbers)
-        raise Wrong(asked, got, why)
+# -- facts: what wrong rules say of each push --
+
+Way = Callable[[History, int, int], int]
 
 
-def _pushes_twice(history: History) -> bool:
-    last: dict[int, str] = {}
-    for kind, worker in history:
-        if kind == last.get(worker) == "push":
-            return True
-        last[worker] = kind
-    return False
-
-
-def _ints(answer: Answer, got: object, history: History, want: list[int], asked: str) -> list[int]:
-    """`got`, if it is a list of as many ints as there are pushes; else Wrong."""
-    if got is None:
-        raise Wrong(asked, "None", "Nothing came back: is the list returned?")
-    if isinstance(got, dict):
-        why = "A worker pushes more than once: a list is asked, with one int for each push, in the order of the pushes."
-        raise Wrong(asked, short(got), why)
-    if hasattr(got, "__next__"):
-        raise Wrong(asked, "a generator", "Return a list: list(...) runs through a generator and keeps what it yields.")
-    if not isinstance(got, list | tuple):
-        why = "Return a list of ints."
-        if isinstance(got, int | float):
-            why = "That is one number, e.g. a mean or the largest. One int for each push is asked."
-        raise Wrong(asked, short(got), why)
-    if any(isinstance(n, list | tuple | dict) for n in got):
-        raise Wrong(asked, short(got), "One int for each push, in their order: not pairs, and no lists by worker.")
-    if len(got) != len(want):
-        seen = [((history,), len(got)), *probed(answer, _length, PROBES)]
-        why = explanation(LENGTHS, seen, gives()) or (
-            "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?"
-        )
-        raise Wrong(asked, f"{short(got)}: {counted(len(got), 'element')}", why)
-    for n in got:
-        if isinstance(n, bool) or not hasattr(n, "__index__"):
-            why = "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one."
-            raise Wrong(asked, short(got), why)
-    return [int(n) for n in got]
-
-
-def _refused(answer: Answer, history: History, worker: int) -> None:
-    """A push without a pull must raise ValueError."""
-    asked = f"ValueError with {worker} in its text for {_text(history)}"
-    why = (
-        "A worker that has never pulled has no weights to compute a gradient at: raise ValueError(f'... {worker} ...')."
-    )
-    try:
-        got = _call(answer, history)
-    except (Wrong, NotImplementedError):
-        raise
-    except ValueError as error:
-        if str(worker) not in str(error):
-            why = "Who reads the error wants to know which worker it was: put its number into the text."
-            raise Wrong(asked, f"ValueError: {error}", why) from None
-        return
-    except (KeyError, IndexError, TypeError, AttributeError, UnboundLocalError, AssertionError) as error:
-        why = f"{type(error).__name__} came by itself, where something was missing. {why}"
-        if isinstance(error, AssertionError):
-            why = "An assert is for what cannot happen. Who calls this with a wrong history is told by a ValueError."
-        raise Wrong(asked, f"{type(error).__name__}: {error}", why) from None
-    if any(event == ("pull", worker) for event in history):
-        why += " A pull that comes later does not help."
-    raise Wrong(asked, short(got), why)
-
-
-def _why(answer: Answer, history: History, numbers: list[int]) -> str:
-    """The misconception that explains this answer, and what the same function answers elsewhere."""
-    seen = [((history,), numbers), *probed(answer, _list, PROBES)]
-    misconceptions = {why: functools.partial(_of_each_push, rule) for why, rule in RULES.items()}
-    if why := explanation(misconceptions, seen, gives()):
-        return why
-    if sorted(numbers) == sorted(right(history)):
-        return "These are the right numbers in another order. They are asked in the order of the pushes."
-    return (
-        "Number the weights: version 0 before the first push, one more with each push of anybody. Staleness is the "
-        "version there is when the gradient arrives, minus the version that its worker pulled last."
-    )
-
-
-Rule = Callable[[History, int, int], int]
-
-
-def _of_each_push(rule: Rule, history: History) -> list[int]:
-    """What `rule(history, at, pulled)` says of each push: where it stands, and where the last pull of its worker."""
+def _of_each_push(way: Way, history: History) -> list[int]:
+    """What `way(history, at, pulled)` says of each push: where it stands, and where the last pull of its worker."""
     numbers = []
     for at, (kind, worker) in enumerate(history):
         if kind == "push":
             pulled = max(i for i in range(at) if history[i] == ("pull", worker))
-            numbers.append(rule(history, at, pulled))
+            numbers.append(way(history, at, pulled))
     return numbers
 
 
@@ -222,6 +160,8 @@ def _workers(h: History) -> int:
     return len({w for _, w in h})
 
 
+# -- what is said --
+
 LENGTHS: dict[str, Callable[[History], int]] = {  # for how many elements there are
     "That is one for each event. A pull has no staleness: leave pulls out, and put no 0 or None there.": len,
     "That is one for each pull. A gradient's staleness is known when it is pushed: one for each push.": (
@@ -232,7 +172,7 @@ LENGTHS: dict[str, Callable[[History], int]] = {  # for how many elements there 
     ),
 }
 OWN = "A worker's own earlier push counts, too, if it stands after its last pull: it changed the weights."
-RULES: dict[str, Rule] = {
+WAYS: dict[str, Way] = {
     "That counts the push itself. How many others were applied between the pull and this push? Count it afterwards.": (
         lambda h, at, pulled: _since(h, at, pulled) + 1
     ),
@@ -292,3 +232,63 @@ RULES: dict[str, Rule] = {
         lambda h, at, pulled: max(0, _since(h, at, pulled) - 1)
     ),
 }
+
+WHYS_ERROR = {
+    "An empty history has no first event, and no last one: it gives [].": lambda f: not f.history,
+    "A list that is indexed by workers needs workers 0, 1, 2, ... Here they have any numbers: take a dict.": lambda f: (
+        isinstance(f.got, IndexError)
+    ),
+    "Only a worker that has never pulled is refused. It may push twice after one pull.": lambda f: f.pushes_twice,
+    "Each worker that pushes here has pulled. Is 0 taken for nothing? `not seen.get(worker)` is true of version 0, "
+    "too: ask `worker not in seen`.": always,
+}
+WHYS_TYPE = {
+    "Nothing came back: is the list returned?": lambda f: f.got is None,
+    "A worker pushes more than once: a list is asked, with one int for each push, in the order of the pushes.": (
+        lambda f: isinstance(f.got, dict)
+    ),
+    "Return a list: list(...) runs through a generator and keeps what it yields.": lambda f: hasattr(f.got, "__next__"),
+    "That is one number, e.g. a mean or the largest. One int for each push is asked.": lambda f: isinstance(
+        f.got, int | float
+    ),
+    "One int for each push, in their order: not pairs, and no lists by worker.": lambda f: f.nested,
+    "Return a list of ints.": always,
+}
+WHYS_LENGTH = {
+    **programs(LENGTHS, lambda f: f.lengths),
+    "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?": always,
+}
+WHYS = {
+    "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one.": lambda f: not f.ints,
+    **programs({why: functools.partial(_of_each_push, way) for why, way in WAYS.items()}),
+    "These are the right numbers in another order. They are asked in the order of the pushes.": lambda f: (
+        sorted(f.got) == sorted(f.want)
+    ),
+    "Number the weights: version 0 before the first push, one more with each push of anybody. Staleness is the "
+    "version there is when the gradient arrives, minus the version that its worker pulled last.": always,
+}
+TESTS = [
+    Test("an error", lambda f: f.failed, "no error for {text}: {want}", "{shown}", WHYS_ERROR),
+    Test("no list", lambda f: not f.is_list or f.nested, "{asked}", "{shown}", WHYS_TYPE),
+    Test("length", lambda f: len(f.got) != len(f.want), "{asked}", "{shown}: {elements}", WHYS_LENGTH),
+    Test("no int", lambda f: not f.ints, "{asked}", "{shown}", WHYS),
+    Test("value", lambda f: [*f.got] != f.want, "{asked}", "{shown_numbers}", WHYS),
+]
+
+RAISE = "A worker that has never pulled has no weights to compute a gradient at: raise ValueError(f'... {worker} ...')."
+WHYS_REFUSED = {
+    "Who reads the error wants to know which worker it was: put its number into the text.": lambda f: isinstance(
+        f.got, ValueError
+    ),
+    "An assert is for what cannot happen. Who calls this with a wrong history is told by a ValueError.": lambda f: (
+        isinstance(f.got, AssertionError)
+    ),
+    lambda f: f"{f.kind} came by itself, where something was missing. {RAISE}": lambda f: f.failed,
+    lambda f: f"{RAISE} A pull that comes later does not help.": lambda f: f.pulls_later,
+    lambda f: RAISE: always,
+}
+REFUSALS = [
+    Test(
+        "not refused", lambda f: not f.named, "ValueError with {worker} in its text for {text}", "{shown}", WHYS_REFUSED
+    )
+]

@@ -9,13 +9,61 @@ import torch
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.explain import explanation, gives, probed
-from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.calls import ROUNDED, Called, is_float, one_by_one, programs, returned
+from mpcourse.course.check.rules import Test, always, demand
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import Wrong, short
 
 NAME = "noise_scale"
+Steps = Sequence[torch.Tensor]  # of each step the ranks' gradients, of shape (ranks, parameters)
+
+# -- inputs --
+
+
+def check(answer: Answer, comm: HasStatusPage) -> None:
+    """Every rank may call this; ranks do not talk."""
+    draw = drawing()
+    # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
+    first, second = [[3.0, 0.0], [2.0, 1.0]], [[1.0, 1.5], [1.0, -0.5]]
+    cases = [
+        (_steps(first), 2),
+        (_steps(first), 8),
+        (_steps(first, second), 2),
+        (_steps([[2.0, 1.0], [1.0, 1.0], [3.0, 1.0]], [[2.0, -1.0], [1.0, 0.0], [1.0, 1.0]]), 5),
+    ]
+    for steps, ranks, parameters, examples in ((5, 2, 3, 16), (3, 4, 7, 32), (10, 8, 50, 1), (4, 3, 1, 100)):
+        cases.append((_drawn(steps, ranks, parameters, draw.getrandbits(60)), examples))
+    cases += [
+        (_steps([[1.0, 2.0], [1.0, 2.0]]), 4),  # no noise: 0
+        (_steps([[2.0, 0.0], [-1.0, 1.0]], [[2.0, 0.0], [2.0, 1.0]]), 4),  # |G|^2 of the first step is negative
+        (_steps([[1.0, 0.0], [-1.0, 0.0]]), 4),  # |G|^2 is negative: infinite
+        (_steps([[1.0, 0.0], [0.0, 1.0]]), 4),  # |G|^2 is 0
+    ]
+    one_by_one(answer, [functools.partial(_one, steps=steps, examples=examples) for steps, examples in cases])
+
+
+def _steps(*steps: list[list[float]]) -> list[torch.Tensor]:
+    return [torch.tensor(rows, dtype=torch.float64) for rows in steps]
+
+
+def _drawn(steps: int, ranks: int, parameters: int, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return list(torch.randn(steps, ranks, parameters, generator=generator, dtype=torch.float64) + 2)
+
+
+PROBES = [(_drawn(1, 2, 4, 3), 3), (_drawn(4, 3, 5, 4), 7), (_drawn(3, 5, 2, 5), 1)]
+
+
+def _one(answer: Answer, steps: Steps, examples: int) -> None:
+    left = [rows.clone() for rows in steps]
+    got = returned(lambda: answer.call(NAME, left, examples, changes=(left,)), ZeroDivisionError)
+    demand(TESTS, Facts(answer, (steps, examples), got, left))
+
+
+# -- facts --
+
+
+Part = Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -26,25 +74,21 @@ class Way:
     gradient, trace: |G|^2 and S, from both squares and both sizes. combine: the result, from those of every step.
     """
 
-    small_square: Callable[[torch.Tensor], float] = lambda rows: _square(rows).mean().item()
-    big_square: Callable[[torch.Tensor], float] = lambda rows: _square(rows.mean(0)).item()
-    small: Callable[[int, int], float] = lambda examples, ranks: examples
-    big: Callable[[int, int], float] = lambda examples, ranks: examples * ranks
-    gradient: Callable[[float, float, float, float], float] = lambda s, b, small, big: (
-        (big * b - small * s) / (big - small)
-    )
-    trace: Callable[[float, float, float, float], float] = lambda s, b, small, big: (s - b) / (1 / small - 1 / big)
-    combine: Callable[[Sequence[float], Sequence[float]], float] = lambda gs, ts: (
-        sum(ts) / sum(gs) if sum(gs) > 0 else math.inf
-    )
+    small_square: Part = lambda rows: _square(rows).mean().item()
+    big_square: Part = lambda rows: _square(rows.mean(0)).item()
+    small: Part = lambda examples, ranks: examples
+    big: Part = lambda examples, ranks: examples * ranks
+    gradient: Part = lambda s, b, small, big: (big * b - small * s) / (big - small)
+    trace: Part = lambda s, b, small, big: (s - b) / (1 / small - 1 / big)
+    combine: Part = lambda gs, ts: _quotient(sum(gs), sum(ts))
 
-    def __call__(self, gradients: Sequence[torch.Tensor], examples: int) -> float:
+    def __call__(self, steps: Steps, examples: int) -> float:
         """The noise scale that comes of it."""
-        ranks = gradients[0].shape[0]
-        small, big = self.small(examples, ranks), self.big(examples, ranks)
-        squares = [(self.small_square(rows), self.big_square(rows)) for rows in gradients]
+        ranks = steps[0].shape[0]
+        sizes = self.small(examples, ranks), self.big(examples, ranks)
+        squares = [(self.small_square(rows), self.big_square(rows)) for rows in steps]
         return self.combine(
-            [self.gradient(s, b, small, big) for s, b in squares], [self.trace(s, b, small, big) for s, b in squares]
+            [self.gradient(*pair, *sizes) for pair in squares], [self.trace(*pair, *sizes) for pair in squares]
         )
 
 
@@ -52,108 +96,42 @@ def _square(rows: torch.Tensor) -> torch.Tensor:
     return rows.square().sum(-1)
 
 
-RIGHT = Way()
-
-
-def _rows(*steps: list[list[float]]) -> list[torch.Tensor]:
-    return [torch.tensor(rows, dtype=torch.float64) for rows in steps]
-
-
-def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
-    draw = drawing()
-    # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
-    first, second = [[3.0, 0.0], [2.0, 1.0]], [[1.0, 1.5], [1.0, -0.5]]
-    cases = [
-        (_rows(first), 2),
-        (_rows(first), 8),
-        (_rows(first, second), 2),
-        (_rows([[2.0, 1.0], [1.0, 1.0], [3.0, 1.0]], [[2.0, -1.0], [1.0, 0.0], [1.0, 1.0]]), 5),
-    ]
-    for ranks, parameters, steps, examples in ((2, 3, 5, 16), (4, 7, 3, 32), (8, 50, 10, 1), (3, 1, 4, 100)):
-        generator = torch.Generator().manual_seed(draw.getrandbits(60))
-        rows = torch.randn(steps, ranks, parameters, generator=generator, dtype=torch.float64) + 2
-        cases.append((list(rows), examples))
-    cases += [
-        (_rows([[1.0, 2.0], [1.0, 2.0]]), 4),  # no noise: 0
-        (_rows([[2.0, 0.0], [-1.0, 1.0]], [[2.0, 0.0], [2.0, 1.0]]), 4),  # |G|^2 of the first step is negative
-        (_rows([[1.0, 0.0], [-1.0, 0.0]]), 4),  # |G|^2 is negative: infinite
-        (_rows([[1.0, 0.0], [0.0, 1.0]]), 4),  # |G|^2 is 0
-    ]
-    one_by_one(answer, [functools.partial(_one, gradients=rows, examples=examples) for rows, examples in cases])
-
-
-def _number(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> float:
-    given = [rows.clone() for rows in gradients]
-    return float(answer.call(NAME, given, examples, changes=(given,)))
-
-
-def _one(answer: Answer, gradients: Sequence[torch.Tensor], examples: int) -> None:
-    want = RIGHT(gradients, examples)
-    steps, (ranks, parameters) = len(gradients), gradients[0].shape
-    inputs = f"{counted(steps, 'step')} of {ranks} ranks with {counted(examples, 'example')} each"
-    if steps * ranks * parameters <= 8:
-        inputs += f", gradients {[rows.tolist() for rows in gradients]}"
-    asked = f"{want:.9g} for {inputs}"
-    given = [rows.clone() for rows in gradients]
-    try:
-        got = answer.call(NAME, given, examples, changes=(given,))  # which are looked at below
-    except ZeroDivisionError as error:
-        why = "Where the mean of |G|^2 is 0 there is nothing to divide by: return math.inf where it is not above 0."
-        if math.isfinite(want):
-            why = "Which number is 0 there? big is examples * ranks, small is examples: they differ by more than 1."
-        raise Wrong(asked, f"ZeroDivisionError: {error}", why) from None
-    if len(given) != steps or any(not torch.equal(a, b) for a, b in zip(given, gradients, strict=True)):
-        why = "The gradients still belong to the caller: rows.square() makes a new tensor, rows.square_() does not."
-        raise Wrong("gradients that stay as they are", "gradients that were changed", why)
-    if isinstance(got, torch.Tensor) and got.numel() == 1:
-        raise Wrong(asked, short(got), "A float is asked: .item() makes one of a tensor with one number.")
-    if isinstance(got, bool) or not isinstance(got, float | int):
-        why = "One float is asked, for all steps together."
-        if got is None:
-            why = "Nothing came back: is the quotient returned?"
-        elif isinstance(got, list | tuple | torch.Tensor):
-            why += " Average |G|^2 over steps, and S over steps, then divide once."
-        raise Wrong(asked, short(got), why)
-    if _near(got, want):
-        return
-    raise Wrong(asked, f"{got:.9g}", _why(answer, gradients, examples, got))
-
-
-def _near(got: float, want: float) -> bool:
-    return got == want or math.isclose(got, want, rel_tol=1e-8, abs_tol=1e-12)
-
-
-def _why(answer: Answer, gradients: Sequence[torch.Tensor], examples: int, got: float) -> str:
-    """The misconception that explains this number, and those for three other inputs."""
-    seen = [((gradients, examples), got), *probed(answer, _number, _probes())]
-    if why := explanation(WAYS, seen, gives(_near)):
-        return why
-    want = RIGHT(gradients, examples)
-    if math.isinf(want):
-        return "The mean of |G|^2 is not above 0 there: the gradient is lost in the noise, and the answer is math.inf."
-    if math.isnan(got):
-        return "NaN is 0 / 0: is something divided before it is averaged?"
-    if len(gradients) > 1 and all(_near(g, RIGHT(rows, n)) for (rows, n), g in seen if len(rows) == 1):
-        return "One step alone is right; several are not. Average |G|^2 over all steps, and S likewise, then divide."
-    if got < 0:
-        return "A noise scale is not negative here: look at the signs. The small batch has the larger square."
-    return "Look at one step with two ranks by hand: small_square, big_square, |G|^2 and S, in this order."
-
-
-@functools.cache
-def _probes() -> list[tuple[list[torch.Tensor], int]]:
-    generator = torch.Generator().manual_seed(3)
-    shapes = ((1, 2, 4, 3), (4, 3, 5, 7), (3, 5, 2, 1))  # steps, ranks, parameters, examples
-    return [
-        (list(torch.randn(*shape, generator=generator, dtype=torch.float64) + 1.5), examples)
-        for *shape, examples in shapes
-    ]
-
-
 def _quotient(gradient: float, trace: float) -> float:
     return trace / gradient if gradient > 0 else math.inf
 
+
+@dataclass(frozen=True)
+class Facts(Called):
+    """The noise scale for `given`, which is (steps, examples). left: the gradients after the call."""
+
+    left: list[torch.Tensor]
+
+    right = Way()
+    call = staticmethod(lambda answer, steps, n: float(answer.call(NAME, [rows.clone() for rows in steps], n)))
+    probes = PROBES
+    steps = property(lambda self: self.given[0])
+    changed = property(
+        lambda self: len(self.left) != len(self.steps) or not all(map(torch.equal, self.left, self.steps))
+    )
+    # Whether each single step that was seen is right.
+    steps_are_right = property(
+        lambda self: all(self.same(got, self.right(*given)) for given, got in self.seen if len(given[0]) == 1)
+    )
+
+    @staticmethod
+    def same(got: float, value: float) -> bool:
+        return got == value or math.isclose(got, value, rel_tol=1e-8, abs_tol=1e-12)
+
+    # What sentences show.
+
+    @property
+    def inputs(self) -> str:
+        n, (ranks, parameters) = len(self.steps), self.steps[0].shape
+        shown = f", gradients {[rows.tolist() for rows in self.steps]}" if n * ranks * parameters <= 8 else ""
+        return f"{counted(n, 'step')} of {ranks} ranks with {counted(self.given[1], 'example')} each{shown}"
+
+
+# -- what is said --
 
 WAYS: dict[str, Way] = {
     "That is the mean of each step's own quotient. A quotient of noisy numbers is wrong on average, too: average "
@@ -227,3 +205,48 @@ WAYS: dict[str, Way] = {
         big_square=lambda rows: rows.mean(0).sum().square().item(),
     ),
 }
+
+WHYS = {
+    **ROUNDED,
+    **programs(WAYS),
+    "The mean of |G|^2 is not above 0 there: the gradient is lost in the noise, and the answer is math.inf.": (
+        lambda f: math.isinf(f.want)
+    ),
+    "NaN is 0 / 0: is something divided before it is averaged?": lambda f: math.isnan(f.got),
+    "One step alone is right; several are not. Average |G|^2 over all steps, and S likewise, then divide.": lambda f: (
+        len(f.steps) > 1 and f.steps_are_right
+    ),
+    "A noise scale is not negative here: look at the signs. The small batch has the larger square.": lambda f: (
+        f.got < 0
+    ),
+    "Look at one step with two ranks by hand: small_square, big_square, |G|^2 and S, in this order.": always,
+}
+ONE_FLOAT = "One float is asked, for all steps together."
+WHYS_TYPE = {
+    "Which number is 0 there? big is examples * ranks, small is examples: they differ by more than 1.": lambda f: (
+        f.failed and math.isfinite(f.want)
+    ),
+    "Where the mean of |G|^2 is 0 there is nothing to divide by: return math.inf where it is not above 0.": lambda f: (
+        f.failed
+    ),
+    "Nothing came back: is the quotient returned?": lambda f: f.got is None,
+    "A float is asked: .item() makes one of a tensor with one number.": lambda f: (
+        isinstance(f.got, torch.Tensor) and f.got.numel() == 1
+    ),
+    f"{ONE_FLOAT} Average |G|^2 over steps, and S over steps, then divide once.": lambda f: isinstance(
+        f.got, list | tuple | torch.Tensor
+    ),
+    ONE_FLOAT: always,
+}
+ASKED = "{want:.9g} for {inputs}"
+TESTS = [
+    Test(
+        "changed gradients",
+        lambda f: f.changed,
+        "gradients that stay as they are",
+        "gradients that were changed",
+        "The gradients still belong to the caller: rows.square() makes a new tensor, rows.square_() does not.",
+    ),
+    Test("no float", lambda f: not is_float(f.got), ASKED, "{shown}", WHYS_TYPE),
+    Test("value", lambda f: not f.same(f.got, f.want), ASKED, "{got:.9g}", WHYS),
+]

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.explain import explanation, gives, probed
-from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.calls import ROUNDED, Called, is_float, one_by_one, programs, returned
+from mpcourse.course.check.rules import Test, always, demand
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import Wrong, short
 
 NAME = "learning_rate"
-NEAR = gives(functools.partial(math.isclose, rel_tol=1e-9, abs_tol=1e-12))
+
+# -- inputs --
 
 
 class Setting(NamedTuple):
     """The arguments but for the step."""
 
     steps_per_epoch: int
-    batch: int
+    batch: float
     base_batch: int
     base_rate: float
     warmup_epochs: int
@@ -40,6 +40,10 @@ class Setting(NamedTuple):
     def decayed(self, step: float) -> float:
         return self.peak * 0.1 ** self.passed(step)
 
+    def on_line(self, part: float) -> float:
+        """The rate where this part of the warm-up is over."""
+        return self.base_rate + (self.peak - self.base_rate) * part
+
 
 # The task's own example first. Each tells some wrong rule from the right one.
 FIXED = [
@@ -54,12 +58,6 @@ FIXED = [
 ]
 
 
-def right(s: Setting, step: int) -> float:
-    if step < s.warmup_steps:
-        return s.base_rate + (s.peak - s.base_rate) * step / s.warmup_steps
-    return s.decayed(step)
-
-
 def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     cases = [(s, step) for s in FIXED for step in _steps(s)]
@@ -70,7 +68,7 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
         epoch, batch = draw.randint(1, 9), draw.choice((48, 64, 200, 1000))
         s = Setting(epoch, batch, 48, draw.uniform(0.01, 1), warmup, milestones)
         cases.append((s, draw.randrange(12 * epoch)))
-    one_by_one(answer, [functools.partial(_one, s=s, step=step) for s, step in cases])
+    one_by_one(answer, [functools.partial(_one, given=given) for given in cases])
 
 
 def _steps(s: Setting) -> list[int]:
@@ -82,80 +80,65 @@ def _steps(s: Setting) -> list[int]:
     return sorted(step for step in {0, 1} | near | inside if step >= 0)
 
 
+def _one(answer: Answer, given: tuple[Setting, int]) -> None:
+    got = returned(lambda: _call(answer, *given), ZeroDivisionError)
+    demand(TESTS, Facts(answer, given, got))
+
+
 def _call(answer: Answer, s: Setting, step: int) -> Any:
     return answer.call(NAME, step, *s[:-1], list(s.milestones))
 
 
-def _rate(answer: Answer, s: Setting, step: int) -> float:
-    return float(_call(answer, s, step))
+# -- facts --
 
 
-def _one(answer: Answer, s: Setting, step: int) -> None:
-    want = right(s, step)
-    call = f"{NAME}({', '.join(map(str, (step, *s[:-1], list(s.milestones))))})"
-    asked = f"{want:.6g} from {call}"
-    try:
-        got = _call(answer, s, step)
-    except ZeroDivisionError as error:
-        why = "With warmup_epochs=0 the warm-up has no steps: do not divide by their number, return the peak at once."
-        raise Wrong(asked, f"ZeroDivisionError: {error}", why) from None
-    if isinstance(got, bool) or not isinstance(got, float | int):
-        why = "Nothing came back: does every branch return a rate?" if got is None else "One float is asked: the rate."
-        raise Wrong(asked, short(got), why)
-    if math.isclose(got, want, rel_tol=1e-9):
-        return
-    raise Wrong(asked, f"{got:.6g}", _why(answer, s, step, got))
+def _right(s: Setting, step: int) -> float:
+    return s.on_line(step / s.warmup_steps) if step < s.warmup_steps else s.decayed(step)
 
 
-def _why(answer: Answer, s: Setting, step: int, got: float) -> str:
-    """The misconception that explains the rates of this whole training, or those within the warm-up, or after it."""
-    probes = [(setting, other) for setting in (s, *FIXED[1:4]) for other in _steps(setting)]
-    seen = [((s, step), got), *probed(answer, _rate, probes)]
-    if why := explanation(RULES, seen, NEAR):
-        return why
-    if not math.isfinite(got):
-        return "A rate is a finite number: is there a division by 0, or a power of something large?"
-    in_warmup = step < s.warmup_steps
-    stretch = [((s, step), rate) for (s, step), rate in seen if (step < s.warmup_steps) == in_warmup]
-    if why := explanation(WARMING if in_warmup else DECAYING, stretch, NEAR):
-        return why
-    if step == 0 and in_warmup:
-        return "Step 0 has base_rate: the warm-up begins with the rate of the small batch."
-    if in_warmup:
-        return "Within the warm-up: base_rate + (peak - base_rate) * step / (steps of the warm-up)."
-    return "After the warm-up: the peak, base_rate * batch / base_batch, times 0.1 for each milestone that has begun."
+class Facts(Called):
+    """The rate of one step: `given` is (setting, step)."""
+
+    right = staticmethod(_right)
+    call = staticmethod(lambda answer, s, step: float(_call(answer, s, step)))
+    same = staticmethod(functools.partial(math.isclose, rel_tol=1e-9))
+    probes = property(lambda self: [(s, step) for s in (self.given[0], *FIXED[1:4]) for step in _steps(s)])
+    step = property(lambda self: self.given[1])
+    warming = property(lambda self: _warming(*self.given))
+    # What was seen within the warm-up, or after it, as this step is.
+    stretch = property(lambda self: [row for row in self.seen if _warming(*row[0]) == self.warming])
+    arguments = property(lambda self: ", ".join(map(str, (self.step, *self.given[0][:-1], [*self.given[0][-1]]))))
 
 
-Rule = Callable[[Setting, int], float]
+def _warming(s: Setting, step: int) -> bool:
+    return step < s.warmup_steps
 
 
-def _with_peak(peak: Callable[[Setting], float]) -> Rule:
-    """All is right but for the peak."""
+# -- facts: rates by wrong rules, of a whole training, of its warm-up, and of the time after that --
 
-    def rule(s: Setting, step: int) -> float:
-        if step < s.warmup_steps:
-            return s.base_rate + (peak(s) - s.base_rate) * step / s.warmup_steps
-        return peak(s) * 0.1 ** s.passed(step)
-
-    return rule
+Way = Callable[[Setting, int], float]
 
 
-# What explains all steps of a training, then what explains its warm-up, and what explains the time after that.
-RULES: dict[str, Rule] = {
-    "The rate is not scaled at all: k times the batch takes k times the rate.": _with_peak(lambda s: s.base_rate),
-    "That is square-root scaling. The rule of this exercise is linear: base_rate * batch / base_batch.": _with_peak(
-        lambda s: s.base_rate * math.sqrt(s.batch / s.base_batch)
+def _with(batch: Callable[[Setting], float]) -> Way:
+    """All is right but for the peak, as if the batch were another one."""
+    return lambda s, step: _right(s._replace(batch=batch(s)), step)
+
+
+PEAKS: dict[str, Way] = {
+    "The rate is not scaled at all: k times the batch takes k times the rate.": _with(lambda s: s.base_batch),
+    "That is square-root scaling. The rule of this exercise is linear: base_rate * batch / base_batch.": (
+        _with(lambda s: math.sqrt(s.batch * s.base_batch))
     ),
-    "The ratio is upside down: a larger batch takes a larger rate, base_rate * batch / base_batch.": _with_peak(
-        lambda s: s.base_rate * s.base_batch / s.batch
+    "The ratio is upside down: a larger batch takes a larger rate, base_rate * batch / base_batch.": (
+        _with(lambda s: s.base_batch**2 / s.batch)
     ),
-    "That multiplies by the batch itself. The ratio batch / base_batch is what counts.": _with_peak(
-        lambda s: s.base_rate * s.batch
+    "That multiplies by the batch itself. The ratio batch / base_batch is what counts.": (
+        _with(lambda s: s.base_batch * s.batch)
     ),
     "The ratio is an int there: // drops what is behind the point. A batch 1.5 times as large takes 1.5 times the "
-    "rate.": _with_peak(lambda s: s.base_rate * (s.batch // s.base_batch)),
+    "rate.": _with(lambda s: s.batch // s.base_batch * s.base_batch),
 }
-WARMING: dict[str, Rule] = {
+WARMING: dict[str, Way] = {
     "There is no warm-up: until warmup_epochs are over the rate grows from base_rate to the peak.": (
         lambda s, step: s.peak
     ),
@@ -168,15 +151,13 @@ WARMING: dict[str, Rule] = {
         lambda s, step: s.peak * (step + 1) / s.warmup_steps
     ),
     "The rate changes with each epoch only. It grows with each step: use step itself, not step // steps_per_epoch.": (
-        lambda s, step: s.base_rate + (s.peak - s.base_rate) * (step // s.steps_per_epoch) / s.warmup_epochs
+        lambda s, step: s.on_line(step // s.steps_per_epoch / s.warmup_epochs)
     ),
     "One step ahead: step 0 has base_rate, so it is step / steps, and not (step + 1) / steps.": (
-        lambda s, step: s.base_rate + (s.peak - s.base_rate) * (step + 1) / s.warmup_steps
+        lambda s, step: s.on_line((step + 1) / s.warmup_steps)
     ),
     "The peak comes one step early: the first step after the warm-up has it, and not the last step within it. Divide "
-    "by the number of steps, not by one less.": (
-        lambda s, step: s.base_rate + (s.peak - s.base_rate) * step / (s.warmup_steps - 1)
-    ),
+    "by the number of steps, not by one less.": (lambda s, step: s.on_line(step / (s.warmup_steps - 1))),
     "That line goes from base_rate to base_rate + peak. What is added is a part of peak - base_rate.": (
         lambda s, step: s.base_rate + s.peak * step / s.warmup_steps
     ),
@@ -184,15 +165,13 @@ WARMING: dict[str, Rule] = {
         lambda s, step: s.base_rate * (s.peak / s.base_rate) ** (step / s.warmup_steps)
     ),
     "warmup_epochs are epochs: the warm-up has warmup_epochs * steps_per_epoch steps.": (
-        lambda s, step: (
-            s.base_rate + (s.peak - s.base_rate) * step / s.warmup_epochs if step < s.warmup_epochs else s.decayed(step)
-        )
+        lambda s, step: s.on_line(step / s.warmup_epochs) if step < s.warmup_epochs else s.decayed(step)
     ),
     "That is the line the other way round: from the peak down to base_rate.": (
-        lambda s, step: s.peak - (s.peak - s.base_rate) * step / s.warmup_steps
+        lambda s, step: s.on_line(1 - step / s.warmup_steps)
     ),
 }
-DECAYING: dict[str, Rule] = {
+DECAYING: dict[str, Way] = {
     "The rate does not decay: at each milestone it becomes a tenth.": lambda s, step: s.peak,
     "Each milestone divides by 10, the second one again: 0.1 ** (milestones passed), not 0.1 once.": (
         lambda s, step: s.peak * (0.1 if s.passed(step) else 1)
@@ -226,3 +205,37 @@ DECAYING: dict[str, Rule] = {
         lambda s, step: s.base_rate * 0.1 ** s.passed(step)
     ),
 }
+
+# -- what is said --
+
+RATE = f"{{want:.6g}} from {NAME}({{arguments}})", "{got:.9g}"
+WHYS = {
+    **ROUNDED,
+    **programs(PEAKS),
+    "A rate is a finite number: is there a division by 0, or a power of something large?": lambda f: (
+        not math.isfinite(f.got)
+    ),
+}
+WHYS_WARMING = {
+    **WHYS,
+    **programs(WARMING, lambda f: f.stretch),
+    "Step 0 has base_rate: the warm-up begins with the rate of the small batch.": lambda f: f.step == 0,
+    "Within the warm-up: base_rate + (peak - base_rate) * step / (steps of the warm-up).": always,
+}
+WHYS_DECAYING = {
+    **WHYS,
+    **programs(DECAYING, lambda f: f.stretch),
+    "After the warm-up: the peak, base_rate * batch / base_batch, times 0.1 for each milestone that has begun.": always,
+}
+WHYS_TYPE = {
+    "With warmup_epochs=0 the warm-up has no steps: do not divide by their number, return the peak at once.": (
+        lambda f: f.failed
+    ),
+    "Nothing came back: does every branch return a rate?": lambda f: f.got is None,
+    "One float is asked: the rate.": always,
+}
+TESTS = [
+    Test("no float", lambda f: not is_float(f.got), RATE[0], "{shown}", WHYS_TYPE),
+    Test("in the warm-up", lambda f: f.warming and not f.same(f.got, f.want), *RATE, WHYS_WARMING),
+    Test("after the warm-up", lambda f: not f.same(f.got, f.want), *RATE, WHYS_DECAYING),
+]
