@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from mpcourse.course.check.facts.tensors import ROUNDED, THREE_DIGITS, equal
-from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, demand, judge
 from mpcourse.course.check.wrong import Wrong
 
 WHYS = [
     Rule("half", lambda f: 1 / f.got == 2, "It is half."),
     Rule("none", lambda f: f.got == 0, lambda f: f"It is {f.got:.1f}."),
-    Rule("another", always, "It is not {want}."),
+    "It is not {want}.",
 ]
 TESTS = [
     Test("negative", lambda f: f.got < 0, "{want} on rank {rank}", "{got}", "It is negative."),

@@ -50,19 +50,22 @@ class Rule(NamedTuple):
     sentence: Text
 
 
+Whys = Sequence[Rule | str]  # a single sentence is one, too
+
+
 class Test(NamedTuple):
     """Something that an answer may get wrong.
 
     name: what is wrong. fails: whether it is.
     asked, got: what the task asks for and what the learner's code did, each a phrase of one line.
-    why: a sentence, or the rules of which the first that holds explains it.
+    why: a sentence, or the rules of which the first that holds explains it. A sentence after them holds always.
     """
 
     name: str
     fails: Predicate
     asked: Text
     got: Text
-    why: str | Sequence[Rule] = ""
+    why: Whys = ""
 
 
 def always(facts: Any) -> bool:
@@ -89,11 +92,11 @@ def demand(tests: Iterable[Test], *everyone: Any) -> None:
         raise Wrong(finding.asked, finding.got, finding.why)
 
 
-def why_of(why: str | Sequence[Rule], facts: Any) -> str:
-    """Return the sentence of the first rule that holds; empty where none does."""
-    if isinstance(why, str):
-        return filled(why, facts)
-    return next((filled(rule.sentence, facts) for rule in why if _holds(rule.holds, facts)), "")
+def why_of(why: Whys, facts: Any) -> str:
+    """Return the sentence of the first rule that holds; a sentence among the rules always does. Empty for none."""
+    rules = [why] if isinstance(why, str) else why
+    either = (Rule("otherwise", always, rule) if isinstance(rule, str) else rule for rule in rules)
+    return next((filled(rule.sentence, facts) for rule in either if _holds(rule.holds, facts)), "")
 
 
 def filled(sentence: Text, facts: Any) -> str:

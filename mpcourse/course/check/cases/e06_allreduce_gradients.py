@@ -16,7 +16,7 @@ from mpcourse.course.check.cases.on_models import Case, all_on_real, all_on_virt
 from mpcourse.course.check.facts import means
 from mpcourse.course.check.facts.gradients import Gradient, Rows, by_rank, each, gradients_of, values_of
 from mpcourse.course.check.facts.sums import BASE, counts, members
-from mpcourse.course.check.rules import Finding, Rule, Test, always, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
 from mpcourse.virtual.ranks.comm import VirtualComm
 
 NAME = "allreduce_gradients"
@@ -261,11 +261,11 @@ KEPT = [
                 "buffer", lambda f: f.name == BUFFER, "A buffer is no parameter, and has no gradient: leave it alone."
             ),
             Rule("averaged", lambda f: f.right(f.got), f"That is an average of parameters. {LEAVE_PARAMETERS}"),
-            Rule("moved", always, LEAVE_PARAMETERS),
+            LEAVE_PARAMETERS,
         ],
     )
 ]
-WHYS_VALUE = [
+WHYS_VALUE: Whys = [
     Rule(
         "shared memory",
         lambda f: f.name in f.mine.shared,
@@ -355,7 +355,7 @@ WHYS_VALUE = [
         f"Are numbers in other places than they belong, or in other orders on different ranks? {SAME} Memory of a "
         "tensor that is not contiguous lies in another order than its rows.",
     ),
-    Rule("else", always, f"The mean is the sum of all ranks' gradients, over the number of ranks. {SAME}"),
+    f"The mean is the sum of all ranks' gradients, over the number of ranks. {SAME}",
 ]
 MEANS = [
     Test(
@@ -370,7 +370,7 @@ MEANS = [
                 "requires_grad is False: it is frozen. With a gradient of zeros, weight decay and momentum would move "
                 "it.",
             ),
-            Rule("no rank has one", always, means.NO_RANK_HAS_ONE),
+            means.NO_RANK_HAS_ONE,
         ],
     ),
     Test(
@@ -384,7 +384,7 @@ MEANS = [
                 lambda f: f.own is not None,
                 "There was a gradient, and now it is None: the mean takes its place. None is what zero_grad leaves.",
             ),
-            Rule("none here", always, means.COUNTS_AS_ZEROS),
+            means.COUNTS_AS_ZEROS,
         ],
     ),
     Test(

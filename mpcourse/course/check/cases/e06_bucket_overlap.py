@@ -15,7 +15,7 @@ from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Case, all_on_real, all_on_virtual, attribute, same_bits
 from mpcourse.course.check.facts import means
 from mpcourse.course.check.facts.gradients import Gradient, Row, Rows, by_rank, each, gradients_of
-from mpcourse.course.check.rules import Finding, Rule, Test, always, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
 from mpcourse.course.check.virtual_run import LINK
 from mpcourse.virtual import LINKS, compute
 from mpcourse.virtual.ranks import Topology, VirtualRun
@@ -45,7 +45,7 @@ class Chain(nn.Module):
         return x
 
 
-def mixed() -> nn.Module:
+def mixed() -> Chain:
     """A frozen bias, a parameter without dimensions, and one that is larger than a bucket."""
     model = Chain(2, scale=nn.Parameter(torch.tensor(1.0)), wide=nn.Linear(WIDTH, 5 * WIDTH))
     model.layers[0].bias.requires_grad_(False)
@@ -82,8 +82,8 @@ class BucketCase(Case):
 
     what: str
     why: str = ""
-    make: Callable[[], nn.Module] = Chain
-    output: Callable[[nn.Module, torch.Tensor, int], torch.Tensor] = once
+    make: Callable[[], Chain] = Chain
+    output: Callable[[Chain, torch.Tensor, int], torch.Tensor] = once
     dtype: torch.dtype = torch.float64
     bucket: float = 1.0
     width: int = WIDTH
@@ -96,7 +96,7 @@ class BucketCase(Case):
     bucket_bytes = property(lambda self: int(self.bucket * (self.width + 1) * self.width * self.dtype.itemsize))
 
     @functools.cached_property
-    def drawn(self) -> nn.Module:
+    def drawn(self) -> Chain:
         """The network, the same on all ranks. Nothing changes this one."""
         model = self.make().to(self.dtype)
         draw = np.random.default_rng(11)
@@ -104,7 +104,7 @@ class BucketCase(Case):
             p.data.copy_(torch.tensor(draw.uniform(-1, 1, p.shape)))
         return model
 
-    def loss(self, model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    def loss(self, model: Chain, rank: int, step: int) -> torch.Tensor:
         """The loss of a rank's own examples of a step."""
         x = np.random.default_rng([rank, step]).standard_normal((EXAMPLES, self.width))
         return self.output(model, torch.tensor(x, dtype=self.dtype), rank).square().sum()
@@ -155,11 +155,9 @@ class BucketCase(Case):
         networks = []
         for _ in range(1 + self.two):
             model = copy.deepcopy(self.drawn)
-            for name, p in model.named_parameters():
-                if self.timed and name.endswith("weight"):
-                    p.register_post_accumulate_grad_hook(
-                        lambda _: compute(comm, self.layer_seconds(comm.size), "backward")
-                    )
+            timed: Any = model.layers if self.timed else ()
+            for layer in timed:
+                layer.weight.register_post_accumulate_grad_hook(lambda _: compute(comm, self.layer_seconds(comm.size)))
             mean = own.call(NAME, comm, model, self.bucket_bytes)
             wait = attribute(mean, "wait", f"a {NAME}", "The class keeps the methods that its task names.")
             networks.append((model, wait))
@@ -167,7 +165,7 @@ class BucketCase(Case):
             comm.Barrier()
         steps = []
         for step in range(STEPS):
-            for model, wait in networks:
+            for model, wait in reversed(networks):
                 since, begun = len(made), comm.world.clock[comm.me] if virtual else 0.0
                 own.run(self.loss(model, comm.rank, step).backward, "backward")
                 early = len(made) - since
@@ -175,7 +173,7 @@ class BucketCase(Case):
                 ended = comm.world.clock[comm.me] if virtual else 0.0
                 seen = Step(gradients_of(dict(model.named_parameters())), made[since:], early, begun, ended)
                 _descend(model)
-            steps.append(seen)  # of the last network
+            steps.append(seen)  # of the network whose buckets were made first
         return steps
 
     def findings(self, seen: "Sequence[list[Step]]") -> Iterator[Finding | None]:
@@ -210,8 +208,8 @@ LAYERS, WIDE = 8, 64  # of the network whose step is timed
 LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
 # Where bytes take longer than latency, without large arrays, which take a processor's time: as long as those of layers
 # of 256 units on the link that it is made of.
-TENTH = LINKS["10 GbE"]
-SLOW = Topology(between=replace(TENTH, bandwidth=TENTH.bandwidth * (WIDE + 1) * WIDE / (257 * 256)))
+TEN_GBE = LINKS["10 GbE"]
+SLOW = Topology(between=replace(TEN_GBE, bandwidth=TEN_GBE.bandwidth * (WIDE + 1) * WIDE / (257 * 256)))
 BRANCHES = BucketCase(
     "two branches, which odd ranks compute in the opposite order",
     "On these ranks gradients are not computed in the same order, as in a network with branches. The order of buckets "
@@ -290,12 +288,9 @@ class Facts(Gradient):
     own_gradients: list[list[dict[str, Row]]]
 
     frozen = property(lambda self: self.mean is None)
-    rows = property(lambda self: self.with_zeros(self.given))
+    rows = property(lambda self: [np.zeros(self.shape) if row is None else row for row in self.given])
     before = property(lambda self: by_rank(self.own_gradients[self.step - 1], self.name))
-    old_mean = property(lambda self: np.mean(self.with_zeros(self.before), axis=0))
-
-    def with_zeros(self, given: Sequence[Any]) -> list[np.ndarray]:
-        return [np.zeros(self.shape) if row is None else row for row in given]
+    old_mean = property(lambda self: replace(self, given=self.before, step=self.step - 1).mean)
 
     @property
     def mixed(self) -> bool:
@@ -312,12 +307,10 @@ class Facts(Gradient):
         left = (self.old_mean, self.old_mean * self.size)
         return self.near(*[np.mean([old if row is None else row for row in self.given], axis=0) for old in left])
 
-    place = property(
-        lambda self: (
-            f"the gradient of {self.name} after step {self.step + 1} on rank {self.rank} of {self.size}, for "
-            f"{self.case.what}"
-        )
-    )
+    @property
+    def place(self) -> str:
+        where = f"after step {self.step + 1} on rank {self.rank} of {self.size}"
+        return f"the gradient of {self.name} {where}, for {self.case.what}"
 
 
 @dataclass(frozen=True)
@@ -360,7 +353,7 @@ class Timing:
 
 # -- what is said --
 
-WHYS_VALUE = [
+WHYS_VALUE: Whys = [
     *means.NUMBERS,
     Rule(
         "own since the second step",
@@ -408,7 +401,7 @@ WHYS_VALUE = [
         lambda f: f.size > 1,
         "Is the request's Wait called before the sum is read, and is each part put where it belongs?",
     ),
-    Rule("alone", always, "{case.why}"),
+    "{case.why}",
 ]
 MEANS = [
     Test(
@@ -423,11 +416,11 @@ MEANS = [
         lambda f: not f.frozen and f.got is None,
         "{place} to be the mean of all ranks'",
         "None",
-        [Rule("hint", lambda f: f.case.why, "{case.why}"), Rule("always", always, "wait() puts it into p.grad.")],
+        [Rule("hint", lambda f: f.case.why, "{case.why}"), "wait() puts it into p.grad."],
     ),
     Test("value", lambda f: not f.frozen and f.difference, "{asked}", "{found}", WHYS_VALUE),
 ]
-WHYS_NUMBER = [
+WHYS_NUMBER: Whys = [
     Rule("two networks", lambda f: f.case.two, "{case.why}"),
     Rule(
         "empty bucket",
@@ -452,11 +445,9 @@ WHYS_NUMBER = [
         "One bucket for all begins when all gradients are there. bucket_bytes says how many bytes a bucket takes at "
         "most, and a parameter has p.numel() * p.element_size() of them.",
     ),
-    Rule(
-        "fewer",
-        always,
+    (
         "A bucket takes the next parameter only if it has no more than bucket_bytes with it, and a parameter has "
-        "p.numel() * p.element_size() bytes.",
+        "p.numel() * p.element_size() bytes."
     ),
 ]
 CALLS = [
@@ -517,11 +508,7 @@ TIME = [
                 "parameters. (A lambda that is made in a loop sees the loop's last value, unless a default keeps its "
                 "own: i=i.)",
             ),
-            Rule(
-                "else",
-                always,
-                "A bucket begins as soon as the last of its gradients is computed, and is waited for in wait() only.",
-            ),
+            "A bucket begins as soon as the last of its gradients is computed, and is waited for in wait() only.",
         ],
     )
 ]

@@ -15,7 +15,7 @@ from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Case, all_on_real, all_on_virtual, on_virtual, same_bits
 from mpcourse.course.check.facts import means
 from mpcourse.course.check.facts.gradients import Gradient, Rows, by_rank, each, gradients_of, values_of
-from mpcourse.course.check.rules import Finding, Rule, Test, always, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import OnVirtualRank
 from mpcourse.course.check.wrong import Wrong, first_difference
@@ -117,7 +117,8 @@ class Training(Case):
         held, inner, model = self.start(comm.rank)
         start, rate = values_of(held), inner.param_groups[0]["lr"]
         optimizer = own.call(NAME, inner, comm)
-        seen = Seen(_kinds(optimizer), start, values_of(held), rate, inner.param_groups[0]["lr"])
+        kinds = {name: _kind(getattr(optimizer, name, None)) for name in KINDS}
+        seen = Seen(kinds, start, values_of(held), rate, inner.param_groups[0]["lr"])
         used: list[tuple[Rows, float]] = []
         inner.register_step_post_hook(lambda *_: used.append((gradients_of(held), inner.param_groups[0]["lr"])))
         for step, factor in enumerate(RATES[: self.steps] if seen.kinds == KINDS else ()):
@@ -171,8 +172,6 @@ COPIES = (  # what is right where a method hands out the tensor itself, and goes
     Training("making one", sizes=(3,), steps=0, single=True),
     Training("SGD with a transposed parameter", sizes=(3,), turned=True),
 )
-
-
 check = functools.partial(all_on_real, cases=(TRAININGS[1], TRAININGS[-1]))
 
 
@@ -194,15 +193,11 @@ def _zero_alone(own: Answer, comm: Any) -> None:
         own.run(optimizer.zero_grad, "optimizer.zero_grad")
 
 
-def _kinds(optimizer: Any) -> dict[str, str]:
-    """The types of what a training loop takes from an optimizer; "" for what it does not have."""
-    kinds = {}
-    for name in KINDS:
-        value = getattr(optimizer, name, None)
-        kinds[name] = "method" if callable(value) else type(value).__name__ if hasattr(optimizer, name) else ""
-        if isinstance(value, list) and value and all(isinstance(group, dict) for group in value):
-            kinds[name] = "list of dicts"
-    return kinds
+def _kind(value: Any) -> str:
+    """Return "method", "list of dicts", or the name of another type."""
+    if isinstance(value, list) and value and all(isinstance(group, dict) for group in value):
+        return "list of dicts"
+    return "method" if callable(value) else type(value).__name__
 
 
 # -- facts --
@@ -268,38 +263,38 @@ class Facts(Gradient):
 
     # When it is made.
 
-    differs = property(lambda self: not _same(self.got, self.given[0]))
-    roots = property(lambda self: [r for r, start in enumerate(self.given) if _same(self.got, start)])
-    wrong_starts = property(
-        lambda self: {n for s in self.seen for n in s.made if not _same(s.made[n], self.seen[0].start[n])}
-    )
+    roots = property(lambda self: [r for r, start in enumerate(self.given) if np.array_equal(self.got, start)])
+
+    @property
+    def wrong_starts(self) -> set[str]:
+        first = self.seen[0].start
+        return {name for seen in self.seen for name in first if not np.array_equal(seen.made[name], first[name])}
 
     # In a step.
 
-    difference_of_values = property(
-        lambda self: first_difference(
-            self.here.values[self.name],
-            self.training.in_one_process(self.size)[self.step][self.name],
-            f"{self.name} on rank {self.rank} of {self.size} after step {self.number} of {self.training.what}, as in "
-            "one process,",
-            *TOLERANCE,
-        )
-    )
-    wrong = property(lambda self: self.difference_of_values is not None)
+    value = property(lambda self: self.here.values[self.name])
     calls = property(lambda self: [step.calls for step in self.now])
-    moved = property(lambda self: any(not _same(self.here.values[n], value) for n, value in self.before.items()))
-    before = property(lambda self: self.mine.steps[self.step - 1].values if self.step else self.mine.made)
-    alike = property(lambda self: all(_same(s.values[self.name], self.here.values[self.name]) for s in self.now))
-    had_before = property(
-        lambda self: any(s.given[self.name] is not None for seen in self.seen for s in seen.steps[: self.step])
-    )
+    alike = property(lambda self: all(np.array_equal(step.values[self.name], self.value) for step in self.now))
+    earlier = property(lambda self: [step.given for seen in self.seen for step in seen.steps[: self.step]])
+
+    @functools.cached_property
+    def wrong(self) -> tuple[str, str] | None:
+        """Where the parameter's value is not the right one."""
+        want = self.training.in_one_process(self.size)[self.step][self.name]
+        after = f"{self.name} on rank {self.rank} of {self.size} after step {self.number} of {self.training.what}"
+        return first_difference(self.value, want, f"{after}, as in one process,", *TOLERANCE)
+
+    @property
+    def moved(self) -> bool:
+        before = self.mine.steps[self.step - 1].values if self.step else self.mine.made
+        return any(not np.array_equal(self.here.values[name], value) for name, value in before.items())
 
     @property
     def first_group_only(self) -> bool:
         first, *others = self.training.names
         given, used = [s.given for s in self.now], [s.used for s in self.now]
-        means = [Gradient(0, n, by_rank(given, n), by_rank(used, n), TOLERANCE) for n in first]
-        return any(self.name in group for group in others) and all(len(f.good) == f.size for f in means)
+        facts = [Gradient(0, n, by_rank(given, n), by_rank(used, n), TOLERANCE) for n in first]
+        return any(self.name in group for group in others) and all(len(f.good) == f.size for f in facts)
 
     # What sentences show.
 
@@ -308,18 +303,12 @@ class Facts(Gradient):
     wanted = property(lambda self: Gradient(0, self.name, self.given, self.given, TOLERANCE).shown)
     found_start = property(lambda self: f"{self.shown}, as it was" if self.kept else self.shown)
     wrong_parameters = property(lambda self: named(sorted(self.wrong_starts), "parameter"))
-    asked_value = property(lambda self: self.difference_of_values[0])
-    found_value = property(lambda self: self.difference_of_values[1])
-    place = property(
-        lambda self: (
-            f"the gradient of {self.name} in the wrapped optimizer's step {self.number} on rank {self.rank} of "
-            f"{self.size}, for {self.training.what},"
-        )
-    )
+    asked_value, found_value = property(lambda self: self.wrong[0]), property(lambda self: self.wrong[1])
 
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and np.array_equal(a, b)
+    @property
+    def place(self) -> str:
+        step = f"the wrapped optimizer's step {self.number} on rank {self.rank} of {self.size}"
+        return f"the gradient of {self.name} in {step}, for {self.training.what},"
 
 
 # -- what is said --
@@ -328,7 +317,7 @@ ALONE = (
     "rank 2 to come back from zero_grad(), which it calls alone",
     "A rank may call zero_grad on its own: it concerns this rank's gradients, and needs no message and no Barrier.",
 )
-WHYS_START = [
+WHYS_START: Whys = [
     Rule(
         "a copy of what is transposed",
         lambda f: f.kept and f.training.turned,
@@ -369,30 +358,26 @@ WHYS_START = [
         lambda f: f.rank == 0,
         "Rank 0's own parameters are those that all get: there they stay as they are.",
     ),
-    Rule(
-        "else",
-        always,
-        "Parameters in another order, or a buffer that was not yet there? Broadcast one after the other, in place.",
-    ),
+    "Parameters in another order, or a buffer that was not yet there? Broadcast one after the other, in place.",
 ]
 STARTS = [
     Test(
         "another start",
-        lambda f: f.differs,
+        lambda f: 0 not in f.roots,
         "{name} on rank {rank} to be that of rank 0 when the optimizer is made, {wanted}",
         "{found_start}",
         WHYS_START,
     )
 ]
 SCHEDULER = "A scheduler sets the learning rate in optimizer.param_groups: hand on the wrapped optimizer's own list."
-WHYS_MEMBER = [
+WHYS_MEMBER: Whys = [
     Rule("groups", lambda f: f.name == "param_groups", SCHEDULER),
-    Rule("method", always, "A training loop calls optimizer.{name}() in every step."),
+    "A training loop calls optimizer.{name}() in every step.",
 ]
 INTERFACE = [
     Test(
         "missing",
-        lambda f: not f.kind,
+        lambda f: f.kind == "NoneType",
         f"what {NAME} makes to have {{name}}",
         f"none: {NAME} has no attribute '{{name}}'",
         WHYS_MEMBER,
@@ -412,15 +397,11 @@ ZEROED = [
                 "zero_grad leaves None: what has no part in the next loss is then passed over. With zeros weight decay "
                 "and momentum move it. The wrapped optimizer's own zero_grad() does that, without arguments.",
             ),
-            Rule(
-                "of the step before",
-                always,
-                "backward adds to what is there, so that each step would use all gradients so far: pass it on.",
-            ),
+            "backward adds to what is there, so that each step would use all gradients so far: pass it on.",
         ],
     )
 ]
-WHYS_GRADIENT = [
+WHYS_GRADIENT: Whys = [
     *means.NUMBERS,
     Rule(
         "mean in a copy",
@@ -457,11 +438,7 @@ WHYS_GRADIENT = [
         "Each rank has stepped by its own gradients: average them over all ranks, into p.grad, before the step.",
     ),
     *means.FACTORS,
-    Rule(
-        "else",
-        always,
-        "Is every gradient the sum over ranks, divided by their number, once, when the wrapped optimizer steps?",
-    ),
+    "Is every gradient the sum over ranks, divided by their number, once, when the wrapped optimizer steps?",
 ]
 STEPPED = [
     Test(
@@ -479,11 +456,11 @@ STEPPED = [
         [
             Rule(
                 "since it had one",
-                lambda f: f.had_before,
+                lambda f: any(given[f.name] is not None for given in f.earlier),
                 "No rank has a gradient for {name} in step {number}, and there it was given one of zeros, which weight "
                 "decay and momentum turn into a step. Who has gradients differs from step to step: find out in each.",
             ),
-            Rule("zeros", always, means.NO_RANK_HAS_ONE),
+            means.NO_RANK_HAS_ONE,
         ],
     ),
     Test(
