@@ -43,14 +43,14 @@ class Kind:
     tolerance = property(lambda self: (32 * torch.finfo(self.dtype).eps,) * 2)
 
     def laid(self, numbers: Any) -> torch.Tensor:
-        """A tensor of this dtype, whose numbers lie in memory as `memory` says."""
+        """Return a tensor of this dtype, whose numbers lie in memory as `memory` says."""
         x = torch.from_numpy(np.asarray(numbers)).to(self.dtype)
         if self.memory == "columns":
             return x.t().contiguous().t()
         return x.contiguous(memory_format=torch.channels_last) if self.memory == "channels last" else x
 
     def multiples(self, rank: int) -> np.ndarray:
-        """Multiples of BASE ** rank, which tell whose numbers are in a sum.
+        """Return multiples of BASE ** rank, which tell whose numbers are in a sum.
 
         They differ in neighbouring places, and 16 bits round their sums up as well as down.
         """
@@ -80,7 +80,7 @@ class ParameterSet(Case):
     seed: int | None = None
 
     def model(self, rank: int, size: int) -> nn.Module:
-        """A rank's model after backward."""
+        """Make a rank's model and run backward."""
         random = np.random.default_rng([rank, size, self.seed or 0])
         model, loss = nn.Module(), torch.zeros((), dtype=torch.float64)
         for i, kind in enumerate(self.parameters):
@@ -108,7 +108,7 @@ class ParameterSet(Case):
         return Seen(values, values_of(all_values), given, gradients_of(held), returned, len(made) > 0, next(pairs, ()))
 
     def gradients(self, seen: Sequence["Seen"]) -> "list[Facts]":
-        """Facts of all parameters on all ranks."""
+        """Return facts of all parameters on all ranks."""
         given, got = [s.given for s in seen], [s.results for s in seen]
         return [
             Facts(rank, kind.name, by_rank(given, kind.name), by_rank(got, kind.name), kind.tolerance, self, seen, kind)
@@ -232,7 +232,7 @@ class Facts(Gradient):
 
     @property
     def number(self) -> str:
-        """The first wrong number, and whose gradients it is made of: in the first place rank r's is BASE ** r."""
+        """Show the first wrong number, and whose gradients are in it: in the first place rank r's is BASE ** r."""
         value = float(self.got.flat[self.at])
         for total, over in ((value, ""), (value * self.size, f", over {self.size}")):
             whole = np.isfinite(total) and abs(total - round(total)) < 1e-6

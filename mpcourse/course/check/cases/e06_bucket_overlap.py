@@ -46,44 +46,31 @@ class Chain(nn.Module):
 
 
 def mixed() -> Chain:
-    """A frozen bias, a parameter without dimensions, and one that is larger than a bucket."""
+    """Make layers with a frozen bias, a parameter without dimensions, and one that is larger than a bucket."""
     model = Chain(2, scale=nn.Parameter(torch.tensor(1.0)), wide=nn.Linear(WIDTH, 5 * WIDTH))
     model.layers[0].bias.requires_grad_(False)
     return model
 
 
-# What a rank's loss is the sum of squares of.
-
-
-def once(model: Any, x: torch.Tensor, rank: int) -> torch.Tensor:
-    return model(x)
-
-
-def twice(model: Any, x: torch.Tensor, rank: int) -> torch.Tensor:
-    return model.wide(model.scale * model(model(x)))
-
-
 def either_first(model: Any, x: torch.Tensor, rank: int) -> torch.Tensor:
-    """The product of two branches. Odd ranks compute, and differentiate, the second one first."""
+    """Multiply two branches. Odd ranks compute, and differentiate, the second one first."""
     h, branches = model(x), [model.left, model.right]
     parts = [torch.tanh(branch(h)) for branch in (branches if rank % 2 == 0 else reversed(branches))]
     return parts[0] * parts[1]
 
 
-def more_on_even_ranks(model: Any, x: torch.Tensor, rank: int) -> torch.Tensor:
-    return model(x) + torch.tanh(model.sometimes(x)) if rank % 2 == 0 else model(x)
-
-
 @dataclass(frozen=True, eq=False)
 class BucketCase(Case):
-    """bucket: bytes of one, in layers of `width` units with bias. why: as `Case.stumbled`. two: whether another
-    network, with buckets of its own, is trained in the same process. timed: whether the time of a step is judged alone.
+    """output: a rank's loss is the sum of its squares. bucket: bytes of one, in layers of `width` units with bias.
+
+    why: as `Case.stumbled`. two: whether another network, with buckets of its own, is trained in the same process.
+    timed: whether the time of a step is judged, and nothing else.
     """
 
     what: str
     why: str = ""
     make: Callable[[], Chain] = Chain
-    output: Callable[[Chain, torch.Tensor, int], torch.Tensor] = once
+    output: Callable[[Any, torch.Tensor, int], torch.Tensor] = lambda model, x, rank: model(x)
     dtype: torch.dtype = torch.float64
     bucket: float = 1.0
     width: int = WIDTH
@@ -97,7 +84,7 @@ class BucketCase(Case):
 
     @functools.cached_property
     def drawn(self) -> Chain:
-        """The network, the same on all ranks. Nothing changes this one."""
+        """Draw the network, the same on all ranks. Nothing changes this one."""
         model = self.make().to(self.dtype)
         draw = np.random.default_rng(11)
         for p in model.parameters():
@@ -105,12 +92,12 @@ class BucketCase(Case):
         return model
 
     def loss(self, model: Chain, rank: int, step: int) -> torch.Tensor:
-        """The loss of a rank's own examples of a step."""
+        """Return the loss of a rank's own examples of a step."""
         x = np.random.default_rng([rank, step]).standard_normal((EXAMPLES, self.width))
         return self.output(model, torch.tensor(x, dtype=self.dtype), rank).square().sum()
 
     def buckets(self, most: int) -> int:
-        """The number of buckets, if each holds `most` bytes or fewer, by the rule of the exercise."""
+        """Count the buckets, if each holds `most` bytes or fewer, by the rule of the exercise."""
         number, room = 0, -1
         for p in reversed([p for p in self.drawn.parameters() if p.requires_grad]):
             nbytes = p.numel() * p.element_size()
@@ -121,7 +108,7 @@ class BucketCase(Case):
 
     @functools.cache  # noqa: B019
     def own_gradients(self, size: int) -> list[list[dict[str, Row]]]:
-        """By step and rank, what a rank's own backward computes; every step is made with the right mean.
+        """Return, by step and rank, what a rank's own backward computes; every step is made with the right mean.
 
         A parameter that no rank's backward reaches has zeros on rank 0.
         """
@@ -143,7 +130,7 @@ class BucketCase(Case):
         return steps
 
     def layer_seconds(self, size: int) -> float:
-        """How long a layer computes in backward, where a step is timed: longer than its all-reduce."""
+        """Return how long a layer computes in backward, where a step is timed: longer than its all-reduce."""
         link = SLOW.slowest(range(size))
         return LONGER * seconds("Iallreduce", size, self.bucket_bytes, link.latency, 1 / link.bandwidth)
 
@@ -197,7 +184,7 @@ class BucketCase(Case):
 
 
 def _descend(model: nn.Module) -> None:
-    """A step of SGD, and no gradients after it."""
+    """Make a step of SGD, and leave no gradients."""
     for p in model.parameters():
         if p.grad is not None and p.requires_grad and p.grad.shape == p.shape:
             p.data.sub_(RATE * p.grad)
@@ -206,8 +193,8 @@ def _descend(model: nn.Module) -> None:
 
 LAYERS, WIDE = 8, 64  # of the network whose step is timed
 LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
-# Where bytes take longer than latency, without large arrays, which take a processor's time: as long as those of layers
-# of 256 units on the link that it is made of.
+# Layers of 64 units take as long on this link as layers of 256 units on 10 GbE: bytes take longer than latency, and the
+# arrays stay small, which saves the processor's time.
 TEN_GBE = LINKS["10 GbE"]
 SLOW = Topology(between=replace(TEN_GBE, bandwidth=TEN_GBE.bandwidth * (WIDE + 1) * WIDE / (257 * 256)))
 BRANCHES = BucketCase(
@@ -222,7 +209,7 @@ MISSING = BucketCase(
     "Here backward does not reach all parameters on all ranks, so that some hooks are never called. wait() begins the "
     "buckets that are left, in their order; a gradient that was not computed counts as zeros.",
     lambda: Chain(3, sometimes=nn.Linear(WIDTH, WIDTH), never=nn.Linear(WIDTH, WIDTH)),
-    more_on_even_ranks,
+    lambda model, x, rank: model(x) + (torch.tanh(model.sometimes(x)) if rank % 2 == 0 else 0),
 )
 CASES = (
     BucketCase("four layers, a bucket each", bucket=1.1),
@@ -247,7 +234,7 @@ CASES = (
         "A frozen parameter has no gradient: it belongs to no bucket. What backward adds up for a weight that is used "
         "twice is complete when its hook runs.",
         mixed,
-        twice,
+        lambda model, x, rank: model.wide(model.scale * model(model(x))),
         bucket=2.0,
     ),
     BucketCase(
@@ -346,7 +333,7 @@ class Timing:
     carried = property(lambda self: sum(call.nbytes for call in self.calls) / (LAYERS * self.case.bucket_bytes))
 
     def first(self, step: int) -> float:
-        """When rank 0 made the first call of a step, as a part of backward."""
+        """Return when rank 0 made the first call of a step, as a part of backward."""
         seen = self.seen[0][step]
         return (min((call.at for call in seen.calls), default=0.0) - seen.begun) * 1e3 / self.backward
 

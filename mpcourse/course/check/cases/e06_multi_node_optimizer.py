@@ -67,19 +67,19 @@ class Training(Case):
 
     @property
     def names(self) -> list[list[str]]:
-        """The parameters that the optimizer holds, by group."""
+        """Return the names of the parameters that the optimizer holds, by group."""
         first = ["first.weight", "first.bias", *(["side", "idle"] if self.missing else [])]
         second = ["second.weight", "second.bias"]
         return [first, [*second, "fixed"]] if self.groups else [first + second]
 
     def start(self, rank: int) -> tuple[dict[str, nn.Parameter], torch.optim.Optimizer, Model]:
-        """The parameters, by name, of the optimizer to be wrapped, itself, and their model."""
+        """Make a model and the optimizer to be wrapped; return its parameters by name, the optimizer and the model."""
         model = Model() if self.single else Model().double()
         if self.turned:
             model.first.weight = nn.Parameter(torch.zeros(3, 4, dtype=torch.float64).t())
         held = {name: model.get_parameter(name) for group in self.names for name in group}
         for i, (name, p) in enumerate(model.named_parameters()):
-            own = rank if name in held else 0  # what no optimizer holds, nobody makes alike on all ranks
+            own = rank if name in held else 0  # a parameter that no optimizer holds is the same on all ranks
             p.data.copy_(torch.from_numpy(np.random.default_rng([i, own]).standard_normal(p.shape)))
         groups = [{"params": [held[name] for name in group]} for group in self.names]
         if self.adam:
@@ -87,7 +87,7 @@ class Training(Case):
         return held, torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=self.decay), model
 
     def loss(self, model: Model, step: int, rank: int, size: int) -> torch.Tensor:
-        """A rank's own: the mean over its examples."""
+        """Return the mean over a rank's own examples."""
         random = np.random.default_rng([step, rank, size])
         x, y = (torch.from_numpy(random.standard_normal((BATCH, n))) for n in (3, 1))
         side = self.missing and rank == (step + 1) % size and step != 2  # in one step no rank has it
@@ -95,7 +95,7 @@ class Training(Case):
 
     @functools.cache  # noqa: B019
     def in_one_process(self, size: int) -> list[dict[str, np.ndarray]]:
-        """Parameters after each step, by the mean of the gradients of as many ranks."""
+        """Return the parameters after each step by the mean of all ranks' gradients."""
         held, optimizer, model = self.start(0)
         history = []
         for step, factor in enumerate(RATES):
@@ -117,7 +117,7 @@ class Training(Case):
         held, inner, model = self.start(comm.rank)
         start, rate = values_of(held), inner.param_groups[0]["lr"]
         optimizer = own.call(NAME, inner, comm)
-        kinds = {name: _kind(getattr(optimizer, name, None)) for name in KINDS}
+        kinds = {name: _kind(getattr(optimizer, name)) if hasattr(optimizer, name) else "" for name in KINDS}
         seen = Seen(kinds, start, values_of(held), rate, inner.param_groups[0]["lr"])
         used: list[tuple[Rows, float]] = []
         inner.register_step_post_hook(lambda *_: used.append((gradients_of(held), inner.param_groups[0]["lr"])))
@@ -187,7 +187,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def _zero_alone(own: Answer, comm: Any) -> None:
-    """One rank calls zero_grad once more than the others."""
+    """Call zero_grad on the last rank only."""
     optimizer = own.call(NAME, TRAININGS[1].start(comm.rank)[1], comm)
     if comm.rank == comm.size - 1:
         own.run(optimizer.zero_grad, "optimizer.zero_grad")
@@ -207,10 +207,10 @@ def _kind(value: Any) -> str:
 class Step:
     """One step on one rank.
 
-    left: gradients that zero_grad left. given: those of this rank's backward. used: those by which the wrapped
-    optimizer made its first step, or what there is after a step in which it made none. after: those after the step.
-    values: parameters after it. calls: how often the wrapped optimizer stepped. rate_kept: whether by the learning rate
-    that was set. forgot: whether it lost what it keeps of earlier steps.
+    left, given: gradients after zero_grad, and after this rank's backward. used: gradients when the wrapped optimizer
+    stepped first; where it made no step, as `after`. after, values: gradients and parameters after the step. calls: how
+    often the wrapped optimizer stepped. rate_kept: whether it stepped by the learning rate that was set. forgot:
+    whether it lost what it keeps of earlier steps.
     """
 
     left: Rows
@@ -239,7 +239,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Member:
-    """What a training loop takes from what the learner's class makes; kind: its type."""
+    """What a training loop takes from what the learner's class makes. kind: its type; empty where it is missing."""
 
     rank: int
     name: str
@@ -279,7 +279,7 @@ class Facts(Gradient):
 
     @functools.cached_property
     def wrong(self) -> tuple[str, str] | None:
-        """Where the parameter's value is not the right one."""
+        """Return where the parameter's value is not the right one, as two phrases; None where it is."""
         want = self.training.in_one_process(self.size)[self.step][self.name]
         after = f"{self.name} on rank {self.rank} of {self.size} after step {self.number} of {self.training.what}"
         return first_difference(self.value, want, f"{after}, as in one process,", *TOLERANCE)
@@ -372,12 +372,13 @@ STARTS = [
 SCHEDULER = "A scheduler sets the learning rate in optimizer.param_groups: hand on the wrapped optimizer's own list."
 WHYS_MEMBER: Whys = [
     Rule("groups", lambda f: f.name == "param_groups", SCHEDULER),
+    Rule("property", lambda f: f.kind, "Is it a property? {name}() is called."),
     "A training loop calls optimizer.{name}() in every step.",
 ]
 INTERFACE = [
     Test(
         "missing",
-        lambda f: f.kind == "NoneType",
+        lambda f: not f.kind,
         f"what {NAME} makes to have {{name}}",
         f"none: {NAME} has no attribute '{{name}}'",
         WHYS_MEMBER,

@@ -81,7 +81,7 @@ def _holds_text(value: Any) -> bool:
 
 
 def _states() -> dict[str, Any]:
-    """Of the generators that a program has from the start, by the name of who owns them."""
+    """Return the states of the global generators, by the name of who owns them."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     return {
         "np.random": (kind, np.asarray(keys).tobytes(), rest),

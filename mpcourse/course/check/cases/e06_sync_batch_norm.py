@@ -61,7 +61,7 @@ class Batches(Case):
 
     @functools.cache  # noqa: B019
     def given(self, size: int) -> Given:
-        """What each rank is given; float32's values are float32's."""
+        """Draw what each rank is given: in float64, but numbers that the case's dtype holds."""
         draw = [np.random.default_rng([size, rank, 7]) for rank in range(size)]
         shapes = [(n, FEATURES) for n in self.lengths(size)]
         # Ranks lie apart, so that means of deviations are no deviation of all.
@@ -76,7 +76,7 @@ class Batches(Case):
 
     @functools.cache  # noqa: B019
     def wanted(self, size: int) -> list[dict[str, Any]]:
-        """Output and gradients, by rank: by torch, for all examples in one process."""
+        """Return each rank's output and gradients, by torch, from all examples in one process."""
         given = self.given(size)
         xs = [torch.tensor(x, requires_grad=True) for x in given.xs]
         own = [[torch.tensor(each, requires_grad=True) for each in (given.weight, given.bias)] for _ in range(size)]
@@ -125,7 +125,7 @@ class Batches(Case):
 
 
 def _gradients(own: Answer, y: Any, dy: torch.Tensor, leaves: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The gradients of x, weight and bias, or in their place the text of the error by which autograd refuses them."""
+    """Return the gradients of the leaves; in their place the text of the error by which autograd refuses them."""
     try:
         own.run(y.backward, "backward", dy)
     except RuntimeError as error:
@@ -162,7 +162,7 @@ CASES = (
 
 
 def _both(*cases: Batches) -> list[Batches]:
-    """Each case's output, and then its gradients."""
+    """Return each case twice: its output is judged, and then its gradients."""
     return [replace(case, back=back) for case in cases for back in (False, True)[case.layers - 1 :]]
 
 
@@ -238,12 +238,12 @@ class Facts:
     counts = property(lambda self: np.array([[len(x)] for x in self.full]))
 
     def by(self, mean: Any, variance: Any) -> np.ndarray:
-        """The output by another mean and variance."""
+        """Return the output by another mean and variance."""
         return (self.x - mean) / np.sqrt(variance + self.case.eps) * self.weight + self.bias
 
     @property
     def by_means_of_ranks(self) -> list[np.ndarray]:
-        """Outputs by the mean of the ranks' means: of those that have examples, or divided by the number of all."""
+        """Return outputs by the mean of means of the ranks that have examples, or of all ranks."""
         outputs = []
         for ranks in (len(self.full), self.size):
             mean = np.sum([x.mean(0) for x in self.full], axis=0) / ranks

@@ -35,9 +35,7 @@ def by_rank(everyone: Iterable[Rows], name: str) -> list[Any]:
 
 
 def each(facts: Callable[..., Facts], given: Sequence[Rows], results: Sequence[Rows], *more: Any) -> list[Facts]:
-    """Return facts of each parameter on each rank. facts: makes a Gradient, or what inherits from it, of which `more`
-    are further fields.
-    """
+    """Return facts of each parameter on each rank. facts: the class, a Gradient; more: its further fields."""
     return [
         facts(rank, name, by_rank(given, name), by_rank(results, name), *more)
         for name in given[0]
@@ -85,7 +83,7 @@ class Gradient:
 
     @functools.cached_property
     def difference(self) -> tuple[str, str] | None:
-        """Where this rank's result is not the mean, as phrases of what was asked and what was found."""
+        """Return where this rank's result is not the mean, as phrases of what was asked and what was found."""
         return first_difference(self.got, self.mean.astype(self.had[0].dtype), self.place, *self.tolerance)
 
     def near(self, *values: Row) -> bool:
