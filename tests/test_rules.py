@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from mpcourse.course.check.facts.tensors import ROUNDED, THREE_DIGITS, equal
-from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, demand, judge
 from mpcourse.course.check.wrong import Wrong
 
 WHYS = [
     Rule("half", lambda f: 1 / f.got == 2, "It is half."),
-    {lambda f: f"It is {f.got:.1f}.": lambda f: f.got == 0, "It is not {want}.": always},
+    {lambda f: f"It is {f.got:.1f}.": lambda f: f.got == 0},
+    "It is not {want}.",
 ]
 TESTS = [
     Test("negative", lambda f: f.got < 0, "{want} on rank {rank}", "{got}", "It is negative."),
@@ -34,6 +35,11 @@ def facts(got, rank=0):
 )
 def test_the_first_rule_that_holds_explains_the_first_test_that_fails(got, shown, why):
     assert judge(TESTS, facts(1), facts(got, rank=2)) == Finding(2, "1 on rank 2", shown, why)
+
+
+def test_facts_that_a_test_cannot_be_asked_of_fail_it():
+    overflows = Test("far", lambda f: abs(float(f.got) - f.want) > 1, "{want}", "too much", "It is far too large.")
+    assert judge([overflows], facts(10**400)).why == "It is far too large."
 
 
 def test_facts_that_fail_no_test_are_right():

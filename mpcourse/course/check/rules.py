@@ -55,7 +55,7 @@ class Rule(NamedTuple):
 
 
 Table = Mapping[Any, Predicate]  # from sentences, each a Text, to whether they explain the facts
-Why = str | Table | Sequence["Rule | Table"]
+Whys = str | Table | Sequence["Rule | Table | str"]  # a sentence, or rules; a sentence among them always holds
 
 
 class Test(NamedTuple):
@@ -63,14 +63,14 @@ class Test(NamedTuple):
 
     name: what is wrong. fails: whether it is.
     asked, got: what the task asks for and what the learner's code did, each a phrase of one line.
-    why: a sentence, or rules; the first that holds explains it.
+    why: a sentence, or rules; the first that holds explains it. A sentence after them holds always.
     """
 
     name: str
     fails: Predicate
     asked: Text
     got: Text
-    why: Why = ""
+    why: Whys = ""
 
 
 def always(facts: Any) -> bool:
@@ -85,7 +85,7 @@ def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:
     """
     for facts in everyone:
         for test in tests:
-            if _holds(test.fails, facts):
+            if _holds(test.fails, facts, doubtful=True):
                 rank = getattr(facts, "rank", None)
                 return Finding(rank, filled(test.asked, facts), filled(test.got, facts), why_of(test.why, facts))
     return None
@@ -97,16 +97,19 @@ def demand(tests: Iterable[Test], *everyone: Any) -> None:
         raise Wrong(finding.asked, finding.got, finding.why)
 
 
-def why_of(why: Why, facts: Any) -> str:
-    """Return the sentence of the first rule that holds; empty where none does."""
-    if isinstance(why, str):
-        return filled(why, facts)
+def why_of(why: Whys, facts: Any) -> str:
+    """Return the sentence of the first rule that holds; a sentence among the rules always does. Empty for none."""
     return next((filled(sentence, facts) for sentence, holds in _rows(why) if _holds(holds, facts)), "")
 
 
-def _rows(why: Table | Sequence[Rule | Table]) -> Iterator[tuple[Text, Predicate]]:
-    for row in [why] if isinstance(why, Mapping) else why:
-        yield from row.items() if isinstance(row, Mapping) else [(row.sentence, row.holds)]
+def _rows(why: Whys) -> Iterator[tuple[Text, Predicate]]:
+    for row in [why] if isinstance(why, str | Mapping) else why:
+        if isinstance(row, str):
+            yield row, always
+        elif isinstance(row, Mapping):
+            yield from row.items()
+        else:
+            yield row.sentence, row.holds
 
 
 def filled(sentence: Text, facts: Any) -> str:
@@ -116,9 +119,12 @@ def filled(sentence: Text, facts: Any) -> str:
     return re.sub(r"\{[a-z_][^{} ]*\}", lambda field: f"{{0.{field[0][1:]}".format(facts), sentence)
 
 
-def _holds(predicate: Predicate, facts: Any) -> bool:
-    """A rule that divides by zero for these facts, or overflows, does not explain them."""
+def _holds(predicate: Predicate, facts: Any, doubtful: bool = False) -> bool:
+    """Apply a predicate; `doubtful` where it divides by zero for these facts, or overflows.
+
+    Such a rule does not explain them, and such a test is failed.
+    """
     try:
         return bool(predicate(facts))
     except ArithmeticError:
-        return False
+        return doubtful

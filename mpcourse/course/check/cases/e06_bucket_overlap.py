@@ -3,130 +3,101 @@
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, attribute, on_real, on_virtual, same_bits
-from mpcourse.course.check.facts.gradients import SHAPES, Gradient, Row
-from mpcourse.course.check.facts.ranks import turned
-from mpcourse.course.check.rules import Rule, Test, always, judge
-from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import first_difference
+from mpcourse.course.check.cases.on_models import SIZES, Case, all_on_real, all_on_virtual, attribute, same_bits
+from mpcourse.course.check.facts import means
+from mpcourse.course.check.facts.gradients import Gradient, Row, Rows, by_rank, each, gradients_of
+from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
+from mpcourse.course.check.virtual_run import LINK
 from mpcourse.virtual import LINKS, compute
-from mpcourse.virtual.ranks import Topology
+from mpcourse.virtual.ranks import Topology, VirtualRun
 from mpcourse.virtual.ranks.collective_call import CollectiveCall, seconds
-
-if TYPE_CHECKING:
-    from mpcourse.course.check.traced_mpi import TracedComm
+from mpcourse.virtual.ranks.comm import VirtualComm
 
 NAME = "BucketedMean"
 STEPS = 3
 RATE = 0.1
 EXAMPLES, WIDTH = 4, 4
-Grads = dict[str, Row]
 
 # -- inputs --
 
 
 class Chain(nn.Module):
-    """Layers one after the other. The gradients of the last one are computed first."""
+    """Layers one after the other; the gradients of the last one are computed first. more: other parts, by name."""
 
-    def __init__(self, layers: int = 4, width: int = WIDTH) -> None:
+    def __init__(self, layers: int = 4, width: int = WIDTH, **more: nn.Module | nn.Parameter) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        for name, part in more.items():
+            setattr(self, name, part)
 
-    def forward(self, x: torch.Tensor, rank: int) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = torch.tanh(layer(x))
         return x
 
 
-class Mixed(Chain):
-    """A weight that is used twice, a frozen bias, a parameter without dimensions, one that is larger than a bucket."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.scale = nn.Parameter(torch.tensor(1.0))
-        self.layers[0].bias.requires_grad_(False)
-        self.wide = nn.Linear(WIDTH, 5 * WIDTH)
-
-    def forward(self, x: torch.Tensor, rank: int) -> torch.Tensor:
-        once = super().forward(x, rank)
-        return self.wide(self.scale * super().forward(once, rank))
+def mixed() -> Chain:
+    """Make layers with a frozen bias, a parameter without dimensions, and one that is larger than a bucket."""
+    model = Chain(2, scale=nn.Parameter(torch.tensor(1.0)), wide=nn.Linear(WIDTH, 5 * WIDTH))
+    model.layers[0].bias.requires_grad_(False)
+    return model
 
 
-class Branches(Chain):
-    """Two equal branches, which odd ranks compute in the opposite order; so their gradients come in that order."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.left, self.right = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor, rank: int) -> torch.Tensor:
-        h = super().forward(x, rank)
-        branches = (self.left, self.right) if rank % 2 == 0 else (self.right, self.left)
-        parts = [torch.tanh(branch(h)) for branch in branches]
-        return parts[0] * parts[1]
+def either_first(model: Any, x: torch.Tensor, rank: int) -> torch.Tensor:
+    """Multiply two branches. Odd ranks compute, and differentiate, the second one first."""
+    h, branches = model(x), [model.left, model.right]
+    parts = [torch.tanh(branch(h)) for branch in (branches if rank % 2 == 0 else reversed(branches))]
+    return parts[0] * parts[1]
 
 
-class Missing(Chain):
-    """A layer that only even ranks use, and one that no rank uses."""
+@dataclass(frozen=True, eq=False)
+class BucketCase(Case):
+    """output: a rank's loss is the sum of its squares. bucket: bytes of one, in layers of `width` units with bias.
 
-    def __init__(self) -> None:
-        super().__init__(3)
-        self.sometimes, self.never = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor, rank: int) -> torch.Tensor:
-        h = super().forward(x, rank)
-        return h + torch.tanh(self.sometimes(x)) if rank % 2 == 0 else h
-
-
-@dataclass(frozen=True)
-class BucketCase:
-    """make: the network. bucket: bytes of one, in layers of `width` units with bias. why: of an answer right so far.
-
-    two: whether another network, with buckets of its own, is trained in the same process.
+    why: as `Case.stumbled`. two: whether another network, with buckets of its own, is trained in the same process.
+    timed: whether the time of a step is judged, and nothing else.
     """
 
-    make: Callable[[], nn.Module]
     what: str
+    why: str = ""
+    make: Callable[[], Chain] = Chain
+    output: Callable[[Any, torch.Tensor, int], torch.Tensor] = lambda model, x, rank: model(x)
     dtype: torch.dtype = torch.float64
     bucket: float = 1.0
-    why: str = ""
     width: int = WIDTH
     two: bool = False
+    timed: bool = False
+    sizes: Sequence[int] = SIZES
+    link: str | Topology = LINK
 
-    @property
-    def bucket_bytes(self) -> int:
-        return int(self.bucket * (self.width + 1) * self.width * self.dtype.itemsize)
-
-    def network(self) -> nn.Module:
-        """The network, its parameters drawn from a fixed seed: so they are the same on all ranks."""
-        return copy.deepcopy(self.drawn)
+    tolerance = property(lambda self: (1e-9, 1e-11) if self.dtype == torch.float64 else (1e-4, 1e-6))
+    bucket_bytes = property(lambda self: int(self.bucket * (self.width + 1) * self.width * self.dtype.itemsize))
 
     @functools.cached_property
-    def drawn(self) -> nn.Module:
-        """The network that `network` copies, and nothing changes."""
+    def drawn(self) -> Chain:
+        """Draw the network, the same on all ranks. Nothing changes this one."""
         model = self.make().to(self.dtype)
         draw = np.random.default_rng(11)
-        with torch.no_grad():
-            for p in model.parameters():
-                p.copy_(torch.tensor(draw.uniform(-1, 1, p.shape)))
+        for p in model.parameters():
+            p.data.copy_(torch.tensor(draw.uniform(-1, 1, p.shape)))
         return model
 
-    def loss(self, model: nn.Module, rank: int, step: int) -> torch.Tensor:
-        """The loss of a rank's own examples of a step."""
+    def loss(self, model: Chain, rank: int, step: int) -> torch.Tensor:
+        """Return the loss of a rank's own examples of a step."""
         x = np.random.default_rng([rank, step]).standard_normal((EXAMPLES, self.width))
-        return model(torch.tensor(x, dtype=self.dtype), rank).square().sum()
+        return self.output(model, torch.tensor(x, dtype=self.dtype), rank).square().sum()
 
     def buckets(self, most: int) -> int:
-        """The number of buckets, if each holds `most` bytes or fewer, by the rule of the exercise."""
+        """Count the buckets, if each holds `most` bytes or fewer, by the rule of the exercise."""
         number, room = 0, -1
         for p in reversed([p for p in self.drawn.parameters() if p.requires_grad]):
             nbytes = p.numel() * p.element_size()
@@ -135,322 +106,242 @@ class BucketCase:
             room -= nbytes
         return number
 
+    @functools.cache  # noqa: B019
+    def own_gradients(self, size: int) -> list[list[dict[str, Row]]]:
+        """Return, by step and rank, what a rank's own backward computes; every step is made with the right mean.
 
-CASES = (
-    BucketCase(Chain, "four layers, a bucket each", bucket=1.1),
-    BucketCase(Chain, "four layers, two in a bucket", torch.float32, 2.0, "Here a bucket has more than one layer."),
-    BucketCase(
-        Chain,
-        "four layers, whose parameters are all larger than a bucket",
-        bucket=0.1,
-        why="A parameter that is larger than bucket_bytes is a bucket of its own, also the first one.",
-    ),
-    BucketCase(
-        Mixed,
-        "a network with a weight that is used twice, a frozen bias and a parameter without dimensions",
-        bucket=2.0,
-        why="A frozen parameter has no gradient: it belongs to no bucket. What backward adds up for a weight that is "
-        "used twice is complete when its hook runs.",
-    ),
-    BucketCase(
-        Chain,
-        "one of two networks that are trained in one process",
-        two=True,
-        why="Each network has buckets of its own: what is counted and kept for them belongs to self, not to the class "
-        "or to the module, where another BucketedMean finds it.",
-    ),
-    BucketCase(
-        Branches,
-        "two branches, which odd ranks compute in the opposite order",
-        why="On these ranks gradients are not computed in the same order, as in a network with branches. The order of "
-        "buckets is fixed when they are made, on all ranks alike, and a bucket begins when those before it have begun.",
-    ),
-    BucketCase(
-        Missing,
-        "a network of which not all ranks use all layers",
-        why="Here backward does not reach all parameters on all ranks, so that some hooks are never called. wait() "
-        "begins the buckets that are left, in their order; a gradient that was not computed counts as zeros.",
-    ),
-)
-LAYERS, WIDE = 8, 64  # of the network whose step is timed
-TIMED = BucketCase(functools.partial(Chain, LAYERS, WIDE), f"{LAYERS} layers, a bucket each", width=WIDE)
-# Where bytes take longer than latency, without large arrays, which take a processor's time: as long as those of layers
-# of 256 units on the link that it is made of.
-LINK = LINKS["10 GbE"]
-SLOW = Topology(between=replace(LINK, bandwidth=LINK.bandwidth * TIMED.bucket_bytes / (257 * 256 * 8)))
-LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
+        A parameter that no rank's backward reaches has zeros on rank 0.
+        """
+        model, steps = copy.deepcopy(self.drawn), []
+        held = dict(model.named_parameters())
+        for step in range(STEPS):
+            everyone = []
+            for rank in range(size):
+                self.loss(model, rank, step).backward()
+                everyone.append(gradients_of(held))
+                model.zero_grad()
+            for name, p in held.items():
+                if p.requires_grad and all(rows[name] is None for rows in everyone):
+                    everyone[0][name] = np.zeros_like(p.detach().numpy())
+            for f in each(Gradient, everyone, everyone, self.tolerance):
+                held[f.name].grad = None if f.mean is None else torch.tensor(f.mean.astype(f.had[0].dtype))
+            _descend(model)
+            steps.append(everyone)
+        return steps
 
+    def layer_seconds(self, size: int) -> float:
+        """Return how long a layer computes in backward, where a step is timed: longer than its all-reduce."""
+        link = SLOW.slowest(range(size))
+        return LONGER * seconds("Iallreduce", size, self.bucket_bytes, link.latency, 1 / link.bandwidth)
 
-def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
-    for ranks in (comm, turned(comm)):
-        for case in (CASES[0], *CASES[-2:]):
-            on_real(answer, ranks, _program(case), functools.partial(_judge, case))
+    # -- observation --
 
+    def program(self, own: Answer, comm: Any) -> "list[Step]":
+        virtual = isinstance(comm, VirtualComm)  # real ranks do not tell their calls
+        made = comm.world.collectives[comm.me] if virtual else []
+        networks = []
+        for _ in range(1 + self.two):
+            model = copy.deepcopy(self.drawn)
+            timed: Any = model.layers if self.timed else ()
+            for layer in timed:
+                layer.weight.register_post_accumulate_grad_hook(lambda _: compute(comm, self.layer_seconds(comm.size)))
+            mean = own.call(NAME, comm, model, self.bucket_bytes)
+            wait = attribute(mean, "wait", f"a {NAME}", "The class keeps the methods that its task names.")
+            networks.append((model, wait))
+        if virtual:
+            comm.Barrier()
+        steps = []
+        for step in range(STEPS):
+            for model, wait in reversed(networks):
+                since, begun = len(made), comm.world.clock[comm.me] if virtual else 0.0
+                own.run(self.loss(model, comm.rank, step).backward, "backward")
+                early = len(made) - since
+                own.run(wait, "wait")
+                ended = comm.world.clock[comm.me] if virtual else 0.0
+                seen = Step(gradients_of(dict(model.named_parameters())), made[since:], early, begun, ended)
+                _descend(model)
+            steps.append(seen)  # of the network whose buckets were made first
+        return steps
 
-def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
-    for case in CASES:
-        for size in (2,) if case.two else SIZES:
-            stumbled = (f"the mean of gradients of {case.what}", case.why) if case.why else None
-            ran = on_virtual(answer, comm, size, _program(case, True), functools.partial(_judge, case), stumbled)
-            if finding := judge(MESSAGES, Messages(int(ran.run.messages.sum()))):
-                raise ran.wrong(*finding)
-        if case is CASES[1]:  # before what is rarer
-            for size in (4, 2):
-                on_virtual(answer, comm, size, _program(TIMED, True, _layer_seconds(size)), _judge_time, link=SLOW)
+    def findings(self, seen: "Sequence[list[Step]]") -> Iterator[Finding | None]:
+        if self.timed:
+            yield judge(TIME, Timing(self, seen))
+            return
+        own = self.own_gradients(len(seen))
+        for step in range(STEPS):
+            now = [steps[step] for steps in seen]
+            everyone = each(Facts, own[step], [s.grads for s in now], self.tolerance, self, step, own)
+            yield judge(means.SHAPES, *everyone)
+            yield judge(MEANS, *everyone)
+            yield same_bits({f"{name}.grad": [s.grads[name] for s in now] for name in now[0].grads})
+            yield judge(CALLS, *[Calls(rank, self, s) for rank, s in enumerate(now)])
 
+    def judge_run(self, run: VirtualRun) -> Finding | None:
+        return judge(MESSAGES, run)
 
-def _layer_seconds(size: int) -> float:
-    """What a layer of TIMED computes in backward."""
-    link = SLOW.slowest(range(size))
-    return LONGER * seconds("Iallreduce", size, TIMED.bucket_bytes, link.latency, 1 / link.bandwidth)
-
-
-# -- the oracle --
-
-
-def _gradients(model: nn.Module) -> Grads:
-    """A copy of each parameter's gradient, by name; None where a parameter has none."""
-    return {name: None if p.grad is None else p.grad.detach().numpy().copy() for name, p in model.named_parameters()}
+    def stumbled(self, size: int) -> tuple[str, str] | None:
+        return (f"the mean of gradients of {self.what}", self.why) if self.why else None
 
 
 def _descend(model: nn.Module) -> None:
-    """A step of SGD, and no gradients after it."""
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.grad is not None and p.requires_grad and p.grad.shape == p.shape:
-                p.sub_(RATE * p.grad)
+    """Make a step of SGD, and leave no gradients."""
+    for p in model.parameters():
+        if p.grad is not None and p.requires_grad and p.grad.shape == p.shape:
+            p.data.sub_(RATE * p.grad)
     model.zero_grad()
 
 
-@functools.cache
-def _by_rank(case: BucketCase, size: int) -> list[list[Grads]]:
-    """Of each step, what each rank's own backward computes; every step is made with the right mean.
+LAYERS, WIDE = 8, 64  # of the network whose step is timed
+LONGER = 1.25  # times as long as its all-reduce a layer computes there, in backward
+# Layers of 64 units take as long on this link as layers of 256 units on 10 GbE: bytes take longer than latency, and the
+# arrays stay small, which saves the processor's time.
+TEN_GBE = LINKS["10 GbE"]
+SLOW = Topology(between=replace(TEN_GBE, bandwidth=TEN_GBE.bandwidth * (WIDE + 1) * WIDE / (257 * 256)))
+BRANCHES = BucketCase(
+    "two branches, which odd ranks compute in the opposite order",
+    "On these ranks gradients are not computed in the same order, as in a network with branches. The order of buckets "
+    "is fixed when they are made, on all ranks alike, and a bucket begins when those before it have begun.",
+    lambda: Chain(1, left=nn.Linear(WIDTH, WIDTH), right=nn.Linear(WIDTH, WIDTH)),
+    either_first,
+)
+MISSING = BucketCase(
+    "a network of which not all ranks use all layers",
+    "Here backward does not reach all parameters on all ranks, so that some hooks are never called. wait() begins the "
+    "buckets that are left, in their order; a gradient that was not computed counts as zeros.",
+    lambda: Chain(3, sometimes=nn.Linear(WIDTH, WIDTH), never=nn.Linear(WIDTH, WIDTH)),
+    lambda model, x, rank: model(x) + (torch.tanh(model.sometimes(x)) if rank % 2 == 0 else 0),
+)
+CASES = (
+    BucketCase("four layers, a bucket each", bucket=1.1),
+    BucketCase(
+        "four layers, two in a bucket", "Here a bucket has more than one layer.", dtype=torch.float32, bucket=2.0
+    ),
+    BucketCase(  # before what is rarer
+        f"{LAYERS} layers, a bucket each",
+        make=functools.partial(Chain, LAYERS, WIDE),
+        width=WIDE,
+        timed=True,
+        sizes=(4, 2),
+        link=SLOW,
+    ),
+    BucketCase(
+        "four layers, whose parameters are all larger than a bucket",
+        "A parameter that is larger than bucket_bytes is a bucket of its own, also the first one.",
+        bucket=0.1,
+    ),
+    BucketCase(
+        "a network with a weight that is used twice, a frozen bias and a parameter without dimensions",
+        "A frozen parameter has no gradient: it belongs to no bucket. What backward adds up for a weight that is used "
+        "twice is complete when its hook runs.",
+        mixed,
+        lambda model, x, rank: model.wide(model.scale * model(model(x))),
+        bucket=2.0,
+    ),
+    BucketCase(
+        "one of two networks that are trained in one process",
+        "Each network has buckets of its own: what is counted and kept for them belongs to self, not to the class or "
+        "to the module, where another BucketedMean finds it.",
+        two=True,
+        sizes=(2,),
+    ),
+    BRANCHES,
+    MISSING,
+)
+check = functools.partial(all_on_real, cases=(CASES[0], BRANCHES, MISSING))
+check_virtually = functools.partial(all_on_virtual, cases=CASES)
 
-    A parameter that no rank's backward reaches has zeros everywhere.
+# -- facts --
+
+
+@dataclass(frozen=True)
+class Step:
+    """On one rank. grads: after the step. calls: its collective calls; early: how many of them during backward. begun,
+    ended: by the rank's clock.
     """
-    model, steps = case.network(), []
-    for step in range(STEPS):
-        each = []
-        for rank in range(size):
-            model.zero_grad()
-            case.loss(model, rank, step).backward()
-            each.append(_gradients(model))
-        steps.append(each)
-        for name, p in model.named_parameters():
-            if not p.requires_grad:
-                continue
-            if all(own[name] is None for own in each):
-                each[0][name] = np.zeros(p.shape, str(p.dtype)[6:])
-            rows = [own[name] for own in each]
-            p.grad = torch.tensor(np.mean([np.zeros(p.shape) if row is None else row for row in rows], axis=0)).to(
-                p.dtype
-            )
-        _descend(model)
-    return steps
 
-
-# -- observation --
-
-
-@dataclass
-class Seen:
-    """What one rank has after each step, the step's collective calls, how many of them it made during backward, and
-    when the step began and ended.
-    """
-
-    grads: list[Grads] = field(default_factory=list)
-    calls: list[list[CollectiveCall]] = field(default_factory=list)
-    early: list[int] = field(default_factory=list)
-    begun: list[float] = field(default_factory=list)
-    ended: list[float] = field(default_factory=list)
-
-
-def _program(case: BucketCase, counts: bool = False, layer: float = 0.0) -> Program:
-    """Some steps. counts: collective calls, of virtual ranks. layer: seconds of a layer's backward on their clock."""
-
-    def program(own: Answer, comm: Any) -> Seen:
-        seen, model = Seen(), case.network()
-        made = comm.world.collectives[comm.me] if counts else []
-        if layer:
-            for name, p in model.named_parameters():
-                if name.endswith("weight"):
-                    p.register_post_accumulate_grad_hook(lambda _: compute(comm, layer, "backward"))
-        wait = _made(own, comm, case, model)
-        other = case.network()
-        wait_for_other = _made(own, comm, case, other) if case.two else None
-        if counts:
-            comm.Barrier()
-        for step in range(STEPS):
-            if wait_for_other:
-                own.run(case.loss(other, comm.rank, step).backward, "backward")
-                own.run(wait_for_other, "wait")
-                other.zero_grad()
-            seen.begun.append(comm.world.clock[comm.me] if counts else 0.0)
-            before = len(made)
-            own.run(case.loss(model, comm.rank, step).backward, "backward")
-            seen.early.append(len(made) - before)
-            own.run(wait, "wait")
-            seen.ended.append(comm.world.clock[comm.me] if counts else 0.0)
-            seen.grads.append(_gradients(model))
-            seen.calls.append(made[before:])
-            _descend(model)
-        return seen
-
-    return program
-
-
-def _made(own: Answer, comm: Any, case: BucketCase, model: nn.Module) -> Callable[[], None]:
-    """Make a BucketedMean and return its `wait`."""
-    mean = own.call(NAME, comm, model, case.bucket_bytes)
-    return attribute(mean, "wait", f"a {NAME}", "The class keeps the methods that its task names.")
+    grads: Rows
+    calls: list[CollectiveCall]
+    early: int
+    begun: float
+    ended: float
 
 
 @dataclass(frozen=True)
 class Facts(Gradient):
-    """A gradient after a step. own_grads: what every rank's own backward computes, by step and rank."""
+    """A gradient after a step. own_gradients: as of the case."""
 
     case: BucketCase
     step: int
-    own_grads: Sequence[Sequence[Grads]]
+    own_gradients: list[list[dict[str, Row]]]
 
-    rows = property(lambda self: self._rows(self.given))
     frozen = property(lambda self: self.mean is None)
-
-    def _rows(self, given: Sequence[Row]) -> np.ndarray:
-        """One a rank, zeros for None."""
-        return np.stack([np.zeros(self.shape) if row is None else row for row in given])
-
-    @functools.cached_property
-    def difference(self) -> tuple[str, str] | None:
-        want = self.mean.astype(str(self.case.dtype)[6:])
-        return first_difference(self.got, want, self.place, *self.tolerance)
+    rows = property(lambda self: [np.zeros(self.shape) if row is None else row for row in self.given])
+    before = property(lambda self: by_rank(self.own_gradients[self.step - 1], self.name))
+    old_mean = property(lambda self: replace(self, given=self.before, step=self.step - 1).mean)
 
     @property
     def mixed(self) -> bool:
         """Whether it is a mean of some ranks' gradients of this parameter, and other ranks' of another one."""
-        for name, own in self.own_grads[self.step][0].items():
-            theirs: list[Any] = [grads[name] for grads in self.own_grads[self.step]]
-            if name == self.name or own is None or own.shape != self.shape or any(row is None for row in theirs):
-                continue
-            for mask in itertools.islice(itertools.product((False, True), repeat=self.size), 1, None):
-                chosen = np.array(mask).reshape(-1, *[1] * len(self.shape))
-                if self.near(np.where(chosen, np.stack(theirs), self.rows).mean(0)):
-                    return True
-        return False
-
-    @property
-    def before(self) -> np.ndarray:
-        """The ranks' own gradients in the step before, or NaN in the first step, which nothing is near to."""
-        if not self.step:
-            return np.full((self.size, *self.shape), np.nan)
-        return self._rows([grads[self.name] for grads in self.own_grads[self.step - 1]])
+        now = self.own_gradients[self.step]
+        others = [by_rank(now, name) for name in now[0] if name != self.name]
+        alike = [rows for rows in others if all(row is not None and row.shape == self.shape for row in rows)]
+        choices = (rows for theirs in alike for rows in itertools.product(*zip(self.rows, theirs, strict=True)))
+        return any(self.near(np.mean(rows, axis=0)) for rows in choices)
 
     @property
     def stale(self) -> bool:
         """Whether it is the mean, with what the step before has left where ranks have none."""
-        left = (self.before.mean(0), self.before.sum(0))
+        left = (self.old_mean, self.old_mean * self.size)
         return self.near(*[np.mean([old if row is None else row for row in self.given], axis=0) for old in left])
 
-    # What sentences show.
-
-    asked, found = property(lambda self: self.difference[0]), property(lambda self: self.difference[1])
-    place = property(
-        lambda self: (
-            f"the gradient of {self.name} after step {self.step + 1} on rank {self.rank} of {self.size}, for "
-            f"{self.case.what}"
-        )
-    )
+    @property
+    def place(self) -> str:
+        where = f"after step {self.step + 1} on rank {self.rank} of {self.size}"
+        return f"the gradient of {self.name} {where}, for {self.case.what}"
 
 
 @dataclass(frozen=True)
 class Calls:
-    """The collective calls of a step on one rank. early: how many of them were made during backward.
-
-    Real ranks do not count them, and a rank alone need not make any.
-    """
+    """The collective calls of a step on one rank. Real ranks do not count them, and a rank alone need not make any."""
 
     rank: int
     case: BucketCase
-    calls: Sequence[CollectiveCall]
-    early: int
+    step: Step
 
-    number = property(lambda self: len(self.calls))
+    number = property(lambda self: len(self.step.calls))
     most = property(lambda self: self.case.buckets(self.case.bucket_bytes))
     parameters = property(lambda self: sum(p.requires_grad for p in self.case.drawn.parameters()))
     all_but_one = property(lambda self: self.most - 1)
-    names = property(lambda self: ", ".join(sorted({call.name for call in self.calls})))
+    names = property(lambda self: ", ".join(sorted({call.name for call in self.step.calls})))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The last step of TIMED on ranks with a clock, in milliseconds."""
+    """The last step on ranks with a clock, in milliseconds."""
 
-    seen: Sequence[Seen]
-    rank = None
+    case: BucketCase
+    seen: Sequence[list[Step]]
 
     size = property(lambda self: len(self.seen))
-    calls = property(lambda self: self.seen[0].calls[-1])
-    backward = property(lambda self: 1e3 * LAYERS * _layer_seconds(self.size))
+    last = property(lambda self: [steps[-1] for steps in self.seen])
+    calls = property(lambda self: self.last[0].calls)
+    backward = property(lambda self: 1e3 * LAYERS * self.case.layer_seconds(self.size))
     one = property(lambda self: self.backward / LAYERS / LONGER)  # an all-reduce
     best = property(lambda self: self.backward + self.one)
-    took = property(lambda self: 1e3 * (max(f.ended[-1] for f in self.seen) - min(f.begun[-1] for f in self.seen)))
-    blocking = property(
-        lambda self: min((call.name for call in self.calls if not call.name.startswith("I")), default="")
-    )
-    carried = property(lambda self: sum(call.nbytes for call in self.calls) / (LAYERS * TIMED.bucket_bytes))
+    took = property(lambda self: 1e3 * (max(s.ended for s in self.last) - min(s.begun for s in self.last)))
+    blocking = property(lambda self: min((c.name for c in self.calls if not c.name.startswith("I")), default=""))
+    carried = property(lambda self: sum(call.nbytes for call in self.calls) / (LAYERS * self.case.bucket_bytes))
 
     def first(self, step: int) -> float:
-        """When rank 0 made the first call of a step, as a part of backward."""
-        seen = self.seen[0]
-        return (min((call.at for call in seen.calls[step]), default=0.0) - seen.begun[step]) * 1e3 / self.backward
-
-
-@dataclass(frozen=True)
-class Messages:
-    """How many messages went from rank to rank, beside collective calls."""
-
-    number: int
-    rank = None
-
-
-def _judge(case: BucketCase, seen: Sequence[Seen]) -> Finding | None:
-    own_grads = _by_rank(case, len(seen))
-    tolerance = (1e-9, 1e-11) if case.dtype == torch.float64 else (1e-4, 1e-6)
-    for step in range(STEPS):
-        everyone, rows = [], {}
-        for name in seen[0].grads[step]:
-            rows[f"{name}.grad"] = results = [s.grads[step][name] for s in seen]
-            given = [grads[name] for grads in own_grads[step]]
-            everyone += [
-                Facts(rank, name, given, results, tolerance, case, step, own_grads) for rank in range(len(seen))
-            ]
-        calls = [Calls(rank, case, s.calls[step], s.early[step]) for rank, s in enumerate(seen)]
-        finding = judge(SHAPES, *everyone) or judge(MEANS, *everyone) or same_bits(rows) or judge(CALLS, *calls)
-        if finding:
-            return finding
-    return None
-
-
-def _judge_time(seen: Sequence[Seen]) -> Finding | None:
-    return judge(TIME, Timing(seen))
+        """Return when rank 0 made the first call of a step, as a part of backward."""
+        seen = self.seen[0][step]
+        return (min((call.at for call in seen.calls), default=0.0) - seen.begun) * 1e3 / self.backward
 
 
 # -- what is said --
 
-WHYS_VALUE = [
-    Rule(
-        "rounded",
-        lambda f: f.rounded,
-        "That is the mean, rounded to {rounded}. The array of a bucket has the dtype of its parameters, which need not "
-        "be torch's default.",
-    ),
-    Rule(
-        "sum",
-        lambda f: f.near(f.total),
-        "That is the sum over ranks. Divide it by the number of ranks.",
-    ),
+WHYS_VALUE: Whys = [
+    *means.NUMBERS,
     Rule(
         "own since the second step",
         lambda f: f.unchanged and f.step,
@@ -460,9 +351,7 @@ WHYS_VALUE = [
     ),
     Rule("own, where it was right before", lambda f: f.unchanged and f.case.why, "{case.why}"),
     Rule(
-        "own",
-        lambda f: f.unchanged,
-        "That is this rank's own gradient: wait() puts the mean of all ranks into p.grad.",
+        "own", lambda f: f.unchanged, "That is this rank's own gradient: wait() puts the mean of all ranks into p.grad."
     ),
     Rule(
         "own, divided",
@@ -470,22 +359,7 @@ WHYS_VALUE = [
         "That is this rank's own gradient, divided by the number of ranks. There is a sum in the array from the "
         "request's Wait on.",
     ),
-    Rule(
-        "divided twice",
-        lambda f: f.near(f.mean / f.size),
-        "That is divided by the number of ranks twice: each gradient before the sum, and the sum once more.",
-    ),
-    Rule(
-        "added",
-        lambda f: f.own is not None and f.near(f.own + f.mean),
-        "That is the mean added to this rank's own gradient. The mean takes its place.",
-    ),
-    Rule(
-        "divided by ranks that have one",
-        lambda f: f.near(f.total / len(f.having)),
-        "That is the mean over the ranks that have a gradient of this parameter. The others' counts as zeros, and the "
-        "sum is divided by the number of all ranks.",
-    ),
+    *means.FACTORS,
     Rule(
         "mixed",
         lambda f: f.mixed,
@@ -495,12 +369,12 @@ WHYS_VALUE = [
     ),
     Rule(
         "of the step before",
-        lambda f: f.near(f.before.mean(0), f.before.mean(0) / f.size),
+        lambda f: f.step and f.near(f.old_mean, f.old_mean / f.size),
         "That is the mean of the step before: what counts what is ready begins anew in each step.",
     ),
     Rule(
         "left from the step before",
-        lambda f: f.stale,
+        lambda f: f.step and f.stale,
         "Not all ranks have this gradient in this step, and on those without it the bucket still holds what it held in "
         "the step before. It counts as zeros there.",
     ),
@@ -514,7 +388,7 @@ WHYS_VALUE = [
         lambda f: f.size > 1,
         "Is the request's Wait called before the sum is read, and is each part put where it belongs?",
     ),
-    Rule("alone", always, "{case.why}"),
+    "{case.why}",
 ]
 MEANS = [
     Test(
@@ -529,15 +403,15 @@ MEANS = [
         lambda f: not f.frozen and f.got is None,
         "{place} to be the mean of all ranks'",
         "None",
-        [Rule("hint", lambda f: f.case.why, "{case.why}"), Rule("always", always, "wait() puts it into p.grad.")],
+        [Rule("hint", lambda f: f.case.why, "{case.why}"), "wait() puts it into p.grad."],
     ),
     Test("value", lambda f: not f.frozen and f.difference, "{asked}", "{found}", WHYS_VALUE),
 ]
-WHYS_NUMBER = [
+WHYS_NUMBER: Whys = [
     Rule("two networks", lambda f: f.case.two, "{case.why}"),
     Rule(
         "empty bucket",
-        lambda f: any(call.nbytes == 0 for call in f.calls),
+        lambda f: any(call.nbytes == 0 for call in f.step.calls),
         "One of these buckets is empty. A new bucket begins where the next parameter does not fit, and only if there "
         "is one in the bucket already: the first parameter may be larger than bucket_bytes.",
     ),
@@ -558,26 +432,24 @@ WHYS_NUMBER = [
         "One bucket for all begins when all gradients are there. bucket_bytes says how many bytes a bucket takes at "
         "most, and a parameter has p.numel() * p.element_size() of them.",
     ),
-    Rule(
-        "fewer",
-        always,
+    (
         "A bucket takes the next parameter only if it has no more than bucket_bytes with it, and a parameter has "
-        "p.numel() * p.element_size() bytes.",
+        "p.numel() * p.element_size() bytes."
     ),
 ]
 CALLS = [
     Test(
         "number",
-        lambda f: f.calls and f.number != f.most,
+        lambda f: f.number not in (0, f.most),
         "{most} collective calls in a step of {case.what}: one for each bucket of {case.bucket_bytes} bytes",
         "{number} ({names})",
         WHYS_NUMBER,
     ),
     Test(
         "too late",
-        lambda f: f.calls and f.case.make is Branches and f.early < f.most - 1,
+        lambda f: f.number and f.case is BRANCHES and f.step.early < f.most - 1,
         "at least {all_but_one} of {most} all-reduces to begin during backward in a step of {case.what}",
-        "{early}",
+        "{step.early}",
         "On odd ranks the second bucket is ready before the first. When the first has begun, the second can begin at "
         "once: a hook goes on as long as the next bucket is ready.",
     ),
@@ -585,9 +457,9 @@ CALLS = [
 MESSAGES = [
     Test(
         "messages",
-        lambda f: f.number,
+        lambda run: run.messages.any(),
         "a non-blocking all-reduce for each bucket",
-        "{number} messages from rank to rank",
+        lambda run: f"{run.messages.sum()} messages from rank to rank",
         "comm.Iallreduce begins an all-reduce and returns a request; its Wait completes it.",
     )
 ]
@@ -623,11 +495,7 @@ TIME = [
                 "parameters. (A lambda that is made in a loop sees the loop's last value, unless a default keeps its "
                 "own: i=i.)",
             ),
-            Rule(
-                "else",
-                always,
-                "A bucket begins as soon as the last of its gradients is computed, and is waited for in wait() only.",
-            ),
+            "A bucket begins as soon as the last of its gradients is computed, and is waited for in wait() only.",
         ],
     )
 ]

@@ -2,34 +2,29 @@
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
-from mpcourse.course.check.facts.ranks import turned
-from mpcourse.course.check.rules import Rule, Test, always, judge
-from mpcourse.course.check.status_page import HasStatusPage
+from mpcourse.course.check.cases.on_models import Case, all_on_real, all_on_virtual
+from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
 from mpcourse.course.check.wrong import short
 
-if TYPE_CHECKING:
-    from mpcourse.course.check.traced_mpi import TracedComm
-
 NAME = "scatter_indices"
-LENGTHS = (12, 10, 7, 3, 2, 1, 0)
-SHUFFLED = (41, 60, 2, 1, 0)  # the first by seed 1, which some take for a seed rather than 0
 LONG = 40  # chance leaves no row of as many examples sorted
 CUT = "np.array_split cuts so that lengths differ by one at most, and gives empty pieces where there are too few."
 
+# -- inputs --
+
 
 @dataclass(frozen=True)
-class Case:
-    """The arguments of a call."""
+class Call(Case):
+    """The arguments of a call, which is made twice, and then once more with another seed."""
 
     n: int
     shuffle: bool
@@ -37,59 +32,35 @@ class Case:
 
     text = property(lambda self: f"{NAME}(comm, {self.n}, {self.shuffle}, {self.seed})")
 
-
-def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
-    for ranks in (comm, turned(comm)):
-        for arguments in ((11, False, 3), (50, True, 3), (50, True, 5), (50, False, 3), (1, True, 3)):
-            case = Case(*arguments)
-            on_real(answer, ranks, _program(case), functools.partial(_judge, case))
-
-
-def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
-    few = f"Fewer examples than ranks: some shares are empty. {CUT}"
-    for shuffle, lengths in ((False, LENGTHS), (True, SHUFFLED)):
-        for n in lengths:
-            case = Case(n, shuffle, n % 2)  # 0 is a seed like any other
-            for size in SIZES:
-                stumbled = (f"shares of {case.n} examples for {size} ranks", few) if n < size else None
-                on_virtual(answer, comm, size, _program(case), functools.partial(_judge, case), stumbled)
-
-
-# -- observation --
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one rank was given. own, again: for the same seed; other: for the next one. changed: whose global generator.
-
-    hashed: whether hash() was asked for a number that differs from process to process.
-    """
-
-    own: Any
-    again: Any
-    other: Any
-    changed: str
-    hashed: bool
-
-
-def _program(case: Case) -> Program:
-    def program(own: Answer, comm: Any) -> Seen:
+    def program(self, own: Answer, comm: Any) -> "Seen":
         before = _states()
         processes = [_Hash(f"{comm.rank}, {process}") for process in range(2)]
 
         def share(process: int, seed: int) -> Any:
             if vars(own.module).get("hash") in (None, *processes):  # unless the file has one of its own
                 vars(own.module)["hash"] = processes[process]
-            return own.call(NAME, comm, case.n, case.shuffle, seed)
+            return own.call(NAME, comm, self.n, self.shuffle, seed)
 
-        first = share(0, case.seed)
+        first = share(0, self.seed)
         changed = next((name for name, state in _states().items() if state != before[name]), "")
-        again, other = share(1, case.seed), share(1, case.seed + 1)
+        again, other = share(1, self.seed), share(1, self.seed + 1)
         return Seen(first, again, other, changed, any(process.salted for process in processes))
 
-    return program
+    def findings(self, seen: "Sequence[Seen]") -> Iterator[Finding | None]:
+        everyone = [Facts(rank, self, seen) for rank in range(len(seen))]
+        yield judge(ARRAYS, *everyone)
+        yield judge(EXAMPLES, *everyone)
+        yield judge(COVER, Facts(None, self, seen))
+        if not self.shuffle:
+            yield judge(IN_ORDER, *everyone)
+            return
+        yield judge(AGAIN, *everyone)
+        yield judge(RANDOM, everyone[0])
+        yield judge(GLOBAL, *everyone)
+
+    def stumbled(self, size: int) -> tuple[str, str] | None:
+        few = f"Fewer examples than ranks: some shares are empty. {CUT}"
+        return (f"shares of {self.n} examples for {size} ranks", few) if self.n < size else None
 
 
 class _Hash:
@@ -110,7 +81,7 @@ def _holds_text(value: Any) -> bool:
 
 
 def _states() -> dict[str, Any]:
-    """Of the generators that a program has from the start, by the name of who owns them."""
+    """Return the states of the global generators, by the name of who owns them."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     return {
         "np.random": (kind, np.asarray(keys).tobytes(), rest),
@@ -119,55 +90,48 @@ def _states() -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Share:
-    """What one rank was given."""
+_IN_ORDER = [Call(n, False, n % 2) for n in (12, 10, 7, 3, 2, 1, 0)]  # 0 is a seed like any other
+_SHUFFLED = [Call(n, True, n % 2) for n in (41, 60, 2, 1, 0)]  # the first by seed 1: some take 0 for no seed
+_REAL = [Call(11, False, 3), Call(50, True, 3), Call(50, True, 5), Call(50, False, 3), Call(1, True, 3)]
+check = functools.partial(all_on_real, cases=_REAL)
+check_virtually = functools.partial(all_on_virtual, cases=[*_IN_ORDER, *_SHUFFLED])
 
-    rank: int
-    case: Case
-    seen: Sequence[Seen]
+# -- facts --
 
-    share = property(lambda self: self.seen[self.rank].own)
-    again = property(lambda self: self.seen[self.rank].again)
-    changed = property(lambda self: self.seen[self.rank].changed)
-    hashed = property(lambda self: any(seen.hashed for seen in self.seen))
-    kind = property(lambda self: self.share.dtype.kind)
-    outside = property(lambda self: self.share[(self.share < 0) | (self.share >= self.case.n)])
-    repeatable = property(lambda self: _equal(self.share, self.again))
 
-    @property
-    def run(self) -> range:
-        """The examples that belong here if they are not shuffled."""
-        begin = sum(len(seen.own) for seen in self.seen[: self.rank])
-        return range(begin, begin + len(self.share))
+class Seen(NamedTuple):
+    """On one rank. own, again, other: its shares, of the other seed last. changed: whose global generator has changed.
 
-    # What sentences show.
+    hashed: whether hash() was asked of a text.
+    """
 
-    last, begin = property(lambda self: self.case.n - 1), property(lambda self: self.run.start)
-    end = property(lambda self: self.run.stop - 1)
-    type = property(lambda self: type(self.share).__name__)
-    shown = property(lambda self: short(self.share))
-    row = property(lambda self: short(self.share.tolist()))
-    begins = property(lambda self: short(self.share.tolist(), 40))
-    begins_again = property(
-        lambda self: short(self.again.tolist() if isinstance(self.again, np.ndarray) else self.again, 40)
-    )
-    first_outside = property(lambda self: self.outside[0])
-    wanted = property(
-        lambda self: f"on rank {self.rank} to hold examples 0 to {self.last}" if self.case.n else "to hold no example"
-    )
+    own: Any
+    again: Any
+    other: Any
+    changed: str
+    hashed: bool
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What all ranks were given, once each share is an array of examples. rank: the one that a verdict is about."""
+class Facts:
+    """What all ranks were given. rank: the one that a verdict is about; None: all of them."""
 
     rank: int | None
-    case: Case
+    case: Call
     seen: Sequence[Seen]
 
-    n = property(lambda self: self.case.n)
-    size = property(lambda self: len(self.seen))
+    # Of this rank.
+
+    mine = property(lambda self: self.seen[self.rank])
+    share, again = property(lambda self: self.mine.own), property(lambda self: self.mine.again)
+    kind = property(lambda self: self.share.dtype.kind)
+    outside = property(lambda self: self.share[(self.share < 0) | (self.share >= self.n)])
+    begin = property(lambda self: sum(self.lengths[: self.rank]))  # if they are not shuffled
+    end = property(lambda self: self.begin + len(self.share) - 1)
+
+    # Of all ranks, once each share is an array of examples.
+
+    n, size = property(lambda self: self.case.n), property(lambda self: len(self.seen))
     shares = property(lambda self: [seen.own for seen in self.seen])
     lengths = property(lambda self: [len(share) for share in self.shares])
     hashed = property(lambda self: any(seen.hashed for seen in self.seen))
@@ -186,11 +150,18 @@ class Shares:
 
     # What sentences show.
 
-    begins = property(lambda self: short(self.shares[0].tolist(), 40))
-    row = property(lambda self: short(self.shares[0].tolist()))
+    last = property(lambda self: self.n - 1)
+    type = property(lambda self: type(self.share).__name__)
+    shown = property(lambda self: short(self.share))
+    row = property(lambda self: short(self.share.tolist()))
+    begins = property(lambda self: _begins(self.share))
+    begins_again = property(lambda self: _begins(self.again))
     all_lengths = property(lambda self: ", ".join(map(str, self.lengths)))
-    low, high = property(lambda self: min(self.shares[0])), property(lambda self: max(self.shares[0]))
+    low, high = property(lambda self: min(self.share)), property(lambda self: max(self.share))
     whose_order = property(lambda self: "their" if self.ordered else "some")
+    wanted = property(
+        lambda self: f"on rank {self.rank} to hold examples 0 to {self.last}" if self.n else "to hold no example"
+    )
 
     @property
     def lost(self) -> str:
@@ -205,17 +176,12 @@ class Shares:
         return ", ".join(parts)
 
 
+def _begins(share: Any) -> str:
+    return short(share.tolist() if isinstance(share, np.ndarray) else share, 40)
+
+
 def _equal(a: Any, b: Any) -> bool:
     return isinstance(b, np.ndarray) and np.array_equal(a, b)
-
-
-def _judge(case: Case, seen: Sequence[Seen]) -> Finding | None:
-    everyone = [Share(rank, case, seen) for rank in range(len(seen))]
-    finding = judge(ARRAYS, *everyone) or judge(EXAMPLES, *everyone) or judge(COVER, Shares(None, case, seen))
-    if finding or not case.shuffle:
-        return finding or judge(IN_ORDER, *everyone)
-    finding = judge(AGAIN, *everyone) or judge(RANDOM, Shares(0, case, seen))
-    return finding or judge(GLOBAL, *everyone)
 
 
 # -- what is said --
@@ -229,28 +195,23 @@ SAME = (
     "Ranks cut different permutations: each draws one of its own. All need the same one: a generator made from seed "
     "alone, not from the rank and not the global one. Or rank 0 draws it and tells the others."
 )
+ARRAY = "{case.text} on rank {rank} to be a numpy array of int64 with one axis"
 ARRAYS = [
     Test(
         "no array",
         lambda f: not isinstance(f.share, np.ndarray),
-        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        ARRAY,
         "{shown}, of type {type}",
         [
             Rule("None", lambda f: f.share is None, "Nothing came back: is the share returned, on every rank?"),
-            Rule("else", always, "np.array(x, dtype=np.int64) makes an array of a list, a range or a tensor."),
+            "np.array(x, dtype=np.int64) makes an array of a list, a range or a tensor.",
         ],
     ),
-    Test(
-        "axes",
-        lambda f: f.share.ndim != 1,
-        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
-        "an array of shape {share.shape}",
-        "A share is a row of indices.",
-    ),
+    Test("axes", lambda f: f.share.ndim != 1, ARRAY, "an array of shape {share.shape}", "A share is a row of indices."),
     Test(
         "dtype",
         lambda f: f.share.dtype != np.int64,
-        "{case.text} on rank {rank} to be a numpy array of int64 with one axis",
+        ARRAY,
         "dtype {share.dtype}: {shown}",
         [
             Rule(
@@ -264,11 +225,7 @@ ARRAYS = [
                 "Indices are integers. Dividing by /, np.linspace and np.zeros give floats; // and dtype=np.int64 give "
                 "integers.",
             ),
-            Rule(
-                "else",
-                always,
-                "Indices are integers: .astype(np.int64), or dtype=np.int64 where the array is made.",
-            ),
+            "Indices are integers: .astype(np.int64), or dtype=np.int64 where the array is made.",
         ],
     ),
 ]
@@ -277,11 +234,11 @@ EXAMPLES = [
         "no example",
         lambda f: len(f.outside) > 0,
         "{case.text} {wanted}",
-        "{first_outside} in {row}",
+        "{outside[0]} in {row}",
         "The first is number 0, the last one n - 1. Lengths of shares may differ: nothing is filled up.",
     )
 ]
-WHYS_LOST = [
+WHYS_LOST: Whys = [
     Rule(
         "all empty",
         lambda f: sum(f.lengths) == 0,
@@ -330,7 +287,7 @@ WHYS_LOST = [
         f"{SAME} And seed 0 is a seed like any other: `if seed` and `seed or None` take it for none.",
     ),
     Rule("permutations", lambda f: f.case.shuffle and f.even, SAME),
-    Rule("else", always, f"Each share begins where the one before it ends, whatever their lengths. {CUT}"),
+    f"Each share begins where the one before it ends, whatever their lengths. {CUT}",
 ]
 COVER = [
     Test(
@@ -352,7 +309,7 @@ FIRST = "Without shuffle rank 0 gets the first examples, rank 1 the next ones, e
 IN_ORDER = [
     Test(
         "another order",
-        lambda f: f.share.tolist() != [*f.run],
+        lambda f: f.share.tolist() != [*range(f.begin, f.end + 1)],
         "examples {begin} to {end} on rank {rank}, by {case.text}: runs in the order of ranks",
         "{row}",
         [
@@ -366,23 +323,19 @@ IN_ORDER = [
                 lambda f: any((np.diff(seen.own) < 0).any() for seen in f.seen),
                 f"Was this shuffled, although shuffle is False? {FIRST}",
             ),
-            Rule("else", always, FIRST),
+            FIRST,
         ],
     )
 ]
 AGAIN = [
     Test(
         "another share the second time",
-        lambda f: not f.repeatable,
+        lambda f: not _equal(f.share, f.again),
         "the same from {case.text}, called twice",
         "{begins}, and then {begins_again}",
         [
             HASH,
-            Rule(
-                "goes on",
-                always,
-                "The seed alone decides: np.random.default_rng(seed) begins anew in each call, a global one goes on.",
-            ),
+            "The seed alone decides: np.random.default_rng(seed) begins anew in each call, a global one goes on.",
         ],
     )
 ]
@@ -399,11 +352,7 @@ RANDOM = [
                 lambda f: f.ordered,
                 "Nothing was shuffled. Shuffle all n examples, then cut. random.shuffle(x) and its like return None.",
             ),
-            Rule(
-                "seed ignored",
-                always,
-                "Nothing depends on the seed: make the generator from it, as np.random.default_rng(seed) does.",
-            ),
+            "Nothing depends on the seed: make the generator from it, as np.random.default_rng(seed) does.",
         ],
     ),
     Test(
@@ -417,7 +366,7 @@ RANDOM = [
                 lambda f: f.ordered,
                 f"Only whole runs have changed places: each share is a run of the data set as it is. {THEN_CUT}",
             ),
-            Rule("each for itself", always, f"Each run was shuffled for itself. {THEN_CUT}"),
+            f"Each run was shuffled for itself. {THEN_CUT}",
         ],
     ),
     Test(
@@ -438,8 +387,8 @@ RANDOM = [
 GLOBAL = [
     Test(
         "a global generator",
-        lambda f: f.changed,
-        "{changed}'s global generator to stay as it was",
+        lambda f: f.mine.changed,
+        "{mine.changed}'s global generator to stay as it was",
         "another state of it",
         "Whoever draws from it afterwards, for dropout or for new parameters, gets other numbers than before, or the "
         "same ones on all ranks. np.random.default_rng(seed), torch.Generator and random.Random have numbers of their "

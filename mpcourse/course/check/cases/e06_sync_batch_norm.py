@@ -1,9 +1,9 @@
 """What e06_sync_batch_norm is asked: one process's batch norm and its gradients, by one collective call each way."""
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,40 +11,57 @@ import torch.fx.experimental.symbolic_shapes  # what a backward that is given gr
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual
-from mpcourse.course.check.facts.ranks import turned
+from mpcourse.course.check.cases.on_models import SIZES, Case, all_on_real, all_on_virtual
+from mpcourse.course.check.facts.gradients import gradients_of
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Rule, Test, always, judge
-from mpcourse.course.check.status_page import HasStatusPage
+from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
 from mpcourse.course.check.wrong import first_difference, short
-
-if TYPE_CHECKING:
-    from mpcourse.course.check.traced_mpi import TracedComm
-    from mpcourse.course.check.virtual_run import Ran
+from mpcourse.virtual.ranks import VirtualRun
+from mpcourse.virtual.ranks.comm import VirtualComm
 
 NAME = "sync_batch_norm"
 FEATURES = 3
+MANY = 4000  # examples of a rank, and the bytes that no collective call may carry for them
 EPS = "eps is an argument, 1e-5 by default."
 EMPTY = "A rank without examples brings zeros to both collective calls, and returns an output without rows."
 
 # -- inputs --
 
 
+class Given(NamedTuple):
+    """xs, dys: by rank, float64, (examples, features): inputs, and outputs' gradients. weight, bias: (features,)."""
+
+    xs: list[np.ndarray]
+    dys: list[np.ndarray]
+    weight: np.ndarray
+    bias: np.ndarray
+
+
 @dataclass(frozen=True)
-class Batches:
-    """lengths: examples, by rank. offset: around which x lies. layers: calls one after the other, before backward."""
+class Batches(Case):
+    """lengths: examples, by rank. offset: around which x lies. layers: calls one after the other, before backward. why:
+    as `Case.stumbled`. back: whether gradients are judged; else the output.
+    """
 
     lengths: Callable[[int], Sequence[int]]
     dtype: torch.dtype = torch.float64
     offset: float = 0.5
     eps: float = 1e-5
     layers: int = 1
-    why: str = ""  # of an answer that was right until then
+    why: str = ""
+    back: bool = False
+    sizes: Sequence[int] = SIZES
+
+    def asked(self, size: int) -> str:
+        counts = ", ".join(map(str, self.lengths(size)))
+        return f"batches of {counts} examples" if size > 1 else f"a batch of {counts}"
+
+    def stumbled(self, size: int) -> tuple[str, str] | None:
+        return (f"{NAME} of {self.asked(size)}", self.why) if self.why else None
 
     @functools.cache  # noqa: B019
-    def norm(self, size: int) -> "Norm":
-        """What each rank is given; float32's values are float32's."""
-        kind = np.float32 if self.dtype == torch.float32 else np.float64
+    def given(self, size: int) -> Given:
+        """Draw what each rank is given: in float64, but numbers that the case's dtype holds."""
         draw = [np.random.default_rng([size, rank, 7]) for rank in range(size)]
         shapes = [(n, FEATURES) for n in self.lengths(size)]
         # Ranks lie apart, so that means of deviations are no deviation of all.
@@ -53,12 +70,71 @@ class Batches:
         ]
         dys = [d.standard_normal(s) + 0.3 for d, s in zip(draw, shapes, strict=True)]
         weight, bias = np.random.default_rng(size).uniform(0.5, 2.0, (2, FEATURES))
+        kind = str(self.dtype)[6:]
         weight, bias, *rows = (each.astype(kind).astype(float) for each in (weight, bias, *xs, *dys))
-        return Norm(rows[:size], rows[size:], weight, bias, self.eps)
+        return Given(rows[:size], rows[size:], weight, bias)
 
-    def asked(self, size: int) -> str:
-        counts = ", ".join(map(str, self.lengths(size)))
-        return f"batches of {counts} examples" if size > 1 else f"a batch of {counts}"
+    @functools.cache  # noqa: B019
+    def wanted(self, size: int) -> list[dict[str, Any]]:
+        """Return each rank's output and gradients, by torch, from all examples in one process."""
+        given = self.given(size)
+        xs = [torch.tensor(x, requires_grad=True) for x in given.xs]
+        own = [[torch.tensor(each, requires_grad=True) for each in (given.weight, given.bias)] for _ in range(size)]
+        ys = xs
+        for _ in range(self.layers):
+            whole = torch.cat(ys)
+            normal = (whole - whole.mean(0)) / (whole.var(0, unbiased=False) + self.eps).sqrt()
+            parts = normal.split([len(y) for y in ys])
+            ys = [part * weight + bias for part, (weight, bias) in zip(parts, own, strict=True)]
+        torch.autograd.backward(ys, [torch.tensor(dy) for dy in given.dys])
+        return [
+            {"y": y.detach().numpy()} | gradients_of({"x": x, "weight": weight, "bias": bias})
+            for y, x, (weight, bias) in zip(ys, xs, own, strict=True)
+        ]
+
+    # -- observation --
+
+    def program(self, own: Answer, comm: Any) -> "Seen":
+        given = self.given(comm.size)
+        values = {"x": given.xs[comm.rank], "weight": given.weight, "bias": given.bias}
+        leaves = {name: torch.tensor(each, dtype=self.dtype, requires_grad=True) for name, each in values.items()}
+        options = () if self.eps == 1e-5 else (self.eps,)
+        y = x = leaves["x"]
+        for _ in range(self.layers):
+            y = own.call(NAME, comm, y, leaves["weight"], leaves["bias"], *options, changes=() if y is x else (y,))
+        known = getattr(y, "requires_grad", False)
+        if self.back:
+            results = _gradients(own, y, torch.tensor(given.dys[comm.rank], dtype=self.dtype), leaves)
+        else:
+            is_array = isinstance(y, torch.Tensor) and y.layout is torch.strided
+            results = {"y": y.detach().numpy().copy() if is_array else short(y)}
+        calls = comm.world.collectives[comm.me] if isinstance(comm, VirtualComm) else []
+        return Seen(results, known, max((call.nbytes for call in calls), default=0))
+
+    def findings(self, seen: "Sequence[Seen]") -> Iterator[Finding | None]:
+        size, wanted = len(seen), self.wanted(len(seen))
+        if self.back:
+            for of in ("x", "weight", "bias"):
+                yield judge(GRADIENTS, *[Facts(r, of, self, size, seen[r], wanted[r][of]) for r in range(size)])
+        else:
+            ranks = reversed(range(size))  # on rank 0, its own sums look like those of all
+            yield judge(OUTPUTS, *[Facts(r, "y", self, size, seen[r], wanted[r]["y"]) for r in ranks])
+
+    def judge_run(self, run: VirtualRun) -> Finding | None:
+        return judge(EXCHANGES, Exchange(self, run))
+
+
+def _gradients(own: Answer, y: Any, dy: torch.Tensor, leaves: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the gradients of the leaves; in their place the text of the error by which autograd refuses them."""
+    try:
+        own.run(y.backward, "backward", dy)
+    except RuntimeError as error:
+        text = str(error).splitlines()[0]
+        if "incorrect number of gradients" not in text and "invalid gradient" not in text:
+            raise
+        own.returned()  # the others may have come back without one
+        return dict.fromkeys(leaves, text)
+    return gradients_of(leaves)
 
 
 UNEQUAL = Batches(lambda size: [5, 2, 7, 3][:size], why="Batches differ in length: count the examples of all ranks.")
@@ -81,170 +157,47 @@ CASES = (
     Batches(
         lambda size: [3, 5, 2, 4][:size], layers=2, why="Two layers in a row: what a call keeps is its own, in ctx."
     ),
+    Batches(lambda size: [MANY] * size, sizes=(3,)),
 )
 
 
-def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
-    for ranks in (comm, turned(comm)):
-        for case in (UNEQUAL, SOME_EMPTY):
-            on_real(answer, ranks, _forward(case), functools.partial(_judge_forward, case))
-            on_real(answer, ranks, _backward(case), functools.partial(_judge_backward, case))
+def _both(*cases: Batches) -> list[Batches]:
+    """Return each case twice: its output is judged, and then its gradients."""
+    return [replace(case, back=back) for case in cases for back in (False, True)[case.layers - 1 :]]
 
 
-def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
-    for case in CASES:
-        for size in SIZES:
-            stumbled = (f"{NAME} of {case.asked(size)}", case.why) if case.why else None
-            if case.layers == 1:
-                judged = functools.partial(_judge_forward, case)
-                _count(on_virtual(answer, comm, size, _forward(case), judged, stumbled), "forward", 1)
-            judged = functools.partial(_judge_backward, case)
-            ran = on_virtual(answer, comm, size, _backward(case), judged, stumbled)
-            _count(ran, "forward and backward", 2 * case.layers)
-    seconds = []
-    for length in (4, 4000):
-        case = Batches(lambda size, length=length: [length] * size)  # type: ignore[misc]
-        ran = on_virtual(answer, comm, 3, _backward(case), functools.partial(_judge_backward, case))
-        seconds.append(ran.run.seconds)
-    if finding := judge(GROWTH, Growth(seconds[1] / seconds[0])):
-        raise ran.wrong(*finding)
+check = functools.partial(all_on_real, cases=_both(UNEQUAL, SOME_EMPTY))
+check_virtually = functools.partial(all_on_virtual, cases=_both(*CASES))
+
+# -- facts --
 
 
-def _count(ran: "Ran", what: str, most: int) -> None:
-    names = [e.name for e in ran.run.events if e.lane == "rank 0" and e.kind == "wait"]
-    if finding := judge(EXCHANGES, Exchange(what, most, int(ran.run.messages.sum()), names)):
-        raise ran.wrong(*finding)
+class Seen(NamedTuple):
+    """On one rank. results: by name an array, None, or a text in its place. known: whether autograd knows the output.
 
-
-# -- the oracle --
-
-
-@dataclass(frozen=True)
-class Norm:
-    """A layer of batch norm over ranks. xs, dys: by rank, float64, (examples, features): inputs; outputs' gradients.
-
-    weight, bias: (features,).
+    nbytes: of the largest collective call; on real ranks 0.
     """
 
-    xs: list[np.ndarray]
-    dys: list[np.ndarray]
-    weight: np.ndarray
-    bias: np.ndarray
-    eps: float
-
-    total = property(lambda self: sum(map(len, self.xs)))  # examples of all ranks
-    mean = property(lambda self: np.concatenate(self.xs).mean(0))
-    variance = property(lambda self: np.concatenate(self.xs).var(0))
-    deviation = property(lambda self: np.sqrt(self.variance + self.eps))
-
-    def normal(self, rank: int) -> np.ndarray:
-        return (self.xs[rank] - self.mean) / self.deviation
-
-    def output(self, rank: int) -> np.ndarray:
-        return self.normal(rank) * self.weight + self.bias
-
-    def of_bias(self, rank: int) -> np.ndarray:
-        return self.dys[rank].sum(0)
-
-    def of_weight(self, rank: int) -> np.ndarray:
-        return (self.dys[rank] * self.normal(rank)).sum(0)
-
-    def whole(self, of: Callable[[int], np.ndarray]) -> np.ndarray:
-        """The sum over ranks of the gradients of weight or of bias."""
-        return np.sum([of(rank) for rank in range(len(self.xs))], axis=0)
-
-    def of_x(self, rank: int) -> np.ndarray:
-        return self.through(rank, self.whole(self.of_bias) / self.total, self.whole(self.of_weight) / self.total)
-
-    def through(self, rank: int, along: np.ndarray | float, across: np.ndarray | float) -> np.ndarray:
-        """The gradient of this rank's x; along, across: what comes through the mean, and through the variance."""
-        return self.weight / self.deviation * (self.dys[rank] - along - self.normal(rank) * across)
-
-    def gradients(self, layers: int) -> list[tuple[np.ndarray, ...]]:
-        """By rank, of x, weight and bias: of several layers by torch, for all examples in one process."""
-        size = len(self.xs)
-        if layers == 1:
-            return [(self.of_x(rank), self.of_weight(rank), self.of_bias(rank)) for rank in range(size)]
-        xs = [torch.tensor(x, requires_grad=True) for x in self.xs]
-        own = [[torch.tensor(each, requires_grad=True) for each in (self.weight, self.bias)] for _ in range(size)]
-        ys = xs
-        for _ in range(layers):
-            whole = torch.cat(ys)
-            normal = (whole - whole.mean(0)) / (whole.var(0, unbiased=False) + self.eps).sqrt()
-            parts = normal.split([len(y) for y in ys])
-            ys = [part * weight + bias for part, (weight, bias) in zip(parts, own, strict=True)]
-        torch.autograd.backward(ys, [torch.tensor(dy) for dy in self.dys])
-        leaves = [(x, weight, bias) for x, (weight, bias) in zip(xs, own, strict=True)]
-        return [tuple(p.grad.numpy() for p in each) for each in leaves]  # type: ignore[union-attr]
-
-
-# -- observation --
-
-
-def _given(case: Batches, comm: Any) -> tuple[torch.Tensor, ...]:
-    norm = case.norm(comm.size)
-    values = (norm.xs[comm.rank], norm.weight, norm.bias)
-    return tuple(torch.tensor(value, dtype=case.dtype, requires_grad=True) for value in values)
-
-
-def _call(own: Answer, comm: Any, case: Batches, x: torch.Tensor, *given: torch.Tensor) -> Any:
-    options = () if case.eps == 1e-5 else (case.eps,)
-    return own.call(NAME, comm, x, *given, *options, changes=() if x.is_leaf else (x,))
-
-
-def _forward(case: Batches) -> Program:
-    """The output, or the text of what came back in place of a tensor, and whether autograd knows it."""
-
-    def program(own: Answer, comm: Any) -> tuple[Any, bool]:
-        y = _call(own, comm, case, *_given(case, comm))
-        if not isinstance(y, torch.Tensor) or y.layout is not torch.strided:
-            return short(y), False
-        return y.detach().numpy().copy(), y.requires_grad
-
-    return program
-
-
-def _backward(case: Batches) -> Program:
-    """The gradients of x, weight and bias, or the text of the error by which autograd refuses them."""
-
-    def program(own: Answer, comm: Any) -> Any:
-        x, weight, bias = _given(case, comm)
-        y = x
-        for _ in range(case.layers):
-            y = _call(own, comm, case, y, weight, bias)
-        dy = torch.tensor(case.norm(comm.size).dys[comm.rank], dtype=case.dtype)
-        try:
-            own.run(y.backward, "backward", dy)
-        except RuntimeError as error:
-            text = str(error).splitlines()[0]
-            if "incorrect number of gradients" not in text and "invalid gradient" not in text:
-                raise
-            own.returned()  # the others may have come back without one
-            return text
-        return [None if p.grad is None else p.grad.numpy().copy() for p in (x, weight, bias)]
-
-    return program
+    results: dict[str, Any]
+    known: bool
+    nbytes: int
 
 
 @dataclass(frozen=True)
 class Facts:
-    """An output of the function, or a gradient, on one rank. of: "y", "x", "weight" or "bias".
-
-    got: what came, or a text in its place. differentiable: whether autograd knows it.
-    """
+    """An output of the function, or a gradient, on one rank. of: "y", "x", "weight" or "bias". want: what is right."""
 
     rank: int
     of: str
     case: Batches
     size: int
-    got: Any
+    seen: Seen
     want: np.ndarray
-    differentiable: bool = True
 
-    norm = property(lambda self: self.case.norm(self.size))
-    x, dy = property(lambda self: self.norm.xs[self.rank]), property(lambda self: self.norm.dys[self.rank])
+    got = property(lambda self: self.seen.results[self.of])
+    given = property(lambda self: self.case.given(self.size))
+    x, dy = property(lambda self: self.given.xs[self.rank]), property(lambda self: self.given.dys[self.rank])
+    weight, bias = property(lambda self: self.given.weight), property(lambda self: self.given.bias)
     tolerance = property(lambda self: 1e-3 if self.case.dtype == torch.float32 else 1e-7 if self.case.why else 1e-8)
 
     @functools.cached_property
@@ -271,96 +224,85 @@ class Facts:
         name = shorter_dtype(self.got, self.want, scale=scale)
         return "16 bits" if name.endswith("16") else name
 
-    # Of outputs.
+    # Statistics: of all ranks, of this one, and of the ranks that have examples.
 
-    full = property(lambda self: [x for x in self.norm.xs if len(x)])
-    means = property(lambda self: np.array([x.mean(0) for x in self.full]))
+    total = property(lambda self: sum(map(len, self.given.xs)))
+    mean = property(lambda self: np.concatenate(self.given.xs).mean(0))
+    variance = property(lambda self: np.concatenate(self.given.xs).var(0))
+    deviation = property(lambda self: np.sqrt(self.variance + self.case.eps))
+    normal = property(lambda self: (self.x - self.mean) / self.deviation)
+    count = property(lambda self: max(len(self.x), 1))
+    own = property(lambda self: self.x if len(self.x) else np.zeros((1, FEATURES)))
+    full = property(lambda self: [x for x in self.given.xs if len(x)])
     variances = property(lambda self: np.array([x.var(0) for x in self.full]))
     counts = property(lambda self: np.array([[len(x)] for x in self.full]))
-    by_ranks = property(lambda self: {len(self.full), self.size})  # what a mean of ranks may have been divided by
-    own = property(lambda self: self.x if len(self.x) else np.zeros((1, FEATURES)))
 
-    def by(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """The output by another mean and variance."""
-        return (self.x - mean) / np.sqrt(variance + self.norm.eps) * self.norm.weight + self.norm.bias
+    def by(self, mean: Any, variance: Any) -> np.ndarray:
+        """Return the output by another mean and variance."""
+        return (self.x - mean) / np.sqrt(variance + self.case.eps) * self.weight + self.bias
 
-    def by_means_of_ranks(self, ranks: int) -> list[np.ndarray]:
-        mean, squares = self.means.sum(0) / ranks, np.sum([np.square(x).mean(0) for x in self.full], axis=0) / ranks
-        return [self.by(mean, squares - mean**2), self.by(mean, self.variances.sum(0) / ranks)]
+    @property
+    def by_means_of_ranks(self) -> list[np.ndarray]:
+        """Return outputs by the mean of means of the ranks that have examples, or of all ranks."""
+        outputs = []
+        for ranks in (len(self.full), self.size):
+            mean = np.sum([x.mean(0) for x in self.full], axis=0) / ranks
+            squares = np.sum([np.square(x).mean(0) for x in self.full], axis=0) / ranks
+            variances = (squares - mean**2, self.variances.sum(0) / ranks, self.variance)
+            outputs += [self.by(mean, variance) for variance in variances]
+        return outputs
 
-    # Of gradients.
+    @property
+    def missing(self) -> str:
+        n, weight, bias = self.normal, self.weight, self.bias
+        parts = {"weight and bias are": n, "bias is": n * weight, "weight is": n + bias}
+        return next((what for what, y in parts.items() if self.near(y)), "")
 
-    along, across = (
-        property(lambda self: self.norm.whole(self.norm.of_bias)),
-        property(lambda self: self.norm.whole(self.norm.of_weight)),
-    )
-    own_along, own_across = (
-        property(lambda self: self.norm.of_bias(self.rank)),
-        property(lambda self: self.norm.of_weight(self.rank)),
-    )
-    count = property(lambda self: max(len(self.x), 1))
+    # Sums, each of two rows: of dy, and of dy * normalised x, which come through the mean and through the variance.
 
-    def x_is(self, along: Any, across: Any) -> bool:
+    own_sums = property(lambda self: self.sums_of(self.rank))
+    sums = property(lambda self: sum(self.sums_of(rank) for rank in range(self.size)))
+    whole = property(lambda self: self.sums[int(self.of == "weight")])
+    other = property(lambda self: self.own_sums[int(self.of == "bias")])
+
+    def sums_of(self, rank: int) -> np.ndarray:
+        normal = (self.given.xs[rank] - self.mean) / self.deviation
+        return np.array([self.given.dys[rank].sum(0), (self.given.dys[rank] * normal).sum(0)])
+
+    def x_is(self, through_mean: Any, through_variance: Any) -> bool:
         """Whether it is the gradient of x, if these came through mean and variance."""
-        return self.of == "x" and self.near(self.norm.through(self.rank, along, across))
+        inside = self.dy - through_mean - self.normal * through_variance
+        return self.of == "x" and self.near(self.weight / self.deviation * inside)
 
     def part_is(self, *values: np.ndarray) -> bool:
         return self.of in ("weight", "bias") and self.near(*values)
 
-    whole = property(lambda self: self.across if self.of == "weight" else self.along)
-    other = property(lambda self: self.own_along if self.of == "weight" else self.own_across)
-
     # What sentences show.
 
-    what = property(
-        lambda self: (
-            f"y of {self.batches} on rank {self.rank}"
-            if self.of == "y"
-            else f"the gradient of {self.of} for {self.batches} on rank {self.rank}"
-        )
-    )
     batches = property(lambda self: self.case.asked(self.size))
     kind = property(lambda self: str(self.case.dtype)[6:])
     asked, found = property(lambda self: self.difference[0]), property(lambda self: self.difference[1])
     hint_or_empty = property(lambda self: self.case.why or EMPTY)
 
+    @property
+    def what(self) -> str:
+        what = f"y of {self.batches}" if self.of == "y" else f"the gradient of {self.of} for {self.batches}"
+        return f"{what} on rank {self.rank}"
+
 
 @dataclass(frozen=True)
 class Exchange:
-    """What ranks exchanged in `what`. most: the collective calls that it needs; names: those that it made."""
+    """What virtual ranks exchanged."""
 
-    what: str
-    most: int
-    messages: int
-    names: Sequence[str]
-    rank = None
+    case: Batches
+    run: VirtualRun
 
+    what = property(lambda self: "forward and backward" if self.case.back else "forward")
+    most = property(lambda self: (1 + self.case.back) * self.case.layers)
+    names = property(lambda self: self.run.collectives[0])
+    messages = property(lambda self: int(self.run.messages.sum()))
     calls = property(lambda self: counted(self.most, "collective call"))
     made = property(lambda self: f"{len(self.names)}: {', '.join(self.names)}")
-
-
-@dataclass(frozen=True)
-class Growth:
-    """How many times as long as for few examples ranks exchange for many."""
-
-    times: float
-    rank = None
-
-
-def _judge_forward(case: Batches, seen: Sequence[Any]) -> Finding | None:
-    size, norm = len(seen), case.norm(len(seen))
-    everyone = [Facts(r, "y", case, size, y, norm.output(r), known) for r, (y, known) in enumerate(seen)]
-    return judge(OUTPUTS, *reversed(everyone))  # on rank 0, its own sums look like those of all
-
-
-def _judge_backward(case: Batches, seen: Sequence[Any]) -> Finding | None:
-    size, wanted = len(seen), case.norm(len(seen)).gradients(case.layers)
-    everyone = [
-        Facts(rank, of, case, size, got if isinstance(got, str) else got[i], wanted[rank][i])
-        for i, of in enumerate(("x", "weight", "bias"))
-        for rank, got in enumerate(seen)
-    ]
-    return judge(GRADIENTS, *everyone)
 
 
 # -- what is said --
@@ -372,6 +314,13 @@ COUNT_ALL = (
 OTHERS = "sum what they need over all ranks."
 LOSS = "by the number of ranks. L is the sum of all ranks' losses: each x has its gradient as it is."
 
+GROWTH = Test(
+    "grows",
+    lambda f: f.seen.nbytes > MANY,
+    "some sums for each feature to be sent, as many for 4000 examples on each rank as for 4",
+    "a collective call of {seen.nbytes} bytes for {batches}",
+    "Sums over this rank's examples first, then over ranks. The examples themselves need not travel.",
+)
 KINDS = [
     Test(
         "shape",
@@ -389,11 +338,9 @@ KINDS = [
     ),
 ]
 NOT_FINITE = Rule(
-    "not finite",
-    lambda f: not np.isfinite(f.got).all(),
-    "That is 0 / 0, or a root of less than 0. {hint_or_empty}",
+    "not finite", lambda f: not np.isfinite(f.got).all(), "That is 0 / 0, or a root of less than 0. {hint_or_empty}"
 )
-LAST_WHYS = [  # after values that misconceptions give to the last digit, which some features take for rounding
+LAST_WHYS: Whys = [  # after values that misconceptions give to the last digit, which some features take for rounding
     Rule(
         "rounded",
         lambda f: f.rounded,
@@ -401,9 +348,9 @@ LAST_WHYS = [  # after values that misconceptions give to the last digit, which 
         "back to x's dtype at the end.",
     ),
     Rule("right before", lambda f: f.case.why, "{case.why}"),
-    Rule("else", always, "Mean and variance are over the examples of all ranks."),
+    "Mean and variance are over the examples of all ranks.",
 ]
-WHYS_OUTPUT = [
+WHYS_OUTPUT: Whys = [
     NOT_FINITE,
     Rule(
         "own statistics",
@@ -412,81 +359,58 @@ WHYS_OUTPUT = [
     ),
     Rule(
         "rank 0's statistics",
-        lambda f: len(f.norm.xs[0]) > 0 and f.near(f.by(f.norm.xs[0].mean(0), f.norm.xs[0].var(0))),
+        lambda f: len(f.given.xs[0]) > 0 and f.near(f.by(f.given.xs[0].mean(0), f.given.xs[0].var(0))),
         f"These are mean and variance of rank 0's batch: {OTHERS} (The sum of tuples, or of lists, is one after the "
         "other; arrays and tensors are added element by element.)",
     ),
     Rule(
         "mean of variances",
-        lambda f: f.near(f.by(f.norm.mean, (f.counts * f.variances).sum(0) / f.norm.total)),
+        lambda f: f.near(f.by(f.mean, (f.counts * f.variances).sum(0) / f.total)),
         "The variance is the mean of the ranks' variances. How far the ranks' means lie apart belongs to it, too: take "
         "it from the sum of squares over all ranks, or from deviations from the mean of all.",
     ),
     Rule(
-        "mean of means",
-        lambda f: f.near(*[y for ranks in f.by_ranks for y in f.by_means_of_ranks(ranks)]),
-        f"That takes the mean of the ranks' means, {COUNT_ALL}",
-    ),
-    Rule(
-        "mean of means, right variance",
-        lambda f: f.near(*[f.by(f.means.sum(0) / ranks, f.norm.variance) for ranks in f.by_ranks]),
-        f"The mean is that of the ranks' means, {COUNT_ALL}",
+        "mean of means", lambda f: f.near(*f.by_means_of_ranks), f"That takes the mean of the ranks' means, {COUNT_ALL}"
     ),
     Rule(
         "own variance",
-        lambda f: f.near(f.by(f.norm.mean, f.own.var(0))),
+        lambda f: f.near(f.by(f.mean, f.own.var(0))),
         "The mean is of all ranks, the variance of this one alone.",
     ),
     Rule(
         "own mean",
-        lambda f: f.near(f.by(f.own.mean(0), f.norm.variance)),
+        lambda f: f.near(f.by(f.own.mean(0), f.variance)),
         "The variance is of all ranks, the mean of this one alone.",
     ),
     Rule(
         "unbiased variance",
-        lambda f: f.near(f.by(f.norm.mean, f.norm.variance * f.norm.total / (f.norm.total - 1))),
+        lambda f: f.near(f.by(f.mean, f.variance * f.total / (f.total - 1))),
         "That is the unbiased variance, divided by the number of examples minus one. Batch norm normalises by the "
         "biased one, divided by the number of examples.",
     ),
     Rule(
         "eps outside the root",
-        lambda f: f.near((f.x - f.norm.mean) / (np.sqrt(f.norm.variance) + f.norm.eps) * f.norm.weight + f.norm.bias),
+        lambda f: f.near((f.x - f.mean) / (np.sqrt(f.variance) + f.case.eps) * f.weight + f.bias),
         "eps is added to the deviation there. It belongs under the root: sqrt(variance + eps).",
     ),
     Rule(
         "no eps",
-        lambda f: f.near(f.by(f.norm.mean, f.norm.variance - f.norm.eps)),
+        lambda f: f.near(f.by(f.mean, f.variance - f.case.eps)),
         "eps is missing under the root: sqrt(variance + eps).",
     ),
     Rule(
-        "another eps",
-        lambda f: f.near(*[f.by(f.norm.mean, f.norm.variance - f.norm.eps + 10.0**-k) for k in range(3, 13)]),
-        EPS,
+        "another eps", lambda f: f.near(*[f.by(f.mean, f.variance - f.case.eps + 10.0**-k) for k in range(3, 13)]), EPS
     ),
     Rule(
         "divided by the variance",
-        lambda f: f.near(f.norm.normal(f.rank) / f.norm.deviation * f.norm.weight + f.norm.bias),
+        lambda f: f.near(f.normal / f.deviation * f.weight + f.bias),
         "That divides by the variance. The deviation is its root.",
     ),
-    Rule(
-        "no weight and no bias",
-        lambda f: f.near(f.norm.normal(f.rank)),
-        "weight and bias are missing: y = normalised x * weight + bias.",
-    ),
-    Rule(
-        "no bias",
-        lambda f: f.near(f.norm.normal(f.rank) * f.norm.weight),
-        "bias is missing: y = normalised x * weight + bias.",
-    ),
-    Rule(
-        "no weight",
-        lambda f: f.near(f.norm.normal(f.rank) + f.norm.bias),
-        "weight is missing: y = normalised x * weight + bias.",
-    ),
-    Rule("no mean", lambda f: f.near(f.by(np.zeros(FEATURES), f.norm.variance)), "The mean is not subtracted."),
+    Rule("weight or bias", lambda f: f.missing, "{missing} missing: y = normalised x * weight + bias."),
+    Rule("no mean", lambda f: f.near(f.by(np.zeros(FEATURES), f.variance)), "The mean is not subtracted."),
     Rule(
         "mean of squares",
-        lambda f: f.near(f.by(f.norm.mean, f.norm.variance + f.norm.mean**2)),
+        lambda f: f.near(f.by(f.mean, f.variance + f.mean**2)),
         "The variance is that of the mean of squares, from which the mean's square was not subtracted.",
     ),
     *LAST_WHYS,
@@ -502,15 +426,16 @@ OUTPUTS = [
     *KINDS,
     Test(
         "detached",
-        lambda f: not f.differentiable,
+        lambda f: not f.seen.known,
         "{what} to depend on x",
         "a tensor that autograd knows nothing of",
         "Its gradient is asked for next. What is computed in an autograd.Function's forward has the gradient of "
         "backward.",
     ),
     Test("value", lambda f: f.difference, "{asked}", "{found}", WHYS_OUTPUT),
+    GROWTH,
 ]
-WHYS_GRADIENT = [
+WHYS_GRADIENT: Whys = [
     NOT_FINITE,
     Rule(
         "constants",
@@ -520,56 +445,48 @@ WHYS_GRADIENT = [
     ),
     Rule(
         "own sums",
-        lambda f: f.x_is(f.own_along / f.count, f.own_across / f.count),
+        lambda f: f.x_is(*f.own_sums / f.count),
         "The two sums are over this rank's examples alone. Mean and variance are of all ranks: so are the sums.",
     ),
     Rule(
         "own sums over all examples",
-        lambda f: f.x_is(f.own_along / f.norm.total, f.own_across / f.norm.total),
+        lambda f: f.x_is(*f.own_sums / f.total),
         "The two sums are over this rank's examples alone, divided by the number of all. They need the examples of all "
         "ranks: the second collective call.",
     ),
     Rule(
         "not through the variance",
-        lambda f: f.x_is(f.along / f.norm.total, 0.0),
+        lambda f: f.x_is(f.sums[0] / f.total, 0.0),
         "The term that comes through the variance is missing.",
     ),
     Rule(
         "not through the mean",
-        lambda f: f.x_is(0.0, f.across / f.norm.total),
+        lambda f: f.x_is(0.0, f.sums[1] / f.total),
         "The term that comes through the mean is missing.",
     ),
     Rule(
         "sums over own count",
-        lambda f: f.x_is(f.along / f.count, f.across / f.count),
+        lambda f: f.x_is(*f.sums / f.count),
         "The two sums are divided by this rank's number of examples: divide by that of all ranks.",
     ),
-    Rule(
-        "sums not divided",
-        lambda f: f.x_is(f.along, f.across),
-        "The two sums are not divided by the number of examples.",
-    ),
+    Rule("sums not divided", lambda f: f.x_is(*f.sums), "The two sums are not divided by the number of examples."),
     Rule(
         "sums over ranks",
-        lambda f: f.x_is(f.along / f.size, f.across / f.size),
+        lambda f: f.x_is(*f.sums / f.size),
         "The two sums are divided by the number of ranks: divide by the number of all examples.",
     ),
     Rule(
         "sums over ranks, too",
-        lambda f: f.x_is(f.along / f.norm.total / f.size, f.across / f.norm.total / f.size),
+        lambda f: f.x_is(*f.sums / f.total / f.size),
         "The two sums are divided by the number of ranks, too: they are sums over all ranks, divided by the number of "
         "all examples alone.",
     ),
     Rule("over ranks", lambda f: f.of == "x" and f.near(f.want / f.size), f"It is divided {LOSS}"),
     Rule("times ranks", lambda f: f.of == "x" and f.near(f.want * f.size), f"It is multiplied {LOSS}"),
-    Rule(
-        "no weight",
-        lambda f: f.of == "x" and f.near(f.want / f.norm.weight),
-        "weight is missing in the gradient of x.",
-    ),
+    Rule("no weight", lambda f: f.of == "x" and f.near(f.want / f.weight), "weight is missing in the gradient of x."),
     Rule(
         "no deviation",
-        lambda f: f.of == "x" and f.near(f.want * f.norm.deviation),
+        lambda f: f.of == "x" and f.near(f.want * f.deviation),
         "1 / deviation is missing in the gradient of x.",
     ),
     Rule(
@@ -595,7 +512,7 @@ WHYS_GRADIENT = [
     ),
     Rule(
         "dy * y",
-        lambda f: f.of == "weight" and f.near((f.dy * f.norm.output(f.rank)).sum(0)),
+        lambda f: f.of == "weight" and f.near((f.dy * f.by(f.mean, f.variance)).sum(0)),
         "That is the sum of dy * y. weight multiplies the normalised x, before weight and bias.",
     ),
     Rule(
@@ -605,7 +522,7 @@ WHYS_GRADIENT = [
     ),
     Rule(
         "over examples",
-        lambda f: f.part_is(f.want / f.count, f.want / f.norm.total),
+        lambda f: f.part_is(f.want / f.count, f.want / f.total),
         "It is divided by the number of examples. y depends on it in each of them: a sum.",
     ),
     *LAST_WHYS,
@@ -627,6 +544,7 @@ GRADIENTS = [
     ),
     *KINDS,
     Test("value", lambda f: f.difference, "{asked}", "{found}", WHYS_GRADIENT),
+    GROWTH,
 ]
 EXCHANGES = [
     Test(
@@ -647,20 +565,7 @@ EXCHANGES = [
                 lambda f: "Barrier" in f.names,
                 "A collective call waits for all ranks by itself. It needs no Barrier.",
             ),
-            Rule(
-                "one after the other",
-                always,
-                "What is to be summed can travel together: torch.cat or torch.stack make one array of it.",
-            ),
+            "What is to be summed can travel together: torch.cat or torch.stack make one array of it.",
         ],
     ),
-]
-GROWTH = [
-    Test(
-        "grows",
-        lambda f: f.times > 1.5,
-        "as much to be sent for 4000 examples on each rank as for 4: some sums for each feature",
-        "messages that take {times:.1f} times the time",
-        "Sums over this rank's examples first, then over ranks. The examples themselves need not travel.",
-    )
 ]

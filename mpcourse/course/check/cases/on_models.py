@@ -1,17 +1,18 @@
 """What checks of data parallelism share: a program of calls on virtual ranks, then on real ones; who is told what."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpcourse.course.check.answer import Answer
+from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.rules import Finding
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import LINK, OnVirtualRank, Ran, on_each
 from mpcourse.course.check.wrong import Wrong
-from mpcourse.virtual.ranks import ClusterError, Topology
+from mpcourse.virtual.ranks import ClusterError, Topology, VirtualRun
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
@@ -25,6 +26,54 @@ _STUMBLES = (RuntimeError, AttributeError, TypeError, ValueError, LookupError, A
 
 
 Judge = Callable[[Sequence[Any]], Finding | None]  # of all ranks' facts
+
+
+class Case:
+    """One input of an exercise, for any number of ranks.
+
+    sizes: numbers of virtual ranks. link: their network.
+    """
+
+    sizes: Sequence[int] = SIZES
+    link: str | Topology = LINK
+
+    def program(self, own: Answer, comm: Any) -> Any:
+        """Run the learner's code on one rank and return what was seen, which can be pickled."""
+        raise NotImplementedError
+
+    def findings(self, seen: Sequence[Any]) -> Iterable[Finding | None]:
+        """Look for what is wrong with what all ranks have seen. The first finding counts."""
+        raise NotImplementedError
+
+    def judge(self, seen: Sequence[Any]) -> Finding | None:
+        """Return what is wrong with what all ranks have seen."""
+        return next((finding for finding in self.findings(seen) if finding), None)
+
+    def judge_run(self, run: VirtualRun) -> Finding | None:
+        """Return what is wrong with the messages of a virtual run whose results are right."""
+        return None
+
+    def stumbled(self, size: int) -> tuple[str, str] | None:
+        """Return what was asked, and why an answer that was right before stumbles over this case; see `on_virtual`."""
+        return None
+
+
+def all_on_virtual(answer: Answer, comm: HasStatusPage, cases: Iterable[Case]) -> None:
+    """Judge each case on virtual ranks of each of its sizes; one process calls this. Raises OnVirtualRank."""
+    for case in cases:
+        for size in case.sizes:
+            ran = on_virtual(answer, comm, size, case.program, case.judge, case.stumbled(size), case.link)
+            ran.demand(case.judge_run(ran.run))
+
+
+def all_on_real(answer: Answer, comm: "TracedComm", cases: Sequence[Case]) -> None:
+    """Judge each case on the real ranks of `comm`, then on those of another communicator. All of them must call this.
+
+    Raises Wrong.
+    """
+    for ranks in (comm, turned(comm)):
+        for case in cases:
+            on_real(answer, ranks, case.program, case.judge)
 
 
 def on_virtual(

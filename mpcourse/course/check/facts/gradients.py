@@ -1,18 +1,46 @@
 """A gradient that is to become the mean over all ranks: what each rank had before, and what each has afterwards."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from mpcourse.common.words import named
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Test
+from mpcourse.course.check.wrong import first_difference
 
+if TYPE_CHECKING:
+    import torch
+
+Facts = TypeVar("Facts")
 Row = np.ndarray | None
-NAN = "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
+Rows = Mapping[str, Row]  # by the parameter's name
+
+
+def values_of(parameters: "Mapping[str, torch.Tensor]") -> dict[str, np.ndarray]:
+    """Return copies of parameters, or of buffers."""
+    return {name: p.detach().numpy().copy() for name, p in parameters.items()}
+
+
+def gradients_of(parameters: "Mapping[str, torch.Tensor]") -> dict[str, Row]:
+    """Return copies of the parameters' gradients; None where there is none."""
+    return {name: None if p.grad is None else p.grad.detach().numpy().copy() for name, p in parameters.items()}
+
+
+def by_rank(everyone: Iterable[Rows], name: str) -> list[Any]:
+    """Return what each rank has of one parameter."""
+    return [rows[name] for rows in everyone]
+
+
+def each(facts: Callable[..., Facts], given: Sequence[Rows], results: Sequence[Rows], *more: Any) -> list[Facts]:
+    """Return facts of each parameter on each rank. facts: the class, a Gradient; more: its further fields."""
+    return [
+        facts(rank, name, by_rank(given, name), by_rank(results, name), *more)
+        for name in given[0]
+        for rank in range(len(given))
+    ]
 
 
 @dataclass(frozen=True)
@@ -53,6 +81,11 @@ class Gradient:
         """Whether a rank with this result has the mean, or None where that is right."""
         return row is self.mean if row is None or self.mean is None else _close(row, self.mean, self.tolerance)
 
+    @functools.cached_property
+    def difference(self) -> tuple[str, str] | None:
+        """Return where this rank's result is not the mean, as phrases of what was asked and what was found."""
+        return first_difference(self.got, self.mean.astype(self.had[0].dtype), self.place, *self.tolerance)
+
     def near(self, *values: Row) -> bool:
         """Whether this rank's result is one of `values`, as closely as what is right must be the mean."""
         return any(value is not None and _close(self.got, value, self.tolerance) for value in values)
@@ -66,6 +99,8 @@ class Gradient:
 
     # What sentences show.
 
+    place = property(lambda self: f"the gradient of {self.name} on rank {self.rank}")
+    asked, found = property(lambda self: self.difference[0]), property(lambda self: self.difference[1])
     good_have = property(lambda self: f"{named(self.good).capitalize()} {'has' if len(self.good) == 1 else 'have'}")
     shown = property(lambda self: _first(self.got))
     own_shown = property(lambda self: _first(self.own))
@@ -79,14 +114,3 @@ def _first(row: Row) -> str:
 
 def _close(got: Row, want: np.ndarray, tolerance: tuple[float, float]) -> bool:
     return got is not None and got.shape == want.shape and bool(np.allclose(got, want, *tolerance))
-
-
-SHAPES = [  # .grad.data takes any
-    Test(
-        "shape",
-        lambda f: f.reshaped,
-        "{name}.grad of shape {shape} on rank {rank}",
-        "shape {got.shape}",
-        "A gradient has the shape of its parameter.",
-    )
-]
