@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mpcourse.course.check.facts.tensors import ROUNDED, THREE_DIGITS, equal
-from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge, rules
 from mpcourse.course.check.wrong import Wrong
 
 WHYS = [
@@ -40,6 +40,18 @@ def test_the_first_rule_that_holds_explains_the_first_test_that_fails(got, shown
 def test_facts_that_fail_no_test_are_right():
     assert judge(TESTS, facts(1), facts(1, rank=2)) is None
     demand(TESTS, facts(1))
+
+
+def test_rules_ask_for_the_attributes_that_they_are_named_after():
+    table = [Test("value", always, "one", "{got}", rules(half="It is half.", none="It is {got}.", otherwise="Else."))]
+
+    def why(**attributes):
+        return judge(table, SimpleNamespace(got=0, **attributes)).why
+
+    assert why(half=True, none=True) == "It is half."
+    assert why(half=False, none=[0]) == "It is 0."
+    assert why(half=False, none=None) == "Else."
+    assert rules(half="It is half.")[-1].name == "half"
 
 
 def test_what_is_demanded_is_raised():

@@ -15,8 +15,13 @@ a record, its `Facts`; it does not judge. The tables do, and hold all sentences 
 `{share}` in a sentence stands for the facts' attribute of this name. Order matters: the first test that fails makes the
 verdict, and the first of its rules that holds explains it. So what could be mistaken for something else comes first:
 rounding before every other value.
+
+Where each rule asks for one attribute of the facts, `rules` makes the table of names and sentences:
+
+    WHYS = rules(rounded="Rounded on the way.", own_share="That is this rank's own share.", otherwise="Divide once.")
 """
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -68,6 +73,15 @@ class Test(NamedTuple):
 def always(facts: Any) -> bool:
     """Hold for all facts: for the last row of a table."""
     return True
+
+
+def rules(otherwise: Text = "", **sentences: Text) -> list[Rule]:
+    """Return a rule for each sentence, in this order; each is named as the attribute of facts that says if it holds.
+
+    otherwise: for facts that no other rule explains.
+    """
+    table = [Rule(name, operator.attrgetter(name), sentence) for name, sentence in sentences.items()]
+    return [*table, Rule("otherwise", always, otherwise)] if otherwise else table
 
 
 def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:

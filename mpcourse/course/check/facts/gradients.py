@@ -1,11 +1,12 @@
 """A gradient that is to become the mean over all ranks: what each rank had before, and what each has afterwards."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from mpcourse.common.words import named
 from mpcourse.course.check.facts.rounding import shorter_dtype
@@ -13,6 +14,11 @@ from mpcourse.course.check.rules import Test
 
 Row = np.ndarray | None
 NAN = "NaN is 0 / 0, or memory that was never written: torch.empty and np.empty hold anything."
+
+
+def copies_of(parameters: Iterable[torch.Tensor]) -> list[Row]:
+    """Return the gradients of parameters, as they are now."""
+    return [None if p.grad is None else p.grad.detach().numpy().copy() for p in parameters]
 
 
 @dataclass(frozen=True)
