@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mpcourse.course.check.facts.tensors import ROUNDED, THREE_DIGITS, equal
-from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge, rules
+from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge, rules, tests
 from mpcourse.course.check.wrong import Wrong
 
 WHYS = [
@@ -42,11 +42,12 @@ def test_facts_that_fail_no_test_are_right():
     demand(TESTS, facts(1))
 
 
-def test_rules_ask_for_the_attributes_that_they_are_named_after():
-    table = [Test("value", always, "one", "{got}", rules(half="It is half.", none="It is {got}.", otherwise="Else."))]
+def test_rows_ask_for_the_attributes_that_they_are_named_after():
+    whys = rules(half="It is half.", none="It is {got}.", otherwise="Else.")
+    table = tests(fits=("three", "{got}", ""), wrong=("one", "{got}", whys))
 
     def why(**attributes):
-        return judge(table, SimpleNamespace(got=0, **attributes)).why
+        return judge(table, SimpleNamespace(got=0, fits=False, wrong=1, **attributes)).why
 
     assert why(half=True, none=True) == "It is half."
     assert why(half=False, none=[0]) == "It is 0."

@@ -16,9 +16,10 @@ a record, its `Facts`; it does not judge. The tables do, and hold all sentences 
 verdict, and the first of its rules that holds explains it. So what could be mistaken for something else comes first:
 rounding before every other value.
 
-Where each rule asks for one attribute of the facts, `rules` makes the table of names and sentences:
+Where each row asks for one attribute of the facts, which it is named after, `rules` and `tests` make the tables:
 
     WHYS = rules(rounded="Rounded on the way.", own_share="That is this rank's own share.", otherwise="Divide once.")
+    TESTS = tests(nothing=("{share}", "None", "Is the share returned?"), another_share=("{share}", "{shown}", WHYS))
 """
 
 import operator
@@ -82,6 +83,11 @@ def rules(otherwise: Text = "", **sentences: Text) -> list[Rule]:
     """
     table = [Rule(name, operator.attrgetter(name), sentence) for name, sentence in sentences.items()]
     return [*table, Rule("otherwise", always, otherwise)] if otherwise else table
+
+
+def tests(**rows: tuple[Text, Text, str | Sequence[Rule]]) -> list[Test]:
+    """Return a test for each row, (asked, got, why); each is named as the attribute of facts that says if it fails."""
+    return [Test(name, operator.attrgetter(name), *row) for name, row in rows.items()]
 
 
 def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:
