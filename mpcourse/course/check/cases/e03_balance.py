@@ -11,7 +11,7 @@ from typing import Any
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.explain import probed
 from mpcourse.course.check.facts.calls import one_by_one
-from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.rules import Rule, demand, rules, tests
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.time_limit import within_seconds
@@ -81,12 +81,31 @@ class Facts:
 
     n = property(lambda self: len(self.costs))
     best = functools.cached_property(lambda self: balance(self.costs, self.stages))
-    is_list = property(lambda self: isinstance(self.got, list | tuple))
     sizes = property(lambda self: [int(size) for size in self.got])
-    is_cut = property(lambda self: len(self.sizes) == self.stages and self.total == self.n)
     total = property(lambda self: sum(self.sizes))
     ends = property(lambda self: [sum(self.best[: i + 1]) for i in range(self.stages)])
     places = property(lambda self: self.n - 1)
+
+    # Tests.
+
+    one_number = property(lambda self: isinstance(self.got, int | float))
+    no_list = property(lambda self: not isinstance(self.got, list | tuple))
+    lists = property(lambda self: any(isinstance(size, list | tuple) for size in self.got))
+    parts_of_layers = property(lambda self: not all(map(_whole, self.got)))
+    floats = property(lambda self: any(isinstance(size, float) for size in self.got))
+    no_cut = property(lambda self: len(self.sizes) != self.stages or self.total != self.n)
+    empty_stage = property(lambda self: not self.no_cut and min(self.sizes) < 1)
+    dearer = property(lambda self: not _best(self.costs, self.stages, self.sizes))
+
+    # What known mistakes make of sizes.
+
+    nothing = property(lambda self: self.got is None)
+    are_ends = property(lambda self: self.sizes == self.ends)
+    are_cuts = property(lambda self: self.sizes in (self.ends[:-1], self.best[:-1], self.best[1:]))
+    are_costs = property(lambda self: self.sizes == sums_of(self.costs, self.best))
+    other_stages = property(lambda self: len(self.sizes) != self.stages)
+    too_few_layers = property(lambda self: self.total < self.n)
+    several_cuts = property(lambda self: self.stages > 2)
 
     @functools.cached_property
     def seen(self) -> list[tuple[tuple[Costs, int], list[int]]]:
@@ -98,7 +117,7 @@ class Facts:
         return all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen)
 
     @property
-    def right_for_whole_costs(self) -> bool:
+    def rounding(self) -> bool:
         """Whether the same function is right where these costs, which are no whole numbers, are made whole."""
         whole: Costs = [round(cost * 10**4) for cost in self.costs]
         asked = [(whole, self.stages)] if any(cost != int(cost) for cost in self.costs) else []
@@ -285,108 +304,57 @@ WAYS: list[tuple[Way, str]] = [  # the first that gives all that the answer gave
     (partial(_least, of=lambda sums: sums[-1]), "This looks at the last stage only. All stages count."),
 ]
 WHYS = [
-    Rule(
-        "rounding",
-        lambda f: f.right_for_whole_costs,
-        "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a tolerance, "
-        "or are sums compared that were added up in two ways?",
+    *rules(
+        rounding=(
+            "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a "
+            "tolerance, or are sums compared that were added up in two ways?"
+        )
     ),
     *(Rule("another way", partial(Facts.cuts_by, way=way), sentence) for way, sentence in WAYS),
-    Rule(
-        "first cut first",
-        lambda f: f.stages > 2,
-        "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked for: "
-        "the best first cut depends on how the rest is cut, so all cuts have to be tried together.",
-    ),
-    Rule(
-        "not all places",
-        always,
-        "There are {places} places for the cut. Is each of them tried, the first and the last too?",
+    *rules(
+        several_cuts=(
+            "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked "
+            "for: the best first cut depends on how the rest is cut, so all cuts have to be tried together."
+        ),
+        otherwise="There are {places} places for the cut. Is each of them tried, the first and the last too?",
     ),
 ]
-
+WHYS_NO_CUT = rules(
+    are_ends="These are the places where stages end. Their sizes are asked: {best}.",
+    are_cuts="Are these the places of the cuts, or is one stage missing? The sizes of all stages are asked: {best}.",
+    are_costs="That is what the stages cost. How many layers they have is asked: {best}.",
+    other_stages="Each GPU gets one stage: as many sizes as stages, not more and not fewer.",
+    too_few_layers="Some layers are in no stage.",
+    otherwise="Some layers are in two stages.",
+)
 ASKED = "{stages} sizes that sum to {n} from {call}"
-TESTS = [
-    Test(
-        "a number",
-        lambda f: isinstance(f.got, int | float),
+TESTS = tests(
+    one_number=(
         ASKED,
         "{shown}",
         "That is one number. How many layers each stage gets is asked, not what the dearest stage costs.",
     ),
-    Test(
-        "no list",
-        lambda f: not f.is_list,
+    no_list=(
         ASKED,
         "{shown}",
-        [
-            Rule("None", lambda f: f.got is None, "Nothing came back: is the list returned?"),
-            Rule("another type", always, "Return a list of ints."),
-        ],
+        rules(nothing="Nothing came back: is the list returned?", otherwise="Return a list of ints."),
     ),
-    Test(
-        "lists of layers",
-        lambda f: any(isinstance(size, list | tuple) for size in f.got),
-        ASKED,
-        "{shown}",
-        "How many layers a stage has is asked, not which, nor what they cost.",
-    ),
-    Test(
-        "costs",
-        lambda f: not all(map(_whole, f.got)),
-        ASKED,
-        "{shown}",
-        "A size is a whole number, of layers. It is not a cost.",
-    ),
-    Test(
-        "floats",
-        lambda f: any(isinstance(size, float) for size in f.got),
+    lists=(ASKED, "{shown}", "How many layers a stage has is asked, not which, nor what they cost."),
+    parts_of_layers=(ASKED, "{shown}", "A size is a whole number, of layers. It is not a cost."),
+    floats=(
         ASKED,
         "{shown}",
         "A size is an int, 3 and not 3.0: nothing can be counted off, or cut from a list, by a float.",
     ),
-    Test(
-        "empty stage",
-        lambda f: f.is_cut and min(f.sizes) < 1,
+    empty_stage=(
         "1 layer or more in each stage, from {call}",
         "{shown}",
         "A stage without a layer is a GPU without work: each stage gets one at least.",
     ),
-    Test(
-        "no cut",
-        lambda f: not f.is_cut,
-        ASKED,
-        "{shown}, which sum to {total}",
-        [
-            Rule(
-                "ends",
-                lambda f: f.sizes == f.ends,
-                "These are the places where stages end. Their sizes are asked: {best}.",
-            ),
-            Rule(
-                "cuts",
-                lambda f: f.sizes in (f.ends[:-1], f.best[:-1], f.best[1:]),
-                "Are these the places of the cuts, or is one stage missing? The sizes of all stages are asked: {best}.",
-            ),
-            Rule(
-                "costs of stages",
-                lambda f: f.sizes == sums_of(f.costs, f.best),
-                "That is what the stages cost. How many layers they have is asked: {best}.",
-            ),
-            Rule(
-                "another number of stages",
-                lambda f: len(f.sizes) != f.stages,
-                "Each GPU gets one stage: as many sizes as stages, not more and not fewer.",
-            ),
-            Rule("too few layers", lambda f: f.total < f.n, "Some layers are in no stage."),
-            Rule("too many layers", always, "Some layers are in two stages."),
-        ],
-    ),
-    Test(
-        "dearer",
-        lambda f: not _best(f.costs, f.stages, f.sizes),
+    no_cut=(ASKED, "{shown}, which sum to {total}", WHYS_NO_CUT),
+    dearer=(
         "a largest stage of {least} from {call}, e.g. {best}",
         "{sizes}, whose largest stage is {largest}",
         WHYS,
     ),
-]
+)
