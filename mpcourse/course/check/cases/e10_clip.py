@@ -3,8 +3,8 @@
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
     """On real ranks, every one of which must call this."""
     for sizes in grids_of(comm.size):
         for most in MAX_NORMS:
-            on_real(answer, comm, _program(sizes, most, "None"), functools.partial(_judge, sizes, most))
+            on_real(answer, comm, _program(sizes, most, "None"), _judge)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
@@ -91,37 +91,16 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
                 continue
             stumbled = (f"the norm of all gradients, with {sizes} and {about[0]}", about[1]) if about else None
             for most in MAX_NORMS if case == "None" else MAX_NORMS[:1]:
-                judge_it = functools.partial(_judge, sizes, most)
-                on_virtual(answer, comm, sizes.ranks, _program(sizes, most, case), judge_it, stumbled)
+                on_virtual(answer, comm, sizes.ranks, _program(sizes, most, case), _judge, stumbled)
 
 
 # -- observation --
 
 
-class Seen(NamedTuple):
-    """What a call on one rank did: what came back, gradients before and after.
-
-    squares: the sums of squares of gradients that are not sharded, and of those that are. in_place: whether they are
-    the same tensors. kept: whether parameters have the values that they had. sent: known of virtual ranks.
-    """
-
-    norm: Any
-    before: list[Row]
-    after: list[Row]
-    squares: tuple[float, float]
-    in_place: bool
-    kept: bool
-    sent: Sent | None
-
-    @property
-    def pairs(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Gradients that there were, before and after."""
-        return [(b, a) for b, a in zip(self.before, self.after, strict=True) if b is not None and a is not None]
-
-
 def _program(sizes: GridSizes, most: float, case: str) -> Program:
-    def program(own: Answer, comm: Any) -> Seen:
-        (parameters, sharded), (unchanged, _) = (_parameters(sizes, comm.rank, case) for _ in range(2))
+    def program(own: Answer, comm: Any) -> Facts:
+        rank = comm.rank
+        (parameters, sharded), (unchanged, _) = (_parameters(sizes, rank, case) for _ in range(2))
         held, before = [p.grad for p in parameters], copies_of(unchanged)
         rows = [(split, (g**2).sum()) for split, g in zip(sharded, before, strict=True) if g is not None]
         others, parts = (float(sum(square for split, square in rows if split == which)) for which in (False, True))
@@ -130,24 +109,37 @@ def _program(sizes: GridSizes, most: float, case: str) -> Program:
         norm = own.call(NAME, *axes, parameters, sharded, most, changes=(parameters,))
         in_place = all(p.grad is g for p, g in zip(parameters, held, strict=True))
         kept = all(map(torch.equal, parameters, unchanged))
-        return Seen(norm, before, copies_of(parameters), (others, parts), in_place, kept, sent())
+        after = copies_of(parameters)
+        return Facts(rank, sizes, most, norm, before, after, (others, parts), in_place, kept, sent())
 
     return program
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What calls did, seen from `rank`; None: from all. Arrays have a number for each rank: pipeline, data, tensor."""
+    """What a call on `rank` did: what came back, gradients before and after. Arrays are over pipeline, data, tensor.
+
+    own_squares: the sums of squares of gradients that are not sharded, and of those that are. in_place: whether they
+    are the same tensors. kept: whether parameters have the values that they had. sent: known of virtual ranks.
+    """
 
     rank: int | None
     sizes: GridSizes
     most: float
-    everyone: Sequence[Seen]
+    norm: Any
+    before: list[Row]
+    after: list[Row]
+    own_squares: tuple[float, float]
+    in_place: bool
+    kept: bool
+    sent: Sent | None
+    everyone: Sequence["Facts"] = ()
 
-    seen = property(lambda self: self.everyone[self.rank])
-    norm = property(lambda self: self.seen.norm)
-    norms = property(lambda self: [seen.norm for seen in self.everyone])
-    squares = functools.cached_property(lambda self: self.on_grid([seen.squares for seen in self.everyone]))
+    norms = property(lambda self: [facts.norm for facts in self.everyone])
+    pairs = property(
+        lambda self: [(b, a) for b, a in zip(self.before, self.after, strict=True) if b is not None and a is not None]
+    )
+    squares = functools.cached_property(lambda self: self.on_grid([facts.own_squares for facts in self.everyone]))
     others = property(lambda self: self.squares[..., 0])
     sharded = property(lambda self: self.squares[..., 1])
     every = property(lambda self: self.sharded + self.others)
@@ -169,7 +161,7 @@ class Facts:
 
     # What known mistakes make of the norm.
 
-    only_on_some_ranks = property(lambda self: self.norm == 0)
+    elsewhere = property(lambda self: self.norm == 0)
     norm_rounded = property(lambda self: shorter_dtype(self.norm, self.want))
     own_gradients = property(lambda self: self.gives(self.every))
     own_share = property(lambda self: self.gives(self.once))
@@ -178,7 +170,7 @@ class Facts:
     over_replicas = property(lambda self: self.gives(self.whole / self.sizes.data**2))
     all_ranks = property(lambda self: self.gives(self.every.sum()))
     largest_share = property(lambda self: self.gives(self.once.max()))
-    over_tensor_ranks = property(lambda self: self.gives(over(self.every, PIPELINE, TENSOR) / self.sizes.tensor))
+    over_tensor = property(lambda self: self.gives(over(self.every, PIPELINE, TENSOR) / self.sizes.tensor))
     inverted = property(lambda self: self.gives(over(self.sharded * self.first + self.others, PIPELINE, TENSOR)))
     on_first_stage = property(lambda self: self.gives(over(self.sharded, PIPELINE, TENSOR) + self.others.flat[0]))
     one_tensor_rank = property(lambda self: self.gives(over(self.every * self.first, PIPELINE, TENSOR)))
@@ -201,22 +193,20 @@ class Facts:
     @functools.cached_property
     def wrong(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The first gradient that was not scaled by the factor: before and after."""
-        return next(((b, a) for b, a in self.seen.pairs if not np.allclose(a, b * self.factor, rtol=1e-10)), None)
+        return next(((b, a) for b, a in self.pairs if not np.allclose(a, b * self.factor, rtol=1e-10)), None)
 
     @property
     def not_none(self) -> Row:
         """What is there where there was None, or the other way round."""
-        pairs = zip(self.seen.before, self.seen.after, strict=True)
+        pairs = zip(self.before, self.after, strict=True)
         return next((a for b, a in pairs if (b is None) != (a is None)), None)
 
     ratio = property(lambda self: float((self.wrong[1] / self.wrong[0]).flat[0]))
     clamped = property(lambda self: not np.allclose(self.wrong[1], self.wrong[0] * self.ratio, rtol=1e-10))
     small_already = property(lambda self: self.factor == 1.0)
-    as_it_was = property(lambda self: np.array_equal(*self.wrong))
-    all_as_they_were = property(
-        lambda self: all(np.array_equal(*pair) for seen in self.everyone for pair in seen.pairs)
-    )
-    own_norm_decides = property(lambda self: self.as_it_was and self.every.max() <= self.most**2)
+    unscaled = property(lambda self: np.array_equal(*self.wrong))
+    all_unscaled = property(lambda self: all(np.array_equal(*pair) for facts in self.everyone for pair in facts.pairs))
+    own_norm_decides = property(lambda self: self.unscaled and self.every.max() <= self.most**2)
     rounded = property(
         lambda self: (
             shorter_dtype(self.wrong[1], self.wrong[0] * self.factor) or self.scaled_by(float(np.float32(self.factor)))
@@ -231,13 +221,12 @@ class Facts:
         return not self.clamped and any(math.isclose(self.ratio, ratio, rel_tol=1e-10) for ratio in ratios)
 
     @property
-    def another_epsilon(self) -> bool:
-        others = (self.most / (self.want + epsilon) for epsilon in (0.0, *(10.0**-k for k in range(1, 17))))
+    def epsilon(self) -> bool:
+        others = (self.most / (self.want + e) for e in (0.0, *(10.0**-k for k in range(1, 17))))
         return self.scaled_by(self.most / self.want + 1e-6, *others)
 
     # What sentences show.
 
-    sent = property(lambda self: self.seen.sent)
     shown = property(lambda self: repr(self.norm) if isinstance(self.norm, float) else short(self.norm))
     kind = property(lambda self: type(self.norm).__name__)
     left = property(lambda self: short(self.not_none))
@@ -250,18 +239,16 @@ def over(squares: np.ndarray, *axes: int) -> np.ndarray:
     return squares.sum(axis=axes, keepdims=True)
 
 
-def _judge(sizes: GridSizes, most: float, results: Sequence[Seen]) -> Finding | None:
-    everyone = [Facts(rank, sizes, most, results) for rank in range(len(results))]
-    return judge(NORM, *everyone) or judge(GRADIENTS, *everyone) or judge(BITS, Facts(None, sizes, most, results))
+def _judge(results: Sequence[Facts]) -> Finding | None:
+    everyone = [replace(facts, everyone=results) for facts in results]
+    return judge(NORM, *everyone) or judge(GRADIENTS, *everyone) or judge(BITS, replace(everyone[0], rank=None))
 
 
 # -- what is said --
 
 ONCE = "Count each element of the whole model once: sharded ones on every tensor rank, all others on one of them."
 WHYS_NORM = rules(
-    only_on_some_ranks=(
-        "0 on this rank, and not on others: every rank returns the norm. allreduce brings a sum to all of them."
-    ),
+    elsewhere="0 on this rank, and not on others: every rank returns the norm. allreduce brings a sum to all of them.",
     norm_rounded="Rounded on the way: squares of float64 are added up as float64.",
     own_gradients="That is the norm of each rank's own gradients: sum squares over the tensor and the pipeline axis.",
     own_share="That is the norm of this rank's own share: sum squares over the tensor and the pipeline axis.",
@@ -270,15 +257,11 @@ WHYS_NORM = rules(
     over_replicas="Divided by the number of replicas, over which nothing was summed.",
     all_ranks=f"A sum over all ranks counts replicas, and what tensor ranks have in common. {ONCE} Leave data out.",
     largest_share="That is the largest norm of a rank's share: sum the squares of all shares, then take the root.",
-    over_tensor_ranks=(
-        "All is divided by the number of tensor ranks, also what is sharded, of which each has another part."
-    ),
+    over_tensor="All is divided by the number of tensor ranks, also what is sharded, of which each has another part.",
     inverted="The wrong way round: what is sharded counts on every tensor rank, and all others on one of them.",
     on_first_stage="What is not sharded is counted on the first pipeline stage alone: each stage has other parameters.",
     one_tensor_rank="All is counted on one tensor rank alone: tensor ranks have other parts of what is sharded.",
-    largest_sum=(
-        "That is a sum over one axis, and the largest of these over the other one: sum squares over both axes."
-    ),
+    largest_sum="That is a sum over one axis, and the largest of these over the other one: sum squares over both axes.",
     pipeline_alone="Summed over the pipeline axis alone: tensor ranks have other parts of what is sharded.",
     tensor_alone="Summed over the tensor axis alone: other pipeline stages have other layers.",
     sharded_alone="Only sharded parameters are in it: all others count, too, once.",
@@ -300,13 +283,9 @@ NORM = [
 WHYS_GRADIENTS = rules(
     small_already="The norm, {want:.4g}, is at most {most} already: clipping makes gradients smaller, never larger.",
     own_norm_decides="No rank's own norm is above {most}, and the whole model's is: that one decides, on all ranks.",
-    all_as_they_were=(
-        "The gradients are as they were: multiply p.grad itself, as p.grad *= factor or p.grad.mul_(factor)."
-    ),
-    as_it_was="Others were scaled, and this one was not: all ranks scale all gradients, by what the whole norm tells.",
-    another_epsilon=(
-        "Nearly. As in torch, the factor is most / (norm + 1e-6): that is no division by 0 where norm is 0."
-    ),
+    all_unscaled="The gradients are as they were: multiply p.grad itself, as p.grad *= factor or p.grad.mul_(factor).",
+    unscaled="Others were scaled, and this one was not: all ranks scale all gradients, by what the whole norm tells.",
+    epsilon="Nearly. As in torch, the factor is most / (norm + 1e-6): that is no division by 0 where norm is 0.",
     rounded="Rounded on the way: gradients of float64 are multiplied by a float64, most / (norm + 1e-6).",
     clamped="Each gradient keeps its direction only if all elements of all of them get the same factor: no clamp.",
     scaled_twice="That is the factor's square: multiply each gradient once, by most / (norm + 1e-6).",
@@ -316,7 +295,7 @@ WHYS_GRADIENTS = rules(
 GRADIENTS = [
     Test(
         "parameters changed",
-        lambda f: not f.seen.kept,
+        lambda f: not f.kept,
         "parameters to keep their values",
         "other values",
         "Clipping scales p.grad. Parameters change in the optimizer's step.",
@@ -337,7 +316,7 @@ GRADIENTS = [
     ),
     Test(
         "not in place",
-        lambda f: not f.seen.in_place,
+        lambda f: not f.in_place,
         "the same .grad tensors, scaled in place",
         "other tensors",
         "p.grad = p.grad * factor makes a new tensor. Gradients may be views of one flat buffer: scale in place.",

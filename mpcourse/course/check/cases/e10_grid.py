@@ -3,8 +3,8 @@
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
@@ -45,66 +45,51 @@ def check(answer: Answer, comm: "TracedComm") -> None:
     # All ranks make equally many calls, for they meet after each of them.
     for ranks, grids in ((comm, grids_of(comm.size)), (others, grids_of(others.size)[:1])):
         for sizes in grids:
-            on_real(answer, ranks, _program(sizes), functools.partial(_judge, sizes))
+            on_real(answer, ranks, _program(sizes), _judge)
         wrong = GridSizes(1, 2, ranks.size)
-        on_real(answer, ranks, _program(wrong), functools.partial(_judge_refused, wrong))
+        on_real(answer, ranks, _program(wrong), _judge_refused)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for sizes in GRIDS:
-        on_virtual(answer, comm, sizes.ranks, _program(sizes), functools.partial(_judge, sizes))
+        on_virtual(answer, comm, sizes.ranks, _program(sizes), _judge)
     for sizes, ranks in REFUSED:
         asked = REFUSAL.format(sizes=sizes, needed=sizes.ranks, ranks=ranks)
         stumbled = (asked, "Look at the sizes before the first Split: all ranks see the same three.")
-        on_virtual(answer, comm, ranks, _program(sizes), functools.partial(_judge_refused, sizes), stumbled)
+        on_virtual(answer, comm, ranks, _program(sizes), _judge_refused, stumbled)
     sizes = GridSizes(2, 2, 1)
     stumbled = (f"a grid of the same sizes, {sizes}, over ranks in another order", AGAIN)
-    on_virtual(answer, comm, 4, _program(sizes, again=True), functools.partial(_judge, sizes, again=True), stumbled)
+    on_virtual(answer, comm, 4, _program(sizes, again=True), _judge, stumbled)
 
 
 # -- observation --
 
 
-class Seen(NamedTuple):
-    """What a call on one rank did.
-
-    number: the rank's, in the communicator that it was given. groups: of each axis its ranks, as numbers of that
-    communicator, and this rank's number there; None where no three communicators came. shown: what came instead.
-    error: the ValueError or AssertionError that was raised. waited: seconds until then. sent: known of virtual ranks.
-    """
-
-    number: int
-    groups: list[tuple[list[int], int]] | None = None
-    shown: str = ""
-    error: Exception | None = None
-    waited: float = 0.0
-    sent: Sent | None = None
-
-
 def _program(sizes: GridSizes, again: bool = False) -> Program:
     """again: a grid of these sizes was made before, over the same ranks in the opposite order."""
 
-    def program(own: Answer, comm: Any) -> Seen:
-        comm = other_than_world(comm)
+    def program(own: Answer, comm: Any) -> Facts:
+        rank, comm = comm.rank, other_than_world(comm)
         if again:
             own.call(NAME, comm, *sizes)
             comm = comm.Split(0, -comm.rank)
         if is_virtual(comm) and comm.size != sizes.ranks and comm.rank == comm.size - 1:
             comm.compute(LATE)
         sent, began = counting(comm), clock(comm)
+        facts = functools.partial(Facts, rank, sizes, comm.rank, again)
         try:
             result = own.call(NAME, comm, *sizes)
         except (ValueError, AssertionError) as error:
             if comm.size == sizes.ranks and isinstance(error, AssertionError):
                 raise
             own.returned()
-            return Seen(comm.rank, None, "", error, clock(comm) - began, sent())
+            return facts(error=error, waited=clock(comm) - began, sent=sent())
         if comm.size != sizes.ranks or not isinstance(result, tuple | list) or len(result) != 3:
-            return Seen(comm.rank, None, short(result), sent=sent())
+            return facts(shown=short(result), sent=sent())
         if strange := [short(each) for each in result if not hasattr(each, "allgather")]:
-            return Seen(comm.rank, None, f"{strange[0]}, which is no communicator", sent=sent())
-        return Seen(comm.rank, [(_numbers(comm, each), each.rank) for each in result], sent=sent())
+            return facts(shown=f"{strange[0]}, which is no communicator", sent=sent())
+        return facts([(_numbers(comm, each), each.rank) for each in result], sent=sent())
 
     return program
 
@@ -117,19 +102,27 @@ def _numbers(comm: Any, made: Any) -> list[int]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What calls did, seen from `rank`. axis: the one that is looked at. again: as _program has it."""
+    """What a call on `rank` did. again: as _program has it. axis: the one that is looked at.
+
+    number: the rank's, in the communicator that it was given. made: of each axis its ranks, as numbers of that
+    communicator, and this rank's number there; None where no three communicators came. shown: what came instead.
+    error: the ValueError or AssertionError that was raised. waited: seconds until then. sent: known of virtual ranks.
+    """
 
     rank: int
     sizes: GridSizes
-    everyone: Sequence[Seen]
+    number: int
+    again: bool
+    made: list[tuple[list[int], int]] | None = None
+    shown: str = ""
+    error: Exception | None = None
+    waited: float = 0.0
+    sent: Sent | None = None
+    everyone: Sequence["Facts"] = ()
     axis: int = 0
-    again: bool = False
 
     size = property(lambda self: len(self.everyone))
     ranks = property(lambda self: self.sizes.ranks)
-    seen = property(lambda self: self.everyone[self.rank])
-    sent = property(lambda self: self.seen.sent)
-    number = property(lambda self: self.seen.number)
     coordinates = property(lambda self: self.sizes.coordinates(self.number))
     name = property(lambda self: AXES[self.axis])
     want = property(lambda self: members(self.sizes, self.number, self.name))
@@ -137,7 +130,7 @@ class Facts:
     @functools.cached_property
     def groups(self) -> list[list[list[int]]]:
         """By number of each rank: of each axis the ranks."""
-        return [[group for group, _ in seen.groups or ()] for seen in sorted(self.everyone, key=lambda s: s.number)]
+        return [[group for group, _ in facts.made or ()] for facts in sorted(self.everyone, key=lambda f: f.number)]
 
     group = property(lambda self: self.groups[self.number][self.axis])
 
@@ -147,17 +140,16 @@ class Facts:
 
     # Tests.
 
-    no_communicators = property(lambda self: self.seen.groups is None)
+    no_communicators = property(lambda self: self.made is None)
     other_ranks = property(
-        lambda self: self.group != self.want or self.seen.groups[self.axis][1] != self.want.index(self.number)
+        lambda self: self.group != self.want or self.made[self.axis][1] != self.want.index(self.number)
     )
-    error = property(lambda self: self.seen.error)
     not_refused = property(lambda self: not isinstance(self.error, ValueError))
-    late = property(lambda self: self.seen.waited >= LATE)
+    late = property(lambda self: self.waited >= LATE)
 
     # What known mistakes make of communicators.
 
-    wrong_numbers = property(lambda self: sorted(self.group) == sorted(self.want))
+    other_keys = property(lambda self: sorted(self.group) == sorted(self.want))
     all_for_one = property(lambda self: len(self.want) == 1 and len(self.group) == self.ranks)
     one_color = property(lambda self: len(self.group) == self.ranks > len(self.want))
     several_groups = property(lambda self: set(self.want) < set(self.group))
@@ -200,7 +192,7 @@ class Facts:
     # Of sizes that do not fit.
 
     others = property(
-        lambda self: [rank for rank, seen in enumerate(self.everyone) if not isinstance(seen.error, ValueError)]
+        lambda self: [rank for rank, facts in enumerate(self.everyone) if not isinstance(facts.error, ValueError)]
     )
     some_refused = property(lambda self: len(self.others) < self.size)
     asserted = property(lambda self: isinstance(self.error, AssertionError))
@@ -208,7 +200,7 @@ class Facts:
     # What sentences show.
 
     refusal = property(lambda self: REFUSAL.format(sizes=self.sizes, needed=self.ranks, ranks=self.size))
-    shown = property(lambda self: self.seen.shown or str(self.error))
+    instead = property(lambda self: self.shown or str(self.error))
     nothing = property(lambda self: self.shown == "None")
     shown_error = property(lambda self: one_line(self.error))
     who_else = property(lambda self: named(self.others))
@@ -216,13 +208,13 @@ class Facts:
     right_who = property(lambda self: named(self.want))
 
 
-def _judge(sizes: GridSizes, results: Sequence[Seen], again: bool = False) -> Finding | None:
-    everyone = [Facts(rank, sizes, results, axis, again) for axis in range(3) for rank in range(len(results))]
-    return judge(FORM, *everyone[: len(results)]) or judge(GROUPS, *everyone)
+def _judge(results: Sequence[Facts]) -> Finding | None:
+    everyone = [replace(facts, everyone=results, axis=axis) for axis in range(3) for facts in results]
+    return judge(FORM, *results) or judge(GROUPS, *everyone)
 
 
-def _judge_refused(sizes: GridSizes, results: Sequence[Seen]) -> Finding | None:
-    return judge(REFUSALS, *(Facts(rank, sizes, results) for rank in range(len(results))))
+def _judge_refused(results: Sequence[Facts]) -> Finding | None:
+    return judge(REFUSALS, *(replace(facts, everyone=results) for facts in results))
 
 
 # -- what is said --
@@ -248,9 +240,7 @@ FORM = [
 ]
 WHYS_GROUP = rules(
     of_earlier_call=AGAIN,
-    wrong_numbers=(
-        f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {DIGITS}"
-    ),
+    other_keys=f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {DIGITS}",
     other_order=("Three right communicators in another order, ({other_order}): (data, pipeline, tensor) was asked."),
     counted=(
         "That is a grid with {counted[2]} as its fastest axis and {counted[0]} as its slowest. Here a rank is "
@@ -283,10 +273,10 @@ WHYS_REFUSED = rules(
     otherwise=COMPARED,
 )
 REFUSALS = tests(
-    not_refused=("{refusal}", "{shown} on {who_else}", WHYS_REFUSED),
+    not_refused=("{refusal}", "{instead} on {who_else}", WHYS_REFUSED),
     late=(
         "{refusal}, before any rank waits for another",
-        "one on rank {rank} after {seen.waited:.3g} s, once the last rank had come, too",
+        "one on rank {rank} after {waited:.3g} s, once the last rank had come, too",
         "Each rank knows the sizes and the number of ranks by itself: it raises before the first Split, and asks no "
         "other rank.",
     ),

@@ -2,8 +2,8 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
     for ranks in (comm, turned(comm)):
         for case in ("plain", "empty micro-batch", "rank without tokens"):
             layout = _LAYOUTS[case](min(ranks.size, 4))
-            on_real(answer, ranks, _program(layout), functools.partial(_judge, layout))
+            on_real(answer, ranks, _program(layout), _judge)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
@@ -105,29 +105,15 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         for size in SIZES:
             layout = make(size)
             stumbled = None if case in ("plain", "full") else (f"the same with {_layout_text(layout)}", EMPTY)
-            on_virtual(answer, comm, size, _program(layout), functools.partial(_judge, layout), stumbled)
+            on_virtual(answer, comm, size, _program(layout), _judge, stumbled)
 
 
 # -- observation --
 
 
-class Seen(NamedTuple):
-    """What a call on one rank did.
-
-    rows: the most of which activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
-    known of virtual ranks.
-    """
-
-    loss: Any
-    gradients: list[Row]
-    rows: int
-    foreign: int | None
-    sent: Sent | None
-
-
 def _program(layout: Layout) -> Program:
-    def program(own: Answer, comm: Any) -> Seen:
-        model, batches = _model(), _batches(layout, comm.rank)
+    def program(own: Answer, comm: Any) -> Facts:
+        rank, model, batches = comm.rank, _model(), _batches(layout, comm.rank)
         held, rows, ran = 0, [0], []
         without = [x for x, target in batches if (target == IGNORED).all()]  # such a one needs no backward
 
@@ -145,12 +131,12 @@ def _program(layout: Layout) -> Program:
             held -= count
 
         model.register_forward_hook(forward)
-        others = [(r, x) for r in range(len(layout)) if r != comm.rank for x, _ in _batches(layout, r)]
+        others = [(r, x) for r in range(len(layout)) if r != rank for x, _ in _batches(layout, r)]
         comm = other_than_world(comm)
         sent = counting(comm)
         loss = own.call(NAME, comm, model, batches, changes=(model,))
         foreign = next((r for r, x in others if any(torch.equal(x, one) for one in ran)), None)
-        return Seen(loss, copies_of(model.parameters()), max(rows), foreign, sent())
+        return Facts(rank, layout, loss, copies_of(model.parameters()), max(rows), foreign, sent())
 
     return program
 
@@ -161,21 +147,27 @@ def _close(got: Any, want: Any) -> bool:
 
 @dataclass(frozen=True)
 class Facts:
-    """What calls did, seen from `rank`. noun: whether the loss or the gradient is looked at."""
+    """What a call on `rank` did.
+
+    rows: the most of which activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
+    known of virtual ranks. noun: whether the loss or the gradient is looked at.
+    """
 
     rank: int
     layout: Layout
-    everyone: Sequence[Seen]
+    loss: Any
+    gradients: list[Row]
+    rows: int
+    foreign: int | None
+    sent: Sent | None
     noun: str = "gradient"
 
-    size = property(lambda self: len(self.everyone))
-    seen = property(lambda self: self.everyone[self.rank])
-    sent = property(lambda self: self.seen.sent)
+    size = property(lambda self: len(self.layout))
     of = property(lambda self: slice(0, 1) if self.noun == "loss" else slice(1, None))
 
     @functools.cached_property
     def got(self) -> np.ndarray:
-        return np.concatenate([np.ravel(row) for row in ([self.seen.loss], *self.seen.gradients)[self.of]])
+        return np.concatenate([np.ravel(row) for row in ([self.loss], *self.gradients)[self.of]])
 
     # Arrays of tokens, a sum of losses and the gradient of that sum: of each rank's micro-batches, of all of them ...
     each = functools.cached_property(lambda self: _sums(tuple(map(tuple, self.layout))))
@@ -198,13 +190,13 @@ class Facts:
     # Tests.
 
     without_tokens = property(lambda self: not self.own[0])
-    no_gradient = property(lambda self: any(g is None for g in self.seen.gradients))
-    several_at_once = property(lambda self: self.seen.rows > PADDED)
-    of_others = property(lambda self: self.seen.foreign is not None)
+    no_gradient = property(lambda self: any(g is None for g in self.gradients))
+    several_at_once = property(lambda self: self.rows > PADDED)
+    of_others = property(lambda self: self.foreign is not None)
     another_gradient = property(lambda self: not _close(self.got, self.want))
-    no_loss = property(lambda self: self.seen.loss is None)
-    no_float = property(lambda self: not isinstance(self.seen.loss, float))
-    another_loss = property(lambda self: not np.isclose(self.seen.loss, self.mean[0], rtol=1e-9))
+    no_loss = property(lambda self: self.loss is None)
+    no_float = property(lambda self: not isinstance(self.loss, float))
+    another_loss = property(lambda self: not np.isclose(self.loss, self.mean[0], rtol=1e-9))
 
     # What known mistakes make of the mean.
 
@@ -223,11 +215,11 @@ class Facts:
     over_ranks = property(lambda self: self.gives(self.total / self.size))
     over_ranks_too = property(lambda self: self.gives(self.mean / self.size))
     padding = property(lambda self: self.gives(self.total / (PADDED * len(self.every))))
-    over_microbatches = property(lambda self: self.gives(self.total / len(self.every)))
+    over_parts = property(lambda self: self.gives(self.total / len(self.every)))
     over_own_tokens = property(lambda self: self.gives(self.total / max(1, self.own[0])))
     one_by_one = property(lambda self: self.gives(means(self.columns).sum(0)))
     last_alone = property(lambda self: self.gives(sum(rows[-1] for rows in self.each if len(rows))[1:] / self.tokens))
-    over_microbatches_too = property(lambda self: self.gives(self.mean / max(1, len(self.each[self.rank]))))
+    over_parts_too = property(lambda self: self.gives(self.mean / max(1, len(self.each[self.rank]))))
     times_ranks = property(lambda self: self.gives(self.mean * self.size))
 
     @property
@@ -237,7 +229,7 @@ class Facts:
         return self.gives(times @ self.columns[:, 1:] / self.tokens)
 
     @property
-    def tied_twice(self) -> bool:
+    def tied(self) -> bool:
         """Whether the gradient of the first weight, which two layers share, is summed over ranks once more."""
         again = self.mean.copy()
         again[1 : 1 + WIDTH * WIDTH] *= self.size
@@ -259,16 +251,15 @@ class Facts:
     right = property(lambda self: repr(self.want[self.at].item()))
     found = property(lambda self: repr(float(self.got[self.at])))
     right_loss = property(lambda self: repr(self.mean[0].item()))
-    shown_loss = property(lambda self: short(self.seen.loss))
+    shown_loss = property(lambda self: short(self.loss))
 
 
-def _judge(layout: Layout, results: Sequence[Seen]) -> Finding | None:
-    everyone = [Facts(rank, layout, results) for rank in range(len(results))]
-    of_loss = [Facts(rank, layout, results, "loss") for rank in range(len(results))]
-    if finding := judge(GRADIENTS, *everyone) or judge(LOSS, *of_loss):
+def _judge(results: Sequence[Facts]) -> Finding | None:
+    of_loss = [replace(facts, noun="loss") for facts in results]
+    if finding := judge(GRADIENTS, *results) or judge(LOSS, *of_loss):
         return finding
-    rows: dict[str, list[Row]] = {"the loss": [np.array([seen.loss]) for seen in results]}
-    rows |= {f"gradient {i}": [seen.gradients[i] for seen in results] for i in range(len(results[0].gradients))}
+    rows: dict[str, list[Row]] = {"the loss": [np.array([facts.loss]) for facts in results]}
+    rows |= {f"gradient {i}": [facts.gradients[i] for facts in results] for i in range(len(results[0].gradients))}
     return same_bits(rows)
 
 
@@ -301,20 +292,16 @@ WHYS = rules(
     over_ranks="The sum over all tokens, divided by the number of ranks: divide by the number of tokens.",
     over_ranks_too="Divided by the number of ranks, too: all ranks' tokens are counted already.",
     padding="Padding was counted: a target of IGNORED is no token.",
-    over_microbatches="Divided by the number of micro-batches: divide by the number of tokens.",
+    over_parts="Divided by the number of micro-batches: divide by the number of tokens.",
     over_own_tokens="Divided by this rank's own tokens: all ranks divide by those of all of them.",
     one_by_one="Each micro-batch is divided by the tokens that all ranks have in that one: count all micro-batches'.",
     again_and_again="Summed over ranks after each micro-batch, and what was summed before with it: sum once.",
     last_alone="Only each rank's last micro-batch is in it: all of them add up.",
-    over_microbatches_too=(
-        "Divided by the number of micro-batches, too: the tokens of all micro-batches are counted already."
-    ),
+    over_parts_too="Divided by the number of micro-batches, too: the tokens of all micro-batches are counted already.",
     times_ranks=(
         "Too large by a factor that is the number of ranks: divide by the sum of all ranks' tokens, not by their mean."
     ),
-    tied_twice=(
-        "The gradient of a weight that two layers share is summed over ranks twice: model.parameters() has it once."
-    ),
+    tied="The gradient of a weight that two layers share is summed over ranks twice: model.parameters() has it once.",
     another_count="Divided as if {counted:.4g} tokens counted: {tokens} do, whose target is not IGNORED.",
     factor="Right but for a factor of {factor:.4g}: the sum over all tokens is divided once, by their number.",
     otherwise=(
@@ -332,12 +319,12 @@ GRADIENTS = [
         no_gradient=("a gradient of every parameter, with {layout_text}", ".grad is None", WHYS_NONE),
         of_others=(
             "rank {rank} to run its own micro-batches",
-            "it runs one of rank {seen.foreign}",
+            "it runs one of rank {foreign}",
             "Each rank runs its share of the batch: sums of losses and of gradients travel, not the micro-batches.",
         ),
         several_at_once=(
             f"activations of one micro-batch at a time in memory, {PADDED} rows",
-            "{seen.rows} rows at once",
+            "{rows} rows at once",
             "A micro-batch is what fits into memory: run each alone, and its backward before the next one.",
         ),
         another_gradient=(
