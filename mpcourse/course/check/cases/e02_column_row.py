@@ -85,11 +85,8 @@ class Layer:
         return [Result(p.weight.grad, g, f"the gradient of part {i} of the {self.place} layer") for i, (p, g) in asked]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Share(Result):
-    """A part's share of the weight, or of the bias."""
-
-    layer: Layer
+    """A part's share of the weight of `layer`, or of its bias."""
 
     n = property(lambda self: self.layer.n)
     dim = property(lambda self: self.layer.dim)
@@ -131,22 +128,15 @@ class Call:
     out_again = property(lambda self: any(lane.startswith(self.devices[0]) for lane in self.copies))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Hidden(Result):
     """What the column layer made on a device. bias: its share."""
-
-    bias: Tensor
 
     no_bias = property(lambda self: close(self.got, self.want - self.bias))
     activation = property(lambda self: close(self.got, self.want.relu()) or close(self.got, self.want.tanh()))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sum(Result):
     """What the row layer made of `inner`. whole: the layer that it was cut from."""
-
-    whole: nn.Linear
-    inner: list[Tensor]
 
     mistake = property(lambda self: explanation_of(self.got, _wrong_sums(self.want, self.whole, self.inner), close))
 

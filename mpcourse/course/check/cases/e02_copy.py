@@ -1,9 +1,7 @@
 """What e02_copy is asked: a tensor on another device, its gradient back where the tensor is, and no copy too many."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -40,13 +38,8 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
 # -- observation --
 
 
-@dataclass(frozen=True, kw_only=True)
 class Copied(Result):
     """What copy(x, device) returned for x on `source`. copies: of the call, or of backward."""
-
-    x: Any
-    source: str
-    copies: Lanes
 
     lane = property(lambda self: f"{self.source} -> {self.device}")
     other_copies = property(lambda self: self.copies != [self.lane])

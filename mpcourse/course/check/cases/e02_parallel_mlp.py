@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.explain import explanation_of
 from mpcourse.course.check.facts.calls import one_by_one
-from mpcourse.course.check.facts.tensors import SECOND, Lanes, Result, backward, close, equals, gradients, lanes, placed
+from mpcourse.course.check.facts.tensors import SECOND, Result, backward, close, equals, gradients, lanes, placed
 from mpcourse.course.check.rules import Test, demand, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.split import ParallelMLP
@@ -34,19 +33,8 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
 # -- observation --
 
 
-@dataclass(frozen=True, kw_only=True)
 class Forward(Result):
-    """What the split network made of `values`, beside `whole`, the same blocks on the CPU.
-
-    second_call: whether it is that. same_device: whether both devices are one. moved: whether blocks have moved.
-    """
-
-    whole: ParallelMLP
-    values: Tensor
-    second_call: bool
-    same_device: bool
-    moved: bool
-    copies: Lanes
+    """What the split network made of `values`, beside `whole`, the same blocks on the CPU."""
 
     too_many_copies = property(lambda self: len(self.copies) > 4)
 
@@ -68,10 +56,10 @@ def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> 
         x = values.to(device0)
         box.reset()
         out = answer.run(model, "model", x, changes=(x,))
-        moved = places != [str(p.device) for p in model.parameters()]
-        copies, want = lanes(box), whole(values)
-        known: dict[str, Any] = {"second_call": number > 0, "same_device": device0 == device1, "moved": moved}
-        demand(FORWARD, Forward(out, want, "the result", device0, whole=whole, values=values, copies=copies, **known))
+        copies, moved = lanes(box), places != [str(p.device) for p in model.parameters()]
+        want = whole(values)
+        known = {"whole": whole, "values": values, "second_call": number > 0, "same_device": device0 == device1}
+        demand(FORWARD, Forward(out, want, "the result", device0, moved=moved, copies=copies, **known))
         probe = torch.randn_like(want)
         model.zero_grad()
         whole.zero_grad()

@@ -108,20 +108,6 @@ class Split:
     last = property(lambda self: ": the last layers are in no stage" if self.missing[-1] == self.n - 1 else "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placed(Result):
-    """A parameter or a buffer. Its stage has `size` layers, from `start` on. twice: whether a layer is there twice."""
-
-    stage: int
-    size: int
-    start: int
-    inside: bool
-    twice: bool
-
-    is_buffer = property(lambda self: not isinstance(self.got, nn.Parameter))
-    on_cpu = property(lambda self: self.got.device.type == "cpu")
-
-
 @dataclass(frozen=True)
 class State:
     """Whether a layer is in training mode, or a parameter is trained, after a call, and before. mode: which it is."""
@@ -135,21 +121,6 @@ class State:
     frozen = property(lambda self: self.now != self.was)
     mode_now = property(lambda self: "training" if self.now else "evaluation")
     mode_before = property(lambda self: "training" if self.was else "evaluation")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Output(Result):
-    """What the split model made after some steps of training. cuts: the copies that it needs."""
-
-    step: int
-    trained_alike: bool
-    x_trained: bool
-    inside: bool
-    copies: Lanes
-    cuts: Lanes
-
-    kept_from_a_call = property(lambda self: self.step and self.trained_alike)
-    other_copies = property(lambda self: self.copies != self.cuts)
 
 
 @dataclass(frozen=True)
@@ -190,8 +161,9 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
         want = whole(values)
         alike = all(close(p, q.detach()) for p, q in zip(own, whole.parameters(), strict=True))
         what = f"the output after {step} steps of training" if step else "the output"
-        known: dict[str, Any] = {"step": step, "trained_alike": alike, "x_trained": x.requires_grad, "inside": inside}
-        demand(OUTPUT, Output(out, want, what, devices[-1], **known, copies=copies, cuts=cuts))
+        known: dict[str, Any] = {"step": step, "kept_from_a_call": step and alike, "inside": inside}
+        known |= {"copies": copies, "cuts": cuts, "other_copies": copies != cuts, "x_trained": x.requires_grad}
+        demand(OUTPUT, Result(out, want, what, devices[-1], **known))
         one.zero_grad()
         other.zero_grad()
         probe = torch.randn_like(want)
@@ -206,15 +178,16 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
         other.step()
 
 
-def _places(layers: list[nn.Module], sizes: list[int], devices: list[str], inside: bool) -> Iterator[Placed]:
-    """Yield the parameters and buffers of the model, stage after stage."""
+def _places(layers: list[nn.Module], sizes: list[int], devices: list[str], inside: bool) -> Iterator[Result]:
+    """Yield the parameters and buffers of the model, stage after stage, which has `size` layers from `start` on."""
     start, twice = 0, len(set(layers)) < len(layers)
     for stage, (size, device) in enumerate(zip(sizes, devices, strict=True)):
-        about: dict[str, Any] = {"stage": stage, "size": size, "start": start, "inside": inside}
+        about = {"stage": stage, "size": size, "start": start, "inside": inside, "twice": twice}
         for layer in range(start, start + size):
             for name, value in (*layers[layer].named_parameters(), *layers[layer].named_buffers()):
                 what = f"layer {layer}'s {name}, of stage {stage},"
-                yield Placed(value, None, what, device, **about, twice=twice)
+                is_buffer, on_cpu = not isinstance(value, nn.Parameter), value.device.type == "cpu"
+                yield Result(value, None, what, device, is_buffer=is_buffer, on_cpu=on_cpu, **about)
         start += size
 
 

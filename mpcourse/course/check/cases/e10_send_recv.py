@@ -17,6 +17,7 @@ from mpcourse.course.check.facts.gradients import copies_of
 from mpcourse.course.check.facts.messages import THROUGH_WORLD, Sent, counting, other_than_world
 from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.facts.rounding import UNITS, shorter_dtype
+from mpcourse.course.check.facts.tensors import Result, equals
 from mpcourse.course.check.rules import Test, always, demand, judge, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.virtual_run import OnVirtualRank, Ran, on_each
@@ -229,7 +230,7 @@ def _two_messages(other: Callable[[], torch.Tensor], tags: tuple[int, int]) -> C
             _backward(own, first if comm.rank == 0 else (first**3).sum())
         second = message(1)
         if comm.rank == 1:
-            demand(KEPT, Passed(first.detach(), a, "what was received first"))
+            demand(KEPT, Result(first, a, "what was received first"))
             second, first = (2 * second**2).sum(), (first**3).sum()  # in this order: backward turns it round
         _backward(own, second if tags[0] == tags[1] else first + second)
         names = ("the gradient of the first", "that of the second")
@@ -238,21 +239,12 @@ def _two_messages(other: Callable[[], torch.Tensor], tags: tuple[int, int]) -> C
     return two_messages
 
 
-@dataclass(frozen=True)
-class Passed:
-    """A tensor that send or recv returned, or that was given to send; and the right one."""
+class Passed(Result):
+    """A tensor that send or recv returned."""
 
-    got: Any
-    want: torch.Tensor
-    what: str
     rank = None
 
     no_tensor = property(lambda self: not issubclass(type(self.got), torch.Tensor))
-    difference = functools.cached_property(
-        lambda self: first_difference(self.got.detach(), self.want.detach(), self.what)
-    )
-    another_form = property(lambda self: (self.got.shape, self.got.dtype) != (self.want.shape, self.want.dtype))
-    rounded = property(lambda self: shorter_dtype(self.got.detach().numpy(), self.want.detach().numpy()))
     not_zero = property(lambda self: self.got.shape or self.got.item() != 0 or self.got.dtype != self.want.dtype)
     no_operation = property(lambda self: self.got.grad_fn is None)
 
@@ -261,10 +253,7 @@ class Passed:
         """Whether it comes from no operation, and is no leaf with a hook that may send its gradient."""
         return self.no_operation and not (self.got._backward_hooks or self.got._post_accumulate_grad_hooks)
 
-    # What sentences show.
-
     shown = property(lambda self: short(self.got if self.no_tensor else self.got.detach()))
-    right = property(lambda self: short(self.want.detach()))
 
 
 def _backward(own: ModuleType, loss: torch.Tensor) -> None:
@@ -287,7 +276,7 @@ def _sent(own: ModuleType, comm: Any, x: torch.Tensor, rank: int, tag: int = 0) 
     """Return the delegate that send returns; x stays as it was."""
     before = x.detach().clone()
     got = own.send(x, comm, rank, tag)
-    demand(GIVEN, Passed(x, before, "x"))
+    demand(GIVEN, Result(x, before, "x, after send,"))
     demand(DELEGATE, Passed(got, x, f"what send returns on rank {comm.rank}"))
     return got
 
@@ -356,29 +345,21 @@ REFUSED = Test(
     one_line,
     "Return a tensor, or None, for each argument of forward but ctx: x or anchor, comm, rank, tag.",
 )
-DIFFERENCE = "{difference[0]}", "{difference[1]}"
-KEPT = tests(difference=(*DIFFERENCE, "The second was written into the memory of the first: each needs its own."))
-WHYS_RECEIVED = rules(
-    another_form="The receiver has to learn dtype and shape: comm.send pickles an array with both.",
-    rounded="Rounded on the way: what arrives has x's values, in x's dtype.",
-    otherwise=f"What arrives is x, as it was sent. {AS_IT_LIES}",
-)
-RECEIVED = tests(
-    no_tensor=("{what} to be a tensor", "{shown}", "Recv.forward returns the tensor that it received."),
-    difference=(*DIFFERENCE, WHYS_RECEIVED),
-    no_backward=(
-        "{what} to be the result of an operation with a backward",
-        "a tensor without one",
-        "Its gradient would never be sent back. Leave recv as it was: Recv.apply, and an anchor with a gradient.",
+KEPT = equals("The second was written into the memory of the first: each needs its own.")
+LEARN = "The receiver has to learn dtype and shape: comm.send pickles an array with both."
+WHYS_RECEIVED = rules(reshaped=LEARN, otherwise=f"What arrives is x, as it was sent. {AS_IT_LIES}")
+RECEIVED = [
+    *tests(no_tensor=("{what} to be a tensor", "{shown}", "Recv.forward returns the tensor that it received.")),
+    *equals(WHYS_RECEIVED, dtype=LEARN),
+    *tests(
+        no_backward=(
+            "{what} to be the result of an operation with a backward",
+            "a tensor without one",
+            "Its gradient would never be sent back. Leave recv as it was: Recv.apply, and an anchor with a gradient.",
+        ),
     ),
-)
-GIVEN = tests(
-    difference=(
-        "x to be {right} after send, too",
-        "{shown}",
-        "Layers before may need x in their backward: it stays as it is.",
-    )
-)
+]
+GIVEN = equals("Layers before may need x in their backward: it stays as it is.")
 DELEGATE = tests(
     no_tensor=("{what} to be a tensor, the delegate", "{shown}", "Send.forward returns the number 0, a tensor."),
     not_zero=(
@@ -402,7 +383,7 @@ WHYS_GRADIENT = rules(
 )
 GRADIENTS = tests(
     missing=("{what}", "None", "No gradient came: Send.backward returns that of x in the first place."),
-    difference=(*DIFFERENCE, WHYS_GRADIENT),
+    difference=("{difference[0]}", "{difference[1]}", WHYS_GRADIENT),
 )
 TAGS = tests(
     other_tags=(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,14 @@ SECOND = (
 UNITS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
-@dataclass(frozen=True)
-class Result:
-    """A tensor of an answer, and the right one, on the CPU. what: how sentences call it. device: where it has to be."""
+class Result(SimpleNamespace):
+    """A tensor of an answer, and the right one, on the CPU. what: how sentences call it. device: where it has to be.
 
-    got: Any
-    want: Any
-    what: str
-    device: str = ""
+    known: other facts, which rules ask for.
+    """
+
+    def __init__(self, got: Any, want: Any, what: str, device: str = "", **known: Any) -> None:
+        super().__init__(got=got, want=want, what=what, device=device, **known)
 
     reshaped = property(lambda self: self.got.shape != self.want.shape)
     squeezed = property(lambda self: len(self.want) == 1 and self.got.shape == self.want.shape[1:])
