@@ -112,9 +112,9 @@ class Facts:
         """What the function gave for these costs and for others."""
         return [((self.costs, self.stages), self.sizes), *probed(self.answer, _cut, PROBES)]
 
-    def cuts_by(self, way: Way) -> bool:
-        """Whether the answer cuts so, these costs and others."""
-        return all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen)
+    def cuts_by(self, ways: list[Way]) -> bool:
+        """Whether the answer cuts by one of these ways, these costs and others."""
+        return any(all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen) for way in ways)
 
     @property
     def rounding(self) -> bool:
@@ -235,11 +235,6 @@ def _least(costs: Costs, stages: int, sizes: list[int], of: Callable[[list[float
     return of(sums_of(costs, sizes)) <= least + 1e-9 * abs(least)
 
 
-def _back_to_front(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether the same sizes, in the opposite order, are a best way."""
-    return _least(costs, stages, sizes[::-1], max)
-
-
 def _by_dearest_layer(costs: Costs, stages: int, sizes: list[int]) -> bool:
     """Whether it is the first or the last of all ways, which are equally good where a stage costs what its dearest
     layer costs."""
@@ -258,51 +253,38 @@ TOO_SLOW = (
     f"{MANY} layers can be cut into 8 stages in 15 million ways. But how to cut what follows a layer into k stages "
     f"is asked again and again: there are {MANY} * 8 such questions. Remember their answers."
 )
-AVERAGE = "A stage that is filled up to the average is never looked at again: the stages after it pay."
-HALVES = "A cut that was the best for two stages need not be one of the best cuts for three: earlier cuts stay."
-SORTED = "Are the costs sorted? Layers run one after the other, in their order: so are they in the stages."
-SPREAD = "This is the least spread around the average. The pace is set by the largest stage alone."
-
-WAYS: list[tuple[Way, str]] = [  # the first that gives all that the answer gave explains it
-    (
-        _equal_counts,
-        "The stages have equally many layers. It is their cost that is to be equal, not their number.",
-    ),
-    (_bins, "Layers run one after the other: a stage is consecutive layers, and not whatever fits into it."),
-    *((partial(_sorted, reverse=reverse), SORTED) for reverse in (False, True)),
-    *((partial(_filled, over=over, again=again), AVERAGE) for over in (0, 0.5, 1) for again in (False, True)),
-    (_dearest_halved, HALVES),
-    *((partial(_halved, up=up, share=share), HALVES) for up in (False, True) for share in (False, True)),
-    (partial(_least, of=lambda sums: sum(s * s for s in sums)), SPREAD),
-    (partial(_least, of=lambda sums: sum(_deviations(sums))), SPREAD),
-    (partial(_least, of=lambda sums: max(_deviations(sums))), SPREAD),
-    (
-        partial(_least, of=lambda sums: max(sums) - min(sums)),
-        "This makes the difference between the largest and the smallest stage least. The pace is set by the largest "
-        "stage alone, however small another one is.",
-    ),
-    (
-        partial(_least, of=lambda sums: -min(sums)),
-        "This makes the smallest stage as large as possible. The pace is set by the largest stage alone: that is to be "
-        "as small as possible.",
-    ),
-    (
-        partial(_least, of=lambda sums: -max(sums)),
-        "This makes the largest stage as large as possible: max where min is meant, or the other way round?",
-    ),
-    (
-        _back_to_front,
-        "The same sizes from the last to the first would be right: a way that is followed back from the end has to be "
-        "turned round.",
-    ),
-    (
-        _by_dearest_layer,
-        "That is the first of all cuts, or the last, for any costs. Are all cuts equally good for it? The largest is "
-        "then not of the stages' sums: the dearest layer, for instance, is in some stage whatever the cut.",
-    ),
-    (partial(_least, of=lambda sums: sums[0]), "This looks at the first stage only. All stages count."),
-    (partial(_least, of=lambda sums: sums[-1]), "This looks at the last stage only. All stages count."),
-]
+WAYS: dict[str, list[Way]] = {  # the first sentence with a way that gives all that the answer gave explains it
+    "The stages have equally many layers. It is their cost that is to be equal, not their number.": [_equal_counts],
+    "Layers run one after the other: a stage is consecutive layers, and not whatever fits into it.": [_bins],
+    "Are the costs sorted? Layers run one after the other, in their order: so are they in the stages.": [
+        partial(_sorted, reverse=reverse) for reverse in (False, True)
+    ],
+    "A stage that is filled up to the average is never looked at again: the stages after it pay.": [
+        partial(_filled, over=over, again=again) for over in (0, 0.5, 1) for again in (False, True)
+    ],
+    "A cut that was the best for two stages need not be one of the best cuts for three: earlier cuts stay.": [
+        _dearest_halved,
+        *(partial(_halved, up=up, share=share) for up in (False, True) for share in (False, True)),
+    ],
+    "This is the least spread around the average. The pace is set by the largest stage alone.": [
+        partial(_least, of=lambda sums: sum(s * s for s in sums)),
+        partial(_least, of=lambda sums: sum(_deviations(sums))),
+        partial(_least, of=lambda sums: max(_deviations(sums))),
+    ],
+    "This makes the difference between the largest and the smallest stage least. The pace is set by the largest stage "
+    "alone, however small another one is.": [partial(_least, of=lambda sums: max(sums) - min(sums))],
+    "This makes the smallest stage as large as possible. The pace is set by the largest stage alone: that is to be as "
+    "small as possible.": [partial(_least, of=lambda sums: -min(sums))],
+    "This makes the largest stage as large as possible: max where min is meant, or the other way round?": [
+        partial(_least, of=lambda sums: -max(sums))
+    ],
+    "The same sizes from the last to the first would be right: a way that is followed back from the end has to be "
+    "turned round.": [lambda costs, stages, sizes: _least(costs, stages, sizes[::-1], max)],
+    "That is the first of all cuts, or the last, for any costs. Are all cuts equally good for it? The largest is then "
+    "not of the stages' sums: the dearest layer, for instance, is in some stage whatever the cut.": [_by_dearest_layer],
+    "This looks at the first stage only. All stages count.": [partial(_least, of=lambda sums: sums[0])],
+    "This looks at the last stage only. All stages count.": [partial(_least, of=lambda sums: sums[-1])],
+}
 WHYS = [
     *rules(
         rounding=(
@@ -310,7 +292,7 @@ WHYS = [
             "tolerance, or are sums compared that were added up in two ways?"
         )
     ),
-    *(Rule("another way", partial(Facts.cuts_by, way=way), sentence) for way, sentence in WAYS),
+    *(Rule("another way", partial(Facts.cuts_by, ways=ways), sentence) for sentence, ways in WAYS.items()),
     *rules(
         several_cuts=(
             "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked "
