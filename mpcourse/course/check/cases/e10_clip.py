@@ -155,9 +155,10 @@ class Facts:
         return array.reshape(self.sizes.pipeline, self.sizes.data, self.sizes.tensor, *array.shape[1:])
 
     def gives(self, *squares: Any) -> bool:
-        """Whether all ranks' norms are the roots of one of these: of a number, or of one by rank."""
-        norms = self.on_grid([norm if isinstance(norm, float) else math.nan for norm in self.norms])
-        return any(np.allclose(norms**2, square, rtol=2e-9, atol=0) for square in squares)
+        """Whether the norms that came are the roots of one of these: of a number, or of one by rank."""
+        missing = self.on_grid([not isinstance(norm, float) for norm in self.norms])
+        norms = self.on_grid([norm if isinstance(norm, float) else 0.0 for norm in self.norms])
+        return any(np.all(missing | np.isclose(norms**2, square, rtol=2e-9, atol=0)) for square in squares)
 
     # What known mistakes make of the norm.
 
