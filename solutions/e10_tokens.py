@@ -1,8 +1,9 @@
 """Exercise e10: the gradient of the mean loss over all tokens, in micro-batches and over ranks.
 
-Sequences have different lengths, so a batch of them is padded, and padding has no loss. The loss of a batch is the mean
-over its tokens. Where the batch is spread over ranks, and each rank's share over micro-batches, no part has as many
-tokens as another: the mean of the parts' means is another loss, in which the tokens of a short micro-batch count more.
+Sequences have different lengths, so those of a batch are padded to one length, and padding has no loss. The loss of
+the batch is the mean over all its tokens. Here the batch is spread over ranks, and each rank has its share in
+micro-batches, which have different numbers of tokens. The mean of their means is another loss, in which the tokens of a
+short micro-batch count more.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun, and looks at gradients and at the loss.
 
@@ -22,15 +23,20 @@ IGNORED = -100  # the target of padding: F.cross_entropy leaves it out
 
 
 def gradients_of_token_mean(comm, model, microbatches):
-    """Set every p.grad to the gradient of the mean loss over all tokens of all ranks' micro-batches; return that mean.
+    """Set each p.grad to the gradient of the mean loss over all tokens of all ranks, and return this mean loss.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one.
-    model: a torch.nn.Module, the same on all ranks, whose parameters have .grad None. model(x) returns logits.
-    microbatches: a list of (x, target): model(x) has the shape (tokens, kinds), target (tokens,), int64, IGNORED where
-    there is no token to predict. Ranks may have different numbers of micro-batches, a micro-batch may have no token
-    that counts, and so may all of a rank's. All ranks together have one such token at least.
-    A micro-batch is run alone, forward and backward: with another one it would not fit into memory.
-    Returns a float, the same on all ranks. Every parameter has the same gradient on all ranks.
+    comm: an mpi4py communicator. All its ranks call this function; it may have one rank only.
+    model: a torch.nn.Module, the same on all ranks. Every parameter needs a gradient, and its .grad is None. Layers may
+    share a parameter. The model stays in its mode (train or eval).
+    microbatches: this rank's list of (x, target). x has n places, model(x) has the shape (n, classes), and target has
+    the shape (n,) and dtype int64: the class of the token in each place, or IGNORED where the place is padding. The
+    loss of a token is the cross-entropy of its logits and its class (F.cross_entropy).
+    A rank may have more micro-batches than another, or none. A micro-batch may be all padding. All ranks together have
+    one token at least.
+    Each rank runs its own micro-batches, one after the other, each forward and backward: memory holds the activations
+    of one.
+    Returns a float, the same on all ranks. Afterwards every parameter has a gradient, the same on all ranks, also on a
+    rank without micro-batches.
     """
     # solution: count the tokens of all ranks first, sum losses in place of means, and sum gradients over ranks
     tokens = comm.allreduce(sum(int((target != IGNORED).sum()) for _, target in microbatches))

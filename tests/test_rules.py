@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mpcourse.course.check.facts.tensors import ROUNDED, THREE_DIGITS, equal
-from mpcourse.course.check.rules import Finding, Rule, Test, demand, judge
+from mpcourse.course.check.rules import Finding, Rule, Test, always, demand, judge, rules, tests
 from mpcourse.course.check.wrong import Wrong
 
 WHYS = [
@@ -45,6 +45,19 @@ def test_facts_that_a_test_cannot_be_asked_of_fail_it():
 def test_facts_that_fail_no_test_are_right():
     assert judge(TESTS, facts(1), facts(1, rank=2)) is None
     demand(TESTS, facts(1))
+
+
+def test_rows_ask_for_the_attributes_that_they_are_named_after():
+    whys = rules(half="It is half.", none="It is {got}.", otherwise="Else.")
+    table = tests(fits=("three", "{got}", ""), wrong=("one", "{got}", whys))
+
+    def why(**attributes):
+        return judge(table, SimpleNamespace(got=0, fits=False, wrong=1, **attributes)).why
+
+    assert why(half=True, none=True) == "It is half."
+    assert why(half=False, none=[0]) == "It is 0."
+    assert why(half=False, none=None) == "Else."
+    assert rules(half="It is half.")[-1].name == "half"
 
 
 def test_what_is_demanded_is_raised():

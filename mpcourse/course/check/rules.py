@@ -17,10 +17,16 @@ sentences to predicates:
 
     WHYS = {"NaN is 0 / 0.": lambda f: math.isnan(f.got), "Sum over all ranks, then divide.": always}
 
+Where each row asks for one attribute of the facts, which it is named after, `rules` and `tests` make the tables:
+
+    WHYS = rules(rounded="Rounded on the way.", own_share="That is this rank's own share.", otherwise="Divide once.")
+    TESTS = tests(nothing=("{share}", "None", "Is the share returned?"), another_share=("{share}", "{shown}", WHYS))
+
 Order matters: the first test that fails makes the verdict, and the first of its rules that holds explains it. So what
 could be mistaken for something else comes first: rounding before every other value.
 """
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -76,6 +82,20 @@ class Test(NamedTuple):
 def always(facts: Any) -> bool:
     """Hold for all facts: for the last row of a table."""
     return True
+
+
+def rules(otherwise: Text = "", **sentences: Text) -> list[Rule]:
+    """Return a rule for each sentence, in this order; each is named as the attribute of facts that says if it holds.
+
+    otherwise: for facts that no other rule explains.
+    """
+    table = [Rule(name, operator.attrgetter(name), sentence) for name, sentence in sentences.items()]
+    return [*table, Rule("otherwise", always, otherwise)] if otherwise else table
+
+
+def tests(**rows: tuple[Text, Text, Whys]) -> list[Test]:
+    """Return a test for each row, (asked, got, why); each is named as the attribute of facts that says if it fails."""
+    return [Test(name, operator.attrgetter(name), *row) for name, row in rows.items()]
 
 
 def judge(tests: Iterable[Test], *everyone: Any) -> Finding | None:

@@ -1,16 +1,14 @@
 """What e02_copy is asked: a tensor on another device, its gradient back where the tensor is, and no copy too many."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import one_by_one
-from mpcourse.course.check.facts.tensors import backward, copies_text, equals, lanes, placed
-from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.facts.tensors import Lanes, Result, backward, equals, gradients, lanes, placed
+from mpcourse.course.check.rules import Rule, always, demand, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 from mpcourse.virtual import Box, virtual_gpus
@@ -31,60 +29,53 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
             partial(_moves, box=box, values=torch.arange(7), source="vgpu:1", target="vgpu:2"),
             partial(_moves, box=box, values=torch.randn(4, 6).t(), source="cpu", target="vgpu:1"),
         ]
-        checks += [partial(_precision, dtype=dtype) for dtype in (torch.float64, torch.bfloat16, torch.complex64)]
-        one_by_one(answer, [*checks, _unusual, _two_results, _twice])
+        gradients = [torch.zeros(4), torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0])]
+        gradients += [torch.randn(5, dtype=dtype) for dtype in (torch.float64, torch.bfloat16, torch.complex64)]
+        checks += [partial(_comes_back, gradient=gradient) for gradient in gradients]
+        one_by_one(answer, [*checks, _two_results, _twice])
 
 
 # -- observation --
 
 
-@dataclass(frozen=True)
-class Copied:
-    """A call copy(x, device). values: the numbers of x. copies: lanes of the call, or of backward."""
+class Copied(Result):
+    """What copy(x, device) returned for x on `source`. copies: of the call, or of backward."""
 
-    x: Tensor
-    y: Any
-    device: str | torch.device = ""
-    values: Any = None
-    source: str = ""
-    copies: tuple[str, ...] = ()
-
-    target = property(lambda self: str(self.device))
-    lane = property(lambda self: f"{self.source} -> {self.target}")
+    lane = property(lambda self: f"{self.source} -> {self.device}")
+    other_copies = property(lambda self: self.copies != [self.lane])
+    no_copy = property(lambda self: not self.copies)
+    no_apply = property(lambda self: isinstance(self.got, torch.autograd.Function))
+    requires_grad = property(lambda self: self.got.requires_grad)
+    another_tensor = property(lambda self: self.got is not self.x)
+    no_graph = property(lambda self: not self.got.requires_grad or self.got.grad_fn is None)
+    by_torch = property(lambda self: _moved_by_torch(self.got, self.x))
 
     # What sentences show.
 
-    call = property(lambda self: f"copy(x on {self.source}, {self.device!r})")
-    made = property(lambda self: copies_text(self.copies))
+    another = property(lambda self: str(self.copies) if self.copies else f"another tensor: {short(self.got)}")
+    kind = property(lambda self: type(self.got).__name__)
 
 
-@dataclass(frozen=True)
-class Gradient:
-    """The gradient that came back to `what`, and the right one. given: the gradient of the result."""
-
-    got: Tensor | None
-    want: Tensor
-    what: str
-    given: Any = None
-
-    dtype = property(lambda self: self.want.dtype)
-    shown = property(lambda self: short(self.got.tolist()))
+def _copied(answer: Answer, x: Tensor, device: str | torch.device, values: Tensor, box: Box) -> Copied:
+    """Call copy(x, device). values: the numbers of x."""
+    source = str(x.device)
+    box.reset()
+    y = answer.call("copy", x, device, changes=(x,))
+    demand(X_STAYS, Result(x, values, "x itself, after the call,", source))
+    what = f"copy(x on {source}, {device!r})"
+    return Copied(y, values, what, str(device), x=x, source=source, copies=lanes(box))
 
 
 def _moves(answer: Answer, box: Box, values: Tensor, source: str, target: str) -> None:
     x = values.to(source)  # the same twice: who remembers results by their argument is to be found
     for device in (target, torch.device(target)):
-        box.reset()
-        y = answer.call("copy", x, device, changes=(x,))
-        demand(MOVED, Copied(x, y, device, values, source, tuple(lanes(box))))
+        demand(MOVED, _copied(answer, x, device, values, box))
 
 
 def _stays(answer: Answer, box: Box) -> None:
     for device in ("vgpu:1", torch.device("vgpu:1")):
         x = torch.ones(3, device="vgpu:1", requires_grad=True)
-        box.reset()
-        y = answer.call("copy", x, device, changes=(x,))
-        demand(STAYED, Copied(x, y, device, None, "vgpu:1", tuple(lanes(box))))
+        demand(STAYED, _copied(answer, x, device, torch.ones(3), box))
 
 
 def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
@@ -99,15 +90,16 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
     layer.to(source)
     x = plain.detach().to(source).requires_grad_()
     h = layer(x)
-    y = answer.call("copy", h, target, changes=(h,))
-    demand(DIFFERENTIABLE, Copied(h, y, target, None, source))
-    z = y * 2
+    copied = _copied(answer, h, target, h.detach().to("cpu"), box)
+    demand(DIFFERENTIABLE, copied)
+    z = copied.got * 2
     box.reset()
     backward(answer, z, probe, "the copy", WHYS_BACKWARD)
     weight_grad = layer.weight.grad
-    demand(GRADIENTS, Gradient(x.grad, plain.grad, "x"), Gradient(weight_grad, weight, "a weight before the copy"))
-    back = tuple(lane for lane in lanes(box) if lane.startswith(f"{target} -> "))
-    demand(CAME_BACK, Copied(h, y, source, None, target, back))
+    demand(GRADIENTS, Result(x.grad, plain.grad, "the gradient of x"))
+    demand(GRADIENTS, Result(weight_grad, weight, "the gradient of a weight before the copy"))
+    back = Lanes(lane for lane in lanes(box) if lane.startswith(f"{target} -> "))
+    demand(CAME_BACK, Copied(None, None, "", source, x=None, source=target, copies=back))
 
 
 def _moved_by_torch(y: Tensor, h: Tensor) -> bool:
@@ -124,13 +116,13 @@ def _moved_by_torch(y: Tensor, h: Tensor) -> bool:
     return False
 
 
-def _unusual(answer: Answer) -> None:
-    """Gradients of zeros, and those with NaN and infinity in them, come back as others do."""
-    for gradient in (torch.zeros(4), torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])):
-        x = torch.ones(4, device="vgpu:0", requires_grad=True)
-        y = answer.call("copy", x, "vgpu:1", changes=(x,))
-        backward(answer, y, gradient, "the copy", WHYS_BACKWARD)
-        demand(UNUSUAL, Gradient(x.grad, gradient, "x", short(gradient.tolist())))
+def _comes_back(answer: Answer, gradient: Tensor) -> None:
+    """Gradients come back as they are: of zeros, with NaN and infinity in them, of other types than float32."""
+    x = torch.ones(len(gradient), dtype=gradient.dtype, device="vgpu:0", requires_grad=True)
+    y = answer.call("copy", x, "vgpu:1", changes=(x,))
+    backward(answer, y, gradient, f"the copy of a tensor of {gradient.dtype}", WHYS_BACKWARD)
+    what = f"the gradient of x, of {gradient.dtype}, where the result's is {short(gradient.tolist())},"
+    demand(AS_IT_IS, Result(x.grad, gradient, what))
 
 
 def _two_results(answer: Answer) -> None:
@@ -138,16 +130,7 @@ def _two_results(answer: Answer) -> None:
     first, second = torch.arange(3.0, device="vgpu:0"), torch.arange(3.0, 6.0, device="vgpu:0")
     y = answer.call("copy", first, "vgpu:1", changes=(first,))
     answer.call("copy", second, "vgpu:1", changes=(second,))
-    demand(TWO_RESULTS, Copied(first, y, values=torch.arange(3.0)))
-
-
-def _precision(answer: Answer, dtype: torch.dtype) -> None:
-    """Gradients of other types than float32 come back with all their digits."""
-    x = torch.randn(5, dtype=dtype).to("vgpu:0").requires_grad_()
-    gradient = torch.randn(5, dtype=dtype)
-    y = answer.call("copy", x, "vgpu:1", changes=(x,))
-    backward(answer, y, gradient, f"the copy of a tensor of {dtype}", WHYS_BACKWARD)
-    demand(PRECISION, Gradient(x.grad, gradient, "x"))
+    demand(TWO_RESULTS, Result(y, torch.arange(3.0), "the copy, after another call,"))
 
 
 def _twice(answer: Answer) -> None:
@@ -159,7 +142,7 @@ def _twice(answer: Answer) -> None:
     third = answer.call("copy", x, "vgpu:2", changes=(x,))
     result = second * second + third * 3
     backward(answer, result, torch.ones(3), "the copies", THREE_COPIES)
-    demand(TWICE, Gradient(x.grad, 4 * torch.arange(3.0) ** 3 + 3, "x"))
+    demand(TWICE, Result(x.grad, 4 * torch.arange(3.0) ** 3 + 3, "the gradient of x after three copies"))
 
 
 # -- what is said --
@@ -172,89 +155,58 @@ THREE_COPIES = f"{WAY_BACK} Each call remembers that for itself, in ctx."
 WRITTEN = "Is the device written into the code? It is the second argument."
 NO_GRADIENT = "backward returns it: the gradient of x comes first."
 
+X_STAYS = placed("x stays where it is: its owner still needs it there.")
+WHYS_PLACE = rules(
+    no_copy="x is on another device: vgpu:0 and vgpu:1 differ in their index, and the CPU is a device too.",
+    otherwise=WRITTEN,
+)
+WHYS_COPIES = rules(
+    no_copy="Nothing was copied: that is a result of an earlier call. Each call copies the x that it gets.",
+    otherwise="Each copy costs the link's time. One is enough, straight from device to device.",
+)
 MOVED = [
-    Test(
-        "no apply",
-        lambda f: isinstance(f.y, torch.autograd.Function),
-        "a tensor",
-        lambda f: f"an object of the class {type(f.y).__name__}",
-        "Copy(x, device) makes an object. Copy.apply(x, device) runs its forward.",
+    *tests(
+        no_apply=(
+            "a tensor",
+            "an object of the class {kind}",
+            "Copy(x, device) makes an object. Copy.apply(x, device) runs its forward.",
+        )
     ),
-    *placed(
-        lambda f: f.x,
-        lambda f: f.source,
-        "x itself, after the call,",
-        "x stays where it is: its owner still needs it there.",
-    ),
-    *placed(
-        lambda f: f.y,
-        lambda f: f.target,
-        "{call}",
-        [
-            Rule(
-                "no copy",
-                lambda f: not f.copies,
-                "x is on another device: vgpu:0 and vgpu:1 differ in their index, and the CPU is a device too.",
-            ),
-            Rule("another device", always, WRITTEN),
-        ],
-    ),
-    Test(
-        "dtype",
-        lambda f: f.y.dtype != f.values.dtype,
-        lambda f: f"a tensor of {f.values.dtype}",
-        lambda f: str(f.y.dtype),
-        "A copy keeps the type of its numbers.",
-    ),
-    *equals(lambda f: f.y, lambda f: f.values, "the copy", "A copy has the numbers of x, unchanged."),
-    Test(
-        "requires_grad",
-        lambda f: f.y.requires_grad,
-        "a result that needs no gradient",
-        "one that does",
-        "x needs none. A result that asks for a gradient by itself starts a graph of its own.",
-    ),
-    Test(
-        "copies",
-        lambda f: f.copies != (f.lane,),
-        "1 copy: {lane}",
-        "{made}",
-        [
-            Rule(
-                "none",
-                lambda f: not f.copies,
-                "Nothing was copied: that is a result of an earlier call. Each call copies the x that it gets.",
-            ),
-            Rule("several", always, "Each copy costs the link's time. One is enough, straight from device to device."),
-        ],
+    *placed(WHYS_PLACE),
+    *equals("A copy has the numbers of x, unchanged.", dtype="A copy keeps the type of its numbers."),
+    *tests(
+        requires_grad=(
+            "a result that needs no gradient",
+            "one that does",
+            "x needs none. A result that asks for a gradient by itself starts a graph of its own.",
+        ),
+        other_copies=("1 copy: {lane}", "{copies}", WHYS_COPIES),
     ),
 ]
-STAYED = [
-    Test(
-        "another tensor",
-        lambda f: f.y is not f.x,
-        "x itself from {call}",
-        lambda f: f.made if f.copies else f"another tensor: {short(f.y)}",
+STAYED = tests(
+    another_tensor=(
+        "x itself from {what}",
+        "{another}",
         "Where x already is there, nothing needs to be done: return x, and no clone. "
         "Compare devices with devices, torch.device(device) with x.device: one never equals a name.",
     )
-]
+)
 DIFFERENTIABLE = [
-    Test(
-        "no graph",
-        lambda f: not f.y.requires_grad or f.y.grad_fn is None,
-        "a result through which a gradient can come back",
-        "a tensor that autograd knows nothing of",
-        "Autograd follows Copy.apply(...). detach, .data and torch.no_grad hide the copy from it.",
+    *tests(
+        no_graph=(
+            "a result through which a gradient can come back",
+            "a tensor that autograd knows nothing of",
+            "Autograd follows Copy.apply(...). detach, .data and torch.no_grad hide the copy from it.",
+        )
     ),
-    *placed(lambda f: f.y, lambda f: f.target, "{call}", WRITTEN),
-    Test(
-        "torch's copy",
-        lambda f: _moved_by_torch(f.y, f.x),
-        "a copy with a backward of yours",
-        "x.to(device) outside of Copy",
-        "x.to(device) outside of Copy is torch's own copy, with torch's own backward. Here you write both: let "
-        "Copy.apply(x, device) get the x that has not moved yet, and move it in Copy.forward.",
+    *placed(WRITTEN),
+    *tests(
+        by_torch=(
+            "a copy with a backward of yours",
+            "x.to(device) outside of Copy",
+            "x.to(device) outside of Copy is torch's own copy, with torch's own backward. Here you write both: let "
+            "Copy.apply(x, device) get the x that has not moved yet, and move it in Copy.forward.",
+        )
     ),
 ]
 WHYS_BACKWARD = [
@@ -265,61 +217,33 @@ WHYS_BACKWARD = [
     ),
     Rule("another device", always, WAY_BACK),
 ]
-GRADIENTS = [
-    Test("None", lambda f: f.got is None, "a gradient for {what}", "None", NO_GRADIENT),
-    *equals(
-        lambda f: f.got,
-        lambda f: f.want,
-        "the gradient of {what}",
-        "The gradient of a copy is the gradient of its result, unchanged.",
-    ),
-]
-CAME_BACK = [Test("copies", lambda f: f.copies != (f.lane,), "1 copy in backward: {lane}", "{made}", WAY_BACK)]
-UNUSUAL = [
-    Test(
-        "None",
-        lambda f: f.got is None,
-        "the gradient of x where the result's is {given}",
-        "None",
+UNCHANGED = "The gradient of a copy is the gradient of its result, unchanged"
+GRADIENTS = gradients(f"{UNCHANGED}.", NO_GRADIENT, computed=False)
+CAME_BACK = tests(other_copies=("1 copy in backward: {lane}", "{copies}", WAY_BACK))
+WHYS_NONE = [
+    Rule(
+        "zeros",
+        lambda f: not f.want.any(),
         "A gradient of zeros is a gradient: it comes back as any other does.",
     ),
-    Test(
-        "other numbers",
-        lambda f: not torch.allclose(f.got.to("cpu"), f.want, rtol=0, atol=0, equal_nan=True),
-        "the gradient of x where the result's is {given}",
-        "{shown}",
-        "The gradient of a copy is the gradient of its result, unchanged, whatever numbers are in it.",
-    ),
+    Rule("nothing returned", always, NO_GRADIENT),
 ]
+WHYS_CHANGED = [
+    Rule(
+        "conjugated",
+        lambda f: f.want.is_complex() and torch.equal(f.got.to("cpu"), f.want.conj()),
+        "It is conjugated. The derivative of a copy is 1, and its conjugate is 1: the gradient goes back as it is.",
+    ),
+    Rule(
+        "another type",
+        lambda f: f.want.dtype != torch.float32,
+        "x is {want.dtype}, and so is its gradient: backward moves it as it is. Is it turned into another type on the "
+        "way?",
+    ),
+    Rule("other numbers", always, f"{UNCHANGED}, whatever numbers are in it."),
+]
+AS_IT_IS = gradients(WHYS_CHANGED, WHYS_NONE, computed=False)
 TWO_RESULTS = equals(
-    lambda f: f.y,
-    lambda f: f.values,
-    "the copy, after another call,",
-    "It was that before another tensor was copied: both results are in one memory. Each call makes a new tensor.",
+    "It was that before another tensor was copied: both results are in one memory. Each call makes a new tensor."
 )
-PRECISION = [
-    Test("None", lambda f: f.got is None, "a gradient for x of {dtype}", "None", NO_GRADIENT),
-    *equals(
-        lambda f: f.got,
-        lambda f: f.want,
-        "the gradient of x, of {dtype},",
-        [
-            Rule(
-                "conjugated",
-                lambda f: f.want.is_complex() and torch.equal(f.got.to("cpu"), f.want.conj()),
-                "It is conjugated. The derivative of a copy is 1, and its conjugate is 1: the gradient goes back as it "
-                "is.",
-            ),
-            Rule(
-                "another type",
-                always,
-                "x is {dtype}, and so is its gradient: backward moves it as it is. Is it turned into another type on "
-                "the way?",
-            ),
-        ],
-    ),
-]
-TWICE = [
-    Test("None", lambda f: f.got is None, "a gradient for x, from three copies", "None", THREE_COPIES),
-    *equals(lambda f: f.got, lambda f: f.want, "the gradient of x after three copies", THREE_COPIES),
-]
+TWICE = gradients(THREE_COPIES, THREE_COPIES, computed=False)

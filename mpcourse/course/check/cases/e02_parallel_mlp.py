@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +10,8 @@ import torch.nn.functional as F
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.explain import explanation_of
 from mpcourse.course.check.facts.calls import one_by_one
-from mpcourse.course.check.facts.tensors import SECOND, backward, close, copies_text, equals, lanes, placed
-from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.facts.tensors import SECOND, Result, backward, close, equals, gradients, lanes, placed
+from mpcourse.course.check.rules import Test, demand, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.split import ParallelMLP
 from mpcourse.virtual import Box, virtual_gpus
@@ -34,40 +33,16 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
 # -- observation --
 
 
-@dataclass(frozen=True)
-class Forward:
-    """A call of the split network on `values`. number: of the call. whole: the same blocks on the CPU."""
+class Forward(Result):
+    """What the split network made of `values`, beside `whole`, the same blocks on the CPU."""
 
-    out: Any
-    values: Tensor
-    whole: ParallelMLP
-    devices: tuple[str, str]
-    number: int
-    moved: bool
-    copies: list[str]
-
-    device0 = property(lambda self: self.devices[0])
-    same_device = property(lambda self: self.devices[0] == self.devices[1])
-    made = property(lambda self: copies_text(self.copies))
-
-    @functools.cached_property
-    def want(self) -> Tensor:
-        return self.whole(self.values)
+    too_many_copies = property(lambda self: len(self.copies) > 4)
 
     @functools.cached_property
     def mistake(self) -> str:
         """The sentence on the mistake that gives just this result; empty for none."""
         with torch.no_grad():
-            return explanation_of(self.out, _mistakes(self.whole, self.values), close)
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of the split network, and the same of the whole one, after backward."""
-
-    name: str
-    p: torch.nn.Parameter
-    q: torch.nn.Parameter
+            return explanation_of(self.got, _mistakes(self.whole, self.values), close)
 
 
 def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> None:
@@ -77,20 +52,22 @@ def _compare(answer: Answer, box: Box, case: tuple[str, str, int, int, int]) -> 
     demand(BLOCKS, _loaded(whole, model))
     places = [str(p.device) for p in model.parameters()]
     for number in range(2):
-        values = torch.randn(7, n_in)
+        values = 4 * torch.randn(7, n_in)  # so that logits have both signs, whatever the biases are
         x = values.to(device0)
         box.reset()
         out = answer.run(model, "model", x, changes=(x,))
-        moved = places != [str(p.device) for p in model.parameters()]
-        forward = Forward(out, values, whole, (device0, device1), number, moved, lanes(box))
-        demand(FORWARD, forward)
-        probe = torch.randn_like(forward.want)
+        copies, moved = lanes(box), places != [str(p.device) for p in model.parameters()]
+        want = whole(values)
+        known = {"whole": whole, "values": values, "second_call": number > 0, "same_device": device0 == device1}
+        demand(FORWARD, Forward(out, want, "the result", device0, moved=moved, copies=copies, **known))
+        probe = torch.randn_like(want)
         model.zero_grad()
         whole.zero_grad()
-        forward.want.backward(probe)
+        want.backward(probe)
         backward(answer, out, probe, "the result", "Every tensor that crosses goes through copy(x, device).")
-        pairs = zip(model.named_parameters(), whole.parameters(), strict=True)
-        demand(GRADIENTS, *[Parameter(name, p, q) for (name, p), q in pairs])
+        for (name, p), q in zip(model.named_parameters(), whole.parameters(), strict=True):
+            demand(TRAINED, (name, p))
+            demand(GRADIENTS, Result(p.grad, q.grad, f"the gradient of {name}"))
 
 
 def _loaded(whole: ParallelMLP, model: Any) -> str:
@@ -146,78 +123,41 @@ def _mistakes(m: ParallelMLP, x: Tensor) -> Iterator[tuple[str, Tensor]]:
 BLOCKS = [
     Test(
         "other blocks",
-        lambda error: error,
+        bool,
         "the four blocks that __init__ made",
-        lambda error: error,
+        str,
         "Only forward is to be written: keep __init__ as it was.",
     )
 ]
+WHYS_RESULT = rules(
+    reshaped="The halves are added, not concatenated: each block has the full number of outputs.",
+    second_call=SECOND,
+    same_device="With both devices the same, copy(x, device) is x itself: += or relu_ changes it for both.",
+    mistake="{mistake}",
+    otherwise="Follow the picture: which blocks see which sum, and what is added at the end?",
+)
 FORWARD = [
-    *placed(lambda f: f.out, lambda f: f.device0, "the result", "The two halves of the result meet on device0."),
-    Test(
-        "shape",
-        lambda f: f.out.shape != f.want.shape,
-        lambda f: f"a result of shape {tuple(f.want.shape)}",
-        lambda f: f"{tuple(f.out.shape)}",
-        "The halves are added, not concatenated: each block has the full number of outputs.",
-    ),
-    *equals(
-        lambda f: f.out,
-        lambda f: f.want,
-        "the result",
-        [
-            Rule("second call", lambda f: f.number, SECOND),
-            Rule(
-                "same device",
-                lambda f: f.same_device,
-                "With both devices the same, copy(x, device) is x itself: += or relu_ changes it for both.",
-            ),
-            Rule("a mistake", lambda f: f.mistake, "{mistake}"),
-            Rule(
-                "another result",
-                always,
-                "Follow the picture: which blocks see which sum, and what is added at the end?",
-            ),
-        ],
-        1e-4,
-        1e-5,
-    ),
-    Test(
-        "blocks moved",
-        lambda f: f.moved,
-        "the blocks where __init__ put them",
-        "some have moved",
-        "Tensors cross, blocks stay.",
-    ),
-    Test(
-        "copies",
-        lambda f: len(f.copies) > 4,
-        "4 copies in forward",
-        "{made}",
-        "Four are enough: x once, one result of each first block, and the second block's result.",
+    *placed("The two halves of the result meet on device0."),
+    *equals(WHYS_RESULT, computed=True),
+    *tests(
+        moved=("the blocks where __init__ put them", "some have moved", "Tensors cross, blocks stay."),
+        too_many_copies=(
+            "4 copies in forward",
+            "{copies}",
+            "Four are enough: x once, one result of each first block, and the second block's result.",
+        ),
     ),
 ]
-GRADIENTS = [
+TRAINED = [
     Test(
         "frozen",
-        lambda f: not f.p.requires_grad,
-        "{name} with requires_grad True, as __init__ made it",
+        lambda named: not named[1].requires_grad,
+        lambda named: f"{named[0]} with requires_grad True, as __init__ made it",
         "requires_grad is False",
         "requires_grad_(False) freezes a block: nothing trains it any more.",
-    ),
-    Test(
-        "None",
-        lambda f: f.p.grad is None,
-        "a gradient for {name}",
-        "None",
-        "The result does not depend on it, or the chain of gradients is cut: detach, .data, torch.no_grad.",
-    ),
-    *equals(
-        lambda f: f.p.grad,
-        lambda f: f.q.grad,
-        "the gradient of {name}",
-        "The result is right and this gradient is not: part of the chain of gradients is cut.",
-        1e-4,
-        1e-5,
-    ),
+    )
 ]
+GRADIENTS = gradients(
+    "The result is right and this gradient is not: part of the chain of gradients is cut.",
+    "The result does not depend on it, or the chain of gradients is cut: detach, .data, torch.no_grad.",
+)

@@ -11,7 +11,7 @@ from typing import Any
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.explain import probed
 from mpcourse.course.check.facts.calls import one_by_one
-from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.rules import Rule, demand, rules, tests
 from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.time_limit import within_seconds
@@ -81,24 +81,43 @@ class Facts:
 
     n = property(lambda self: len(self.costs))
     best = functools.cached_property(lambda self: balance(self.costs, self.stages))
-    is_list = property(lambda self: isinstance(self.got, list | tuple))
     sizes = property(lambda self: [int(size) for size in self.got])
-    is_cut = property(lambda self: len(self.sizes) == self.stages and self.total == self.n)
     total = property(lambda self: sum(self.sizes))
     ends = property(lambda self: [sum(self.best[: i + 1]) for i in range(self.stages)])
     places = property(lambda self: self.n - 1)
+
+    # Tests.
+
+    one_number = property(lambda self: isinstance(self.got, int | float))
+    no_list = property(lambda self: not isinstance(self.got, list | tuple))
+    lists = property(lambda self: any(isinstance(size, list | tuple) for size in self.got))
+    parts_of_layers = property(lambda self: not all(map(_whole, self.got)))
+    floats = property(lambda self: any(isinstance(size, float) for size in self.got))
+    no_cut = property(lambda self: len(self.sizes) != self.stages or self.total != self.n)
+    empty_stage = property(lambda self: not self.no_cut and min(self.sizes) < 1)
+    dearer = property(lambda self: not _best(self.costs, self.stages, self.sizes))
+
+    # What known mistakes make of sizes.
+
+    nothing = property(lambda self: self.got is None)
+    are_ends = property(lambda self: self.sizes == self.ends)
+    are_cuts = property(lambda self: self.sizes in (self.ends[:-1], self.best[:-1], self.best[1:]))
+    are_costs = property(lambda self: self.sizes == sums_of(self.costs, self.best))
+    other_stages = property(lambda self: len(self.sizes) != self.stages)
+    too_few_layers = property(lambda self: self.total < self.n)
+    several_cuts = property(lambda self: self.stages > 2)
 
     @functools.cached_property
     def seen(self) -> list[tuple[tuple[Costs, int], list[int]]]:
         """What the function gave for these costs and for others."""
         return [((self.costs, self.stages), self.sizes), *probed(self.answer, _cut, PROBES)]
 
-    def cuts_by(self, way: Way) -> bool:
-        """Whether the answer cuts so, these costs and others."""
-        return all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen)
+    def cuts_by(self, ways: list[Way]) -> bool:
+        """Whether the answer cuts by one of these ways, these costs and others."""
+        return any(all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen) for way in ways)
 
     @property
-    def right_for_whole_costs(self) -> bool:
+    def rounding(self) -> bool:
         """Whether the same function is right where these costs, which are no whole numbers, are made whole."""
         whole: Costs = [round(cost * 10**4) for cost in self.costs]
         asked = [(whole, self.stages)] if any(cost != int(cost) for cost in self.costs) else []
@@ -216,11 +235,6 @@ def _least(costs: Costs, stages: int, sizes: list[int], of: Callable[[list[float
     return of(sums_of(costs, sizes)) <= least + 1e-9 * abs(least)
 
 
-def _back_to_front(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether the same sizes, in the opposite order, are a best way."""
-    return _least(costs, stages, sizes[::-1], max)
-
-
 def _by_dearest_layer(costs: Costs, stages: int, sizes: list[int]) -> bool:
     """Whether it is the first or the last of all ways, which are equally good where a stage costs what its dearest
     layer costs."""
@@ -239,154 +253,90 @@ TOO_SLOW = (
     f"{MANY} layers can be cut into 8 stages in 15 million ways. But how to cut what follows a layer into k stages "
     f"is asked again and again: there are {MANY} * 8 such questions. Remember their answers."
 )
-AVERAGE = "A stage that is filled up to the average is never looked at again: the stages after it pay."
-HALVES = "A cut that was the best for two stages need not be one of the best cuts for three: earlier cuts stay."
-SORTED = "Are the costs sorted? Layers run one after the other, in their order: so are they in the stages."
-SPREAD = "This is the least spread around the average. The pace is set by the largest stage alone."
-
-WAYS: list[tuple[Way, str]] = [  # the first that gives all that the answer gave explains it
-    (
-        _equal_counts,
-        "The stages have equally many layers. It is their cost that is to be equal, not their number.",
-    ),
-    (_bins, "Layers run one after the other: a stage is consecutive layers, and not whatever fits into it."),
-    *((partial(_sorted, reverse=reverse), SORTED) for reverse in (False, True)),
-    *((partial(_filled, over=over, again=again), AVERAGE) for over in (0, 0.5, 1) for again in (False, True)),
-    (_dearest_halved, HALVES),
-    *((partial(_halved, up=up, share=share), HALVES) for up in (False, True) for share in (False, True)),
-    (partial(_least, of=lambda sums: sum(s * s for s in sums)), SPREAD),
-    (partial(_least, of=lambda sums: sum(_deviations(sums))), SPREAD),
-    (partial(_least, of=lambda sums: max(_deviations(sums))), SPREAD),
-    (
-        partial(_least, of=lambda sums: max(sums) - min(sums)),
-        "This makes the difference between the largest and the smallest stage least. The pace is set by the largest "
-        "stage alone, however small another one is.",
-    ),
-    (
-        partial(_least, of=lambda sums: -min(sums)),
-        "This makes the smallest stage as large as possible. The pace is set by the largest stage alone: that is to be "
-        "as small as possible.",
-    ),
-    (
-        partial(_least, of=lambda sums: -max(sums)),
-        "This makes the largest stage as large as possible: max where min is meant, or the other way round?",
-    ),
-    (
-        _back_to_front,
-        "The same sizes from the last to the first would be right: a way that is followed back from the end has to be "
-        "turned round.",
-    ),
-    (
-        _by_dearest_layer,
-        "That is the first of all cuts, or the last, for any costs. Are all cuts equally good for it? The largest is "
-        "then not of the stages' sums: the dearest layer, for instance, is in some stage whatever the cut.",
-    ),
-    (partial(_least, of=lambda sums: sums[0]), "This looks at the first stage only. All stages count."),
-    (partial(_least, of=lambda sums: sums[-1]), "This looks at the last stage only. All stages count."),
-]
+WAYS: dict[str, list[Way]] = {  # the first sentence with a way that gives all that the answer gave explains it
+    "The stages have equally many layers. It is their cost that is to be equal, not their number.": [_equal_counts],
+    "Layers run one after the other: a stage is consecutive layers, and not whatever fits into it.": [_bins],
+    "Are the costs sorted? Layers run one after the other, in their order: so are they in the stages.": [
+        partial(_sorted, reverse=reverse) for reverse in (False, True)
+    ],
+    "A stage that is filled up to the average is never looked at again: the stages after it pay.": [
+        partial(_filled, over=over, again=again) for over in (0, 0.5, 1) for again in (False, True)
+    ],
+    "A cut that was the best for two stages need not be one of the best cuts for three: earlier cuts stay.": [
+        _dearest_halved,
+        *(partial(_halved, up=up, share=share) for up in (False, True) for share in (False, True)),
+    ],
+    "This is the least spread around the average. The pace is set by the largest stage alone.": [
+        partial(_least, of=lambda sums: sum(s * s for s in sums)),
+        partial(_least, of=lambda sums: sum(_deviations(sums))),
+        partial(_least, of=lambda sums: max(_deviations(sums))),
+    ],
+    "This makes the difference between the largest and the smallest stage least. The pace is set by the largest stage "
+    "alone, however small another one is.": [partial(_least, of=lambda sums: max(sums) - min(sums))],
+    "This makes the smallest stage as large as possible. The pace is set by the largest stage alone: that is to be as "
+    "small as possible.": [partial(_least, of=lambda sums: -min(sums))],
+    "This makes the largest stage as large as possible: max where min is meant, or the other way round?": [
+        partial(_least, of=lambda sums: -max(sums))
+    ],
+    "The same sizes from the last to the first would be right: a way that is followed back from the end has to be "
+    "turned round.": [lambda costs, stages, sizes: _least(costs, stages, sizes[::-1], max)],
+    "That is the first of all cuts, or the last, for any costs. Are all cuts equally good for it? The largest is then "
+    "not of the stages' sums: the dearest layer, for instance, is in some stage whatever the cut.": [_by_dearest_layer],
+    "This looks at the first stage only. All stages count.": [partial(_least, of=lambda sums: sums[0])],
+    "This looks at the last stage only. All stages count.": [partial(_least, of=lambda sums: sums[-1])],
+}
 WHYS = [
-    Rule(
-        "rounding",
-        lambda f: f.right_for_whole_costs,
-        "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a tolerance, "
-        "or are sums compared that were added up in two ways?",
+    *rules(
+        rounding=(
+            "The same costs, 10 000 times as large and whole, are cut right. Is something rounded, is there a "
+            "tolerance, or are sums compared that were added up in two ways?"
+        )
     ),
-    *(Rule("another way", partial(Facts.cuts_by, way=way), sentence) for way, sentence in WAYS),
-    Rule(
-        "first cut first",
-        lambda f: f.stages > 2,
-        "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked for: "
-        "the best first cut depends on how the rest is cut, so all cuts have to be tried together.",
-    ),
-    Rule(
-        "not all places",
-        always,
-        "There are {places} places for the cut. Is each of them tried, the first and the last too?",
+    *(Rule("another way", partial(Facts.cuts_by, ways=ways), sentence) for sentence, ways in WAYS.items()),
+    *rules(
+        several_cuts=(
+            "It is the largest stage that is to be as small as possible, and nothing else. If that is what is looked "
+            "for: the best first cut depends on how the rest is cut, so all cuts have to be tried together."
+        ),
+        otherwise="There are {places} places for the cut. Is each of them tried, the first and the last too?",
     ),
 ]
-
+WHYS_NO_CUT = rules(
+    are_ends="These are the places where stages end. Their sizes are asked: {best}.",
+    are_cuts="Are these the places of the cuts, or is one stage missing? The sizes of all stages are asked: {best}.",
+    are_costs="That is what the stages cost. How many layers they have is asked: {best}.",
+    other_stages="Each GPU gets one stage: as many sizes as stages, not more and not fewer.",
+    too_few_layers="Some layers are in no stage.",
+    otherwise="Some layers are in two stages.",
+)
 ASKED = "{stages} sizes that sum to {n} from {call}"
-TESTS = [
-    Test(
-        "a number",
-        lambda f: isinstance(f.got, int | float),
+TESTS = tests(
+    one_number=(
         ASKED,
         "{shown}",
         "That is one number. How many layers each stage gets is asked, not what the dearest stage costs.",
     ),
-    Test(
-        "no list",
-        lambda f: not f.is_list,
+    no_list=(
         ASKED,
         "{shown}",
-        [
-            Rule("None", lambda f: f.got is None, "Nothing came back: is the list returned?"),
-            Rule("another type", always, "Return a list of ints."),
-        ],
+        rules(nothing="Nothing came back: is the list returned?", otherwise="Return a list of ints."),
     ),
-    Test(
-        "lists of layers",
-        lambda f: any(isinstance(size, list | tuple) for size in f.got),
-        ASKED,
-        "{shown}",
-        "How many layers a stage has is asked, not which, nor what they cost.",
-    ),
-    Test(
-        "costs",
-        lambda f: not all(map(_whole, f.got)),
-        ASKED,
-        "{shown}",
-        "A size is a whole number, of layers. It is not a cost.",
-    ),
-    Test(
-        "floats",
-        lambda f: any(isinstance(size, float) for size in f.got),
+    lists=(ASKED, "{shown}", "How many layers a stage has is asked, not which, nor what they cost."),
+    parts_of_layers=(ASKED, "{shown}", "A size is a whole number, of layers. It is not a cost."),
+    floats=(
         ASKED,
         "{shown}",
         "A size is an int, 3 and not 3.0: nothing can be counted off, or cut from a list, by a float.",
     ),
-    Test(
-        "empty stage",
-        lambda f: f.is_cut and min(f.sizes) < 1,
+    empty_stage=(
         "1 layer or more in each stage, from {call}",
         "{shown}",
         "A stage without a layer is a GPU without work: each stage gets one at least.",
     ),
-    Test(
-        "no cut",
-        lambda f: not f.is_cut,
-        ASKED,
-        "{shown}, which sum to {total}",
-        [
-            Rule(
-                "ends",
-                lambda f: f.sizes == f.ends,
-                "These are the places where stages end. Their sizes are asked: {best}.",
-            ),
-            Rule(
-                "cuts",
-                lambda f: f.sizes in (f.ends[:-1], f.best[:-1], f.best[1:]),
-                "Are these the places of the cuts, or is one stage missing? The sizes of all stages are asked: {best}.",
-            ),
-            Rule(
-                "costs of stages",
-                lambda f: f.sizes == sums_of(f.costs, f.best),
-                "That is what the stages cost. How many layers they have is asked: {best}.",
-            ),
-            Rule(
-                "another number of stages",
-                lambda f: len(f.sizes) != f.stages,
-                "Each GPU gets one stage: as many sizes as stages, not more and not fewer.",
-            ),
-            Rule("too few layers", lambda f: f.total < f.n, "Some layers are in no stage."),
-            Rule("too many layers", always, "Some layers are in two stages."),
-        ],
-    ),
-    Test(
-        "dearer",
-        lambda f: not _best(f.costs, f.stages, f.sizes),
+    no_cut=(ASKED, "{shown}, which sum to {total}", WHYS_NO_CUT),
+    dearer=(
         "a largest stage of {least} from {call}, e.g. {best}",
         "{sizes}, whose largest stage is {largest}",
         WHYS,
     ),
-]
+)

@@ -1,6 +1,7 @@
 """What e03_split_model is asked: stages on devices, against the whole model, over some steps of training."""
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +13,8 @@ from torch import nn
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import one_by_one
-from mpcourse.course.check.facts.tensors import SECOND, backward, close, copies_text, equals, lanes, placed
-from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.facts.tensors import SECOND, Lanes, Result, backward, close, equals, gradients, lanes, placed
+from mpcourse.course.check.rules import Test, demand, rules, tests, why_of
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 from mpcourse.virtual import Box, virtual_gpus
@@ -89,102 +90,63 @@ def _shared() -> nn.Sequential:
 
 @dataclass(frozen=True)
 class Split:
-    """What split returned. own: the model's parameters. layers: of the model."""
+    """What split returned. own: the model's parameters. inside: whether some layers have layers inside."""
 
     parts: Any
     own: Sequence[nn.Parameter]
-    layers: Sequence[nn.Module]
+    inside: bool
 
+    no_module = property(lambda self: not isinstance(self.parts, nn.Module))
+    nothing = property(lambda self: self.parts is None)
+    shown = property(lambda self: short(self.parts))
     held = property(lambda self: {id(p) for p in self.parts.parameters()})
+    no_parameters = property(lambda self: not self.held)
     missing = property(lambda self: [i for i, p in enumerate(self.own) if id(p) not in self.held])
-    inside = property(lambda self: _inside(self.layers))
     n = property(lambda self: len(self.own))
+    others = property(lambda self: len(self.missing) == self.n)
     there = property(lambda self: self.n - len(self.missing))
     last = property(lambda self: ": the last layers are in no stage" if self.missing[-1] == self.n - 1 else "")
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A parameter or a buffer of a layer, and the stage that it belongs to."""
-
-    value: Tensor
-    name: str
-    layer: int
-    stage: int
-    size: int
-    start: int
-    device: str
-    layers: Sequence[nn.Module]
-
-    is_buffer = property(lambda self: not isinstance(self.value, nn.Parameter))
-    on_cpu = property(lambda self: self.value.device.type == "cpu")
-    inside = property(lambda self: _inside(self.layers))
-    layer_twice = property(lambda self: len(set(self.layers)) < len(self.layers))
-
-
-@dataclass(frozen=True)
 class State:
-    """What a layer's mode, or a parameter's requires_grad, is after a call, and was before. mode: which it is."""
+    """Whether a layer is in training mode, or a parameter is trained, after a call, and before. mode: which it is."""
 
     mode: bool
     what: str
     now: bool
     was: bool
 
-
-@dataclass(frozen=True)
-class Output:
-    """A call of the split model after some steps of training. cuts: the copies that it needs."""
-
-    out: Any
-    want: Tensor
-    step: int
-    trained_alike: bool
-    x_requires_grad: bool
-    layers: Sequence[nn.Module]
-    devices: list[str]
-    copies: list[str]
-
-    last = property(lambda self: self.devices[-1])
-    cuts = property(
-        lambda self: [f"{a} -> {b}" for a, b in zip(self.devices, self.devices[1:], strict=False) if a != b]
-    )
-    inside = property(lambda self: _inside(self.layers))
-    when = property(lambda self: f"the output after {self.step} steps of training" if self.step else "the output")
+    other_mode = property(lambda self: self.mode and self.now != self.was)
+    frozen = property(lambda self: self.now != self.was)
+    mode_now = property(lambda self: "training" if self.now else "evaluation")
+    mode_before = property(lambda self: "training" if self.was else "evaluation")
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An error of the split model. words: whether its input has integers."""
+    """An error of the split model. words: whether its input has integers. inside: as of Split, in the first call."""
 
     error: Exception
-    step: int
     words: bool
-    layers: Sequence[nn.Module]
+    inside: bool
 
-    text = property(lambda self: (str(self.error).splitlines() or [""])[0])
-    inside = property(lambda self: _inside(self.layers))
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """The gradient of parameter i, and of the same of the whole model."""
-
-    i: int
-    got: Tensor | None
-    want: Tensor | None
+    text = property(lambda self: (str(self.error).splitlines() or [type(self.error).__name__])[0])
+    stopped = property(lambda self: isinstance(self.error, StopIteration))
+    shapes = property(lambda self: "shapes cannot be multiplied" in str(self.error))
 
 
 def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: list[int], devices: list[str]) -> None:
     model = make()
     whole, layers = copy.deepcopy(model), list(model)  # the answer may take them out of `model`
-    own = list(model.parameters())
+    own, inside = list(model.parameters()), any(isinstance(layer, Skip) for layer in layers)
     parts = answer.call("split", model, list(sizes), list(devices))
-    demand(SPLIT, Split(parts, own, layers))
-    demand(PLACES, *_places(layers, sizes, devices))
+    demand(SPLIT, Split(parts, own, inside))
+    demand(PLACES, *_places(layers, sizes, devices, inside))
     demand(STATES, *_states(layers, list(whole)))
     one = torch.optim.SGD(whole.parameters(), lr=0.1)
     other = torch.optim.SGD(parts.parameters(), lr=0.1)
+    cuts = Lanes(f"{a} -> {b}" for a, b in itertools.pairwise(devices) if a != b)
     for step in range(3):
         values = torch.randint(9, (5,)) if make is _words else torch.randn(5, 4)
         x = values.to(devices[0])
@@ -192,31 +154,40 @@ def _train(answer: Answer, box: Box, make: Callable[[], nn.Sequential], sizes: l
         try:
             out = answer.run(parts, "the split model", x, changes=(x,))
         except (StopIteration, RuntimeError) as error:
-            demand(FAILED, Failed(error, step, make is _words, layers))
+            demand(FAILED, Failed(error, make is _words, inside and step == 0))
             raise
         copies = lanes(box)
         demand(STATES, *_states(layers, list(whole)))
         want = whole(values)
         alike = all(close(p, q.detach()) for p, q in zip(own, whole.parameters(), strict=True))
-        demand(OUTPUT, Output(out, want, step, alike, x.requires_grad, layers, devices, copies))
+        what = f"the output after {step} steps of training" if step else "the output"
+        known: dict[str, Any] = {"step": step, "kept_from_a_call": step and alike, "inside": inside}
+        known |= {"copies": copies, "cuts": cuts, "other_copies": copies != cuts, "x_trained": x.requires_grad}
+        demand(OUTPUT, Result(out, want, what, devices[-1], **known))
         one.zero_grad()
         other.zero_grad()
         probe = torch.randn_like(want)
         want.backward(probe)
         backward(answer, out, probe, "the output", CUT)
         pairs = enumerate(zip(own, whole.parameters(), strict=True))
-        demand(GRADIENTS, *[Gradient(i, p.grad, q.grad) for i, (p, q) in pairs if q.requires_grad])
+        demand(
+            GRADIENTS,
+            *[Result(p.grad, q.grad, f"the gradient of parameter {i}") for i, (p, q) in pairs if q.requires_grad],
+        )
         one.step()
         other.step()
 
 
-def _places(layers: list[nn.Module], sizes: list[int], devices: list[str]) -> Iterator[Placed]:
-    """Yield the parameters and buffers of the model, stage after stage."""
-    start = 0
+def _places(layers: list[nn.Module], sizes: list[int], devices: list[str], inside: bool) -> Iterator[Result]:
+    """Yield the parameters and buffers of the model, stage after stage, which has `size` layers from `start` on."""
+    start, twice = 0, len(set(layers)) < len(layers)
     for stage, (size, device) in enumerate(zip(sizes, devices, strict=True)):
+        about = {"stage": stage, "size": size, "start": start, "inside": inside, "twice": twice}
         for layer in range(start, start + size):
             for name, value in (*layers[layer].named_parameters(), *layers[layer].named_buffers()):
-                yield Placed(value, name, layer, stage, size, start, device, layers)
+                what = f"layer {layer}'s {name}, of stage {stage},"
+                is_buffer, on_cpu = not isinstance(value, nn.Parameter), value.device.type == "cpu"
+                yield Result(value, None, what, device, is_buffer=is_buffer, on_cpu=on_cpu, **about)
         start += size
 
 
@@ -229,11 +200,6 @@ def _states(layers: list[nn.Module], before: list[nn.Module]) -> Iterator[State]
             yield State(False, f"layer {i}'s {name}", p.requires_grad, q.requires_grad)
 
 
-def _inside(layers: Sequence[nn.Module]) -> bool:
-    """Whether some layers have layers inside."""
-    return any(isinstance(layer, Skip) for layer in layers)
-
-
 # -- what is said --
 
 INSIDE = (
@@ -244,149 +210,74 @@ CUT = "Each crossing is copy(x, device): without detach, .data, torch.no_grad or
 EACH_LAYER = "sizes sum to the number of layers: each layer is in one stage."
 STAGE = "Stage {stage} has {size} of the layers, from layer {start} on, and lives on devices[{stage}]."
 ORDER = "Do all layers run, each once, in their order?"
-MODES = {True: "training", False: "evaluation"}
 
-SPLIT = [
-    Test(
-        "no module",
-        lambda f: not isinstance(f.parts, nn.Module),
+SPLIT = tests(
+    no_module=(
         "split to return a module",
-        lambda f: short(f.parts),
-        [
-            Rule("None", lambda f: f.parts is None, "Nothing came back: is it returned?"),
-            Rule("another type", always, "Return SplitModel(stages, devices)."),
-        ],
+        "{shown}",
+        rules(nothing="Nothing came back: is it returned?", otherwise="Return SplitModel(stages, devices)."),
     ),
-    Test(
-        "no parameters",
-        lambda f: not f.held,
+    no_parameters=(
         "the parameters of all stages",
         "none",
         "A plain list hides modules: .parameters() finds none, and nothing is trained. Use nn.ModuleList.",
     ),
-    Test(
-        "other parameters",
-        lambda f: len(f.missing) == f.n,
+    others=(
         "the model's own parameters",
         "others",
         "The layers are moved, not copied: an optimizer that holds the model's parameters goes on training.",
     ),
-    Test(
-        "some parameters",
-        lambda f: f.missing,
+    missing=(
         "all {n} parameters of the model",
         "{there} of them{last}",
-        [
-            Rule("layers inside", lambda f: f.inside, f"{EACH_LAYER} {INSIDE}"),
-            Rule("layers left out", always, EACH_LAYER),
-        ],
+        rules(inside=f"{EACH_LAYER} {INSIDE}", otherwise=EACH_LAYER),
     ),
-]
-PLACES = placed(
-    lambda f: f.value,
-    lambda f: f.device,
-    "layer {layer}'s {name}, of stage {stage},",
-    [
-        Rule("buffer", lambda f: f.is_buffer, "module.to(device) moves buffers too."),
-        Rule(
-            "on the CPU",
-            lambda f: f.on_cpu,
-            "Stages move when the model is split: split returns with each of them on its device.",
-        ),
-        Rule("layers inside", lambda f: f.inside, f"{STAGE} {INSIDE}"),
-        Rule(
-            "layer twice",
-            lambda f: f.layer_twice,
-            "One module stands in two places. model.children() names it once, list(model) twice.",
-        ),
-        Rule("another stage", always, STAGE),
-    ],
 )
-STATES = [
-    Test(
-        "mode",
-        lambda f: f.mode and f.now != f.was,
-        lambda f: f"{f.what} in {MODES[f.was]} mode, as it came",
-        lambda f: f"in {MODES[f.now]} mode",
+WHYS_PLACE = rules(
+    is_buffer="module.to(device) moves buffers too.",
+    on_cpu="Stages move when the model is split: split returns with each of them on its device.",
+    inside=f"{STAGE} {INSIDE}",
+    twice="One module stands in two places. model.children() names it once, list(model) twice.",
+    otherwise=STAGE,
+)
+PLACES = placed(WHYS_PLACE)
+STATES = tests(
+    other_mode=(
+        "{what} in {mode_before} mode, as it came",
+        "in {mode_now} mode",
         "train() and eval() change what batch norm and dropout compute: the caller says which it is.",
     ),
-    Test(
-        "requires_grad",
-        lambda f: f.now != f.was,
+    frozen=(
         "{what} with requires_grad {was}, as it came",
         "requires_grad is {now}",
         "requires_grad_() freezes a layer, or thaws it, so that training is another. It is only to move.",
     ),
-]
-FAILED = [
-    Test(
-        "StopIteration",
-        lambda f: isinstance(f.error, StopIteration),
-        "the split model to run",
-        "StopIteration",
-        "A stage may have no parameters at all, as an nn.Tanh: take its device from the list.",
-    ),
-    Test(
-        "integers",
-        lambda f: f.words,
-        "the split model to run",
-        "{text}",
-        "Here x has integers, for an nn.Embedding, and the layers have doubles: each stays what it is.",
-    ),
-    Test("layers inside", lambda f: f.step == 0 and f.inside, "the split model to run", "{error}", INSIDE),
-    Test(
-        "shapes",
-        lambda f: "shapes cannot be multiplied" in str(f.error),
-        "the split model to run",
-        "{error}",
-        "Each stage gets what the stage before it returned; only the first gets the input.",
-    ),
-]
+)
+WHYS_FAILED = rules(
+    stopped="A stage may have no parameters at all, as an nn.Tanh: take its device from the list.",
+    words="Here x has integers, for an nn.Embedding, and the layers have doubles: each stays what it is.",
+    inside=INSIDE,
+    shapes="Each stage gets what the stage before it returned; only the first gets the input.",
+)
+FAILED = [Test("a known error", lambda f: why_of(WHYS_FAILED, f), "the split model to run", "{text}", WHYS_FAILED)]
+ITS_TYPE = "A tensor keeps its type from layer to layer: is it turned into another one at the cut, or the layers?"
+WHYS_OUTPUT = rules(
+    reshaped=ORDER,
+    kept_from_a_call=SECOND,
+    step=f"The training differs. {CUT}",
+    inside=f"{ORDER} {INSIDE}",
+    otherwise=ORDER,
+)
 OUTPUT = [
-    Test(
-        "x trained",
-        lambda f: f.x_requires_grad,
-        "x as it was",
-        "x.requires_grad is True after the call",
-        "x is the caller's own, and data: nobody asked for its gradient.",
+    *tests(
+        x_trained=(
+            "x as it was",
+            "x.requires_grad is True after the call",
+            "x is the caller's own, and data: nobody asked for its gradient.",
+        )
     ),
-    *placed(lambda f: f.out, lambda f: f.last, "the output", "The output stays where the last stage computes it."),
-    Test(
-        "shape",
-        lambda f: f.out.shape != f.want.shape,
-        lambda f: f"{f.when} of shape {tuple(f.want.shape)}",
-        lambda f: f"{tuple(f.out.shape)}",
-        ORDER,
-    ),
-    Test(
-        "dtype",
-        lambda f: f.out.dtype != f.want.dtype,
-        lambda f: f"{f.when} of {f.want.dtype}",
-        lambda f: f"{f.out.dtype}",
-        "A tensor keeps its type from layer to layer: is it turned into another one at the cut, or the layers?",
-    ),
-    *equals(
-        lambda f: f.out,
-        lambda f: f.want,
-        "{when}",
-        [
-            Rule("kept from a call", lambda f: f.step and f.trained_alike, SECOND),
-            Rule("training", lambda f: f.step, f"The training differs. {CUT}"),
-            Rule("layers inside", lambda f: f.inside, f"{ORDER} {INSIDE}"),
-            Rule("order", always, ORDER),
-        ],
-        1e-4,
-        1e-5,
-    ),
-    Test(
-        "copies",
-        lambda f: f.copies != f.cuts,
-        lambda f: copies_text(f.cuts),
-        lambda f: copies_text(f.copies),
-        "A tensor crosses each cut once; parameters never do.",
-    ),
+    *placed("The output stays where the last stage computes it."),
+    *equals(WHYS_OUTPUT, computed=True, dtype=ITS_TYPE),
+    *tests(other_copies=("{cuts}", "{copies}", "A tensor crosses each cut once; parameters never do.")),
 ]
-GRADIENTS = [
-    Test("None", lambda f: f.got is None, "a gradient for parameter {i} of the model", "None", CUT),
-    *equals(lambda f: f.got, lambda f: f.want, "the gradient of parameter {i}", CUT, 1e-4, 1e-5),
-]
+GRADIENTS = gradients(CUT, CUT)

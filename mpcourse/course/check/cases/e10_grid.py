@@ -3,13 +3,13 @@
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import Finding, Program, on_real, on_virtual, one_line
-from mpcourse.course.check.facts.grids import AXES, GridSizes, grids_of, members
+from mpcourse.course.check.facts.grids import AXES, ORDER, GridSizes, grids_of, members
 from mpcourse.course.check.facts.messages import (
     LATE,
     THROUGH_WORLD,
@@ -20,7 +20,7 @@ from mpcourse.course.check.facts.messages import (
     other_than_world,
 )
 from mpcourse.course.check.facts.ranks import turned
-from mpcourse.course.check.rules import Rule, Test, always, judge
+from mpcourse.course.check.rules import judge, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 
@@ -45,66 +45,51 @@ def check(answer: Answer, comm: "TracedComm") -> None:
     # All ranks make equally many calls, for they meet after each of them.
     for ranks, grids in ((comm, grids_of(comm.size)), (others, grids_of(others.size)[:1])):
         for sizes in grids:
-            on_real(answer, ranks, _program(sizes), functools.partial(_judge, sizes))
+            on_real(answer, ranks, _program(sizes), _judge)
         wrong = GridSizes(1, 2, ranks.size)
-        on_real(answer, ranks, _program(wrong), functools.partial(_judge_refused, wrong))
+        on_real(answer, ranks, _program(wrong), _judge_refused)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     """On virtual ranks; one process calls this."""
     for sizes in GRIDS:
-        on_virtual(answer, comm, sizes.ranks, _program(sizes), functools.partial(_judge, sizes))
+        on_virtual(answer, comm, sizes.ranks, _program(sizes), _judge)
     for sizes, ranks in REFUSED:
         asked = REFUSAL.format(sizes=sizes, needed=sizes.ranks, ranks=ranks)
         stumbled = (asked, "Look at the sizes before the first Split: all ranks see the same three.")
-        on_virtual(answer, comm, ranks, _program(sizes), functools.partial(_judge_refused, sizes), stumbled)
+        on_virtual(answer, comm, ranks, _program(sizes), _judge_refused, stumbled)
     sizes = GridSizes(2, 2, 1)
     stumbled = (f"a grid of the same sizes, {sizes}, over ranks in another order", AGAIN)
-    on_virtual(answer, comm, 4, _program(sizes, again=True), functools.partial(_judge, sizes, again=True), stumbled)
+    on_virtual(answer, comm, 4, _program(sizes, again=True), _judge, stumbled)
 
 
 # -- observation --
 
 
-class Seen(NamedTuple):
-    """What a call on one rank did.
-
-    number: the rank's, in the communicator that it was given. groups: of each axis its ranks, as numbers of that
-    communicator, and this rank's number there; None where no three communicators came. shown: what came instead.
-    error: the ValueError or AssertionError that was raised. waited: seconds until then. sent: known of virtual ranks.
-    """
-
-    number: int
-    groups: list[tuple[list[int], int]] | None = None
-    shown: str = ""
-    error: Exception | None = None
-    waited: float = 0.0
-    sent: Sent | None = None
-
-
 def _program(sizes: GridSizes, again: bool = False) -> Program:
     """again: a grid of these sizes was made before, over the same ranks in the opposite order."""
 
-    def program(own: Answer, comm: Any) -> Seen:
-        comm = other_than_world(comm)
+    def program(own: Answer, comm: Any) -> Facts:
+        rank, comm = comm.rank, other_than_world(comm)
         if again:
             own.call(NAME, comm, *sizes)
             comm = comm.Split(0, -comm.rank)
         if is_virtual(comm) and comm.size != sizes.ranks and comm.rank == comm.size - 1:
             comm.compute(LATE)
-        sent, began = counting(comm) if is_virtual(comm) else lambda: None, clock(comm)
+        sent, began = counting(comm), clock(comm)
+        facts = functools.partial(Facts, rank, sizes, comm.rank, again)
         try:
             result = own.call(NAME, comm, *sizes)
         except (ValueError, AssertionError) as error:
             if comm.size == sizes.ranks and isinstance(error, AssertionError):
                 raise
             own.returned()
-            return Seen(comm.rank, None, "", error, clock(comm) - began, sent())
+            return facts(error=error, waited=clock(comm) - began, sent=sent())
         if comm.size != sizes.ranks or not isinstance(result, tuple | list) or len(result) != 3:
-            return Seen(comm.rank, None, short(result), sent=sent())
+            return facts(shown=short(result), sent=sent())
         if strange := [short(each) for each in result if not hasattr(each, "allgather")]:
-            return Seen(comm.rank, None, f"{strange[0]}, which is no communicator", sent=sent())
-        return Seen(comm.rank, [(_numbers(comm, each), each.rank) for each in result], sent=sent())
+            return facts(shown=f"{strange[0]}, which is no communicator", sent=sent())
+        return facts([(_numbers(comm, each), each.rank) for each in result], sent=sent())
 
     return program
 
@@ -117,118 +102,119 @@ def _numbers(comm: Any, made: Any) -> list[int]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What calls did, seen from `rank`. axis: the one that is looked at. again: as _program has it."""
+    """What a call on `rank` did. again: as _program has it. axis: the one that is looked at.
+
+    number: the rank's, in the communicator that it was given. made: of each axis its ranks, as numbers of that
+    communicator, and this rank's number there; None where no three communicators came. shown: what came instead.
+    error: the ValueError or AssertionError that was raised. waited: seconds until then. sent: known of virtual ranks.
+    """
 
     rank: int
     sizes: GridSizes
-    everyone: Sequence[Seen]
+    number: int
+    again: bool
+    made: list[tuple[list[int], int]] | None = None
+    shown: str = ""
+    error: Exception | None = None
+    waited: float = 0.0
+    sent: Sent | None = None
+    everyone: Sequence["Facts"] = ()
     axis: int = 0
-    again: bool = False
 
-    seen = property(lambda self: self.everyone[self.rank])
-    number = property(lambda self: self.seen.number)
-    in_order = property(lambda self: sorted(self.everyone, key=lambda seen: seen.number))
-    # By number: of each axis the ranks.
-    groups = property(lambda self: [[group for group, _ in seen.groups] for seen in self.in_order])
-    group = property(lambda self: self.groups[self.number][self.axis])
+    size = property(lambda self: len(self.everyone))
+    ranks = property(lambda self: self.sizes.ranks)
+    coordinates = property(lambda self: self.sizes.coordinates(self.number))
     name = property(lambda self: AXES[self.axis])
     want = property(lambda self: members(self.sizes, self.number, self.name))
-    is_right = property(
-        lambda self: self.group == self.want and self.seen.groups[self.axis][1] == self.want.index(self.number)
+
+    @functools.cached_property
+    def groups(self) -> list[list[list[int]]]:
+        """By number of each rank: of each axis the ranks."""
+        return [[group for group, _ in facts.made or ()] for facts in sorted(self.everyone, key=lambda f: f.number)]
+
+    group = property(lambda self: self.groups[self.number][self.axis])
+
+    def along(self, axes: Sequence[str] = AXES, order: Sequence[str] = ORDER) -> list[list[list[int]]]:
+        """Groups along these axes of a grid whose axes are counted up in this order."""
+        return [[members(self.sizes, rank, axis, order) for axis in axes] for rank in range(self.ranks)]
+
+    # Tests.
+
+    no_communicators = property(lambda self: self.made is None)
+    other_ranks = property(
+        lambda self: self.group != self.want or self.made[self.axis][1] != self.want.index(self.number)
     )
-    coordinates = property(lambda self: self.sizes.coordinates(self.number))
-    ranks = property(lambda self: self.sizes.ranks)
+    not_refused = property(lambda self: not isinstance(self.error, ValueError))
+    late = property(lambda self: self.waited >= LATE)
+
+    # What known mistakes make of communicators.
+
+    other_keys = property(lambda self: sorted(self.group) == sorted(self.want))
+    all_for_one = property(lambda self: len(self.want) == 1 and len(self.group) == self.ranks)
+    one_color = property(lambda self: len(self.group) == self.ranks > len(self.want))
+    several_groups = property(lambda self: set(self.want) < set(self.group))
+    alone = property(lambda self: len(self.group) == 1)
 
     @property
-    def alike(self) -> list[int]:
-        """The ranks with the same coordinate in this axis."""
-        at = self.sizes.coordinates
-        return [r for r in range(self.ranks) if at(r)[self.axis] == self.coordinates[self.axis]]
+    def of_earlier_call(self) -> bool:
+        """Whether all communicators are those of the grid that was made before, over ranks in the opposite order."""
+        before = [[[self.ranks - 1 - r for r in group] for group in each] for each in self.along()[::-1]]
+        return self.again and self.groups == before
 
     @property
     def other_order(self) -> str:
         """The order of three right communicators, if it is another one."""
-        for order in itertools.permutations(range(3)):
-            right = (
-                each[i] == members(self.sizes, r, AXES[order[i]])
-                for r, each in enumerate(self.groups)
-                for i in range(3)
-            )
-            if order != (0, 1, 2) and all(right):
-                return ", ".join(AXES[i] for i in order)
-        return ""
+        orders = (axes for axes in itertools.permutations(AXES) if axes != AXES and self.groups == self.along(axes))
+        return ", ".join(next(orders, ()))
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The axes from the fastest to the slowest, where ranks are counted otherwise; empty where they are not."""
-        for fastest in itertools.permutations(AXES):
-            right = (
-                sorted(each[i]) == sorted(_counted(self.sizes, r, AXES[i], fastest))
-                for r, each in enumerate(self.groups)
-                for i in range(3)
-            )
-            if fastest != ("tensor", "data", "pipeline") and all(right):
-                return fastest
-        return ()
+        """The axes from the slowest to the fastest, where ranks are counted otherwise; empty where they are not."""
 
-    fastest = property(lambda self: self.counted[0])
-    slowest = property(lambda self: self.counted[2])
+        def in_any_order(groups: list[list[list[int]]]) -> list[list[list[int]]]:
+            return [[sorted(group) for group in each] for each in groups]
+
+        made = in_any_order(self.groups)
+        orders = (o for o in itertools.permutations(ORDER) if o != ORDER and made == in_any_order(self.along(order=o)))
+        return next(orders, ())
 
     @property
-    def stranger(self) -> int | None:
+    def same_coordinate(self) -> bool:
+        """Whether these are the ranks with the same coordinate in this axis."""
+        at = [self.sizes.coordinates(r)[self.axis] for r in range(self.ranks)]
+        return sorted(self.group) == [r for r in range(self.ranks) if at[r] == at[self.number]]
+
+    @property
+    def stranger(self) -> str:
         """A rank of this communicator that has another one along this axis."""
-        return next((r for r in self.group if self.groups[r][self.axis] != self.group), None)
-
-    @property
-    def of_earlier_call(self) -> bool:
-        """Whether all communicators are those of the grid that was made before."""
-        last = self.ranks - 1
-        return self.again and all(
-            each[i] == [last - r for r in members(self.sizes, last - number, AXES[i])]
-            for number, each in enumerate(self.groups)
-            for i in range(3)
-        )
+        return next((str(r) for r in self.group if self.groups[r][self.axis] != self.group), "")
 
     # Of sizes that do not fit.
 
-    error = property(lambda self: self.seen.error)
-    refused = property(lambda self: isinstance(self.error, ValueError))
-    not_refused = property(
-        lambda self: [rank for rank, seen in enumerate(self.everyone) if not isinstance(seen.error, ValueError)]
+    others = property(
+        lambda self: [rank for rank, facts in enumerate(self.everyone) if not isinstance(facts.error, ValueError)]
     )
-    size = property(lambda self: len(self.everyone))
+    some_refused = property(lambda self: len(self.others) < self.size)
+    asserted = property(lambda self: isinstance(self.error, AssertionError))
 
     # What sentences show.
 
-    sent = property(lambda self: self.seen.sent)
     refusal = property(lambda self: REFUSAL.format(sizes=self.sizes, needed=self.ranks, ranks=self.size))
-    shown = property(lambda self: self.seen.shown or str(self.error))
+    instead = property(lambda self: self.shown or str(self.error))
+    nothing = property(lambda self: self.shown == "None")
     shown_error = property(lambda self: one_line(self.error))
-    who_not_refused = property(lambda self: named(self.not_refused))
+    who_else = property(lambda self: named(self.others))
     who = property(lambda self: named(self.group))
     right_who = property(lambda self: named(self.want))
 
 
-def _counted(sizes: GridSizes, rank: int, axis: str, fastest: tuple[str, ...]) -> list[int]:
-    """Return the ranks along an axis on a grid whose axes are counted up in the order `fastest`."""
-
-    def at(r: int) -> dict[str, int]:
-        coordinates = {}
-        for name in fastest:
-            r, coordinates[name] = divmod(r, getattr(sizes, name))
-        return coordinates
-
-    own = at(rank)
-    return [r for r in range(sizes.ranks) if all(at(r)[name] == own[name] for name in AXES if name != axis)]
+def _judge(results: Sequence[Facts]) -> Finding | None:
+    everyone = [replace(facts, everyone=results, axis=axis) for axis in range(3) for facts in results]
+    return judge(FORM, *results) or judge(GROUPS, *everyone)
 
 
-def _judge(sizes: GridSizes, results: Sequence[Seen], again: bool = False) -> Finding | None:
-    everyone = [[Facts(rank, sizes, results, axis, again) for rank in range(len(results))] for axis in range(3)]
-    return judge(FORM, *everyone[0]) or judge(GROUPS, *itertools.chain(*everyone))
-
-
-def _judge_refused(sizes: GridSizes, results: Sequence[Seen]) -> Finding | None:
-    return judge(REFUSALS, *(Facts(rank, sizes, results) for rank in range(len(results))))
+def _judge_refused(results: Sequence[Facts]) -> Finding | None:
+    return judge(REFUSALS, *(replace(facts, everyone=results) for facts in results))
 
 
 # -- what is said --
@@ -242,103 +228,56 @@ AGAIN = (
 )
 DIGITS = "Coordinates are digits of the rank: rank % tensor, rank // tensor % data, rank // (tensor x data)."
 ONE_AXIS = "The color is one number that the ranks of a group share and no others have: of both other coordinates."
-WHYS_NO_GRID = [
-    Rule("None", lambda f: f.shown == "None", "Nothing came back: are they returned?"),
-    Rule("no communicators", always, "comm.Split returns one, also for one rank."),
-]
+WHYS_NO_GRID = rules(
+    nothing="Nothing came back: are they returned?", otherwise="comm.Split returns one, also for one rank."
+)
 FORM = [
     THROUGH_WORLD,
-    Test(
-        "refused", lambda f: f.error, "communicators: {sizes} is a grid of all {ranks} ranks", "{shown_error}", COMPARED
-    ),
-    Test(
-        "no communicators",
-        lambda f: f.seen.groups is None,
-        "a tuple of three communicators, (data, pipeline, tensor)",
-        "{shown}",
-        WHYS_NO_GRID,
+    *tests(
+        error=("communicators: {sizes} is a grid of all {ranks} ranks", "{shown_error}", COMPARED),
+        no_communicators=("a tuple of three communicators, (data, pipeline, tensor)", "{shown}", WHYS_NO_GRID),
     ),
 ]
-WHYS_GROUP = [
-    Rule("of an earlier call", lambda f: f.of_earlier_call, AGAIN),
-    Rule(
-        "wrong numbers",
-        lambda f: sorted(f.group) == sorted(f.want),
-        f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {DIGITS}",
+WHYS_GROUP = rules(
+    of_earlier_call=AGAIN,
+    other_keys=f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {DIGITS}",
+    other_order=("Three right communicators in another order, ({other_order}): (data, pipeline, tensor) was asked."),
+    counted=(
+        "That is a grid with {counted[2]} as its fastest axis and {counted[0]} as its slowest. Here a rank is "
+        "(pipeline x data's size + data) x tensor's size + tensor: neighbours differ in tensor."
     ),
-    Rule(
-        "another order",
-        lambda f: f.other_order,
-        "Three right communicators in another order, ({other_order}): (data, pipeline, tensor) was asked.",
-    ),
-    Rule(
-        "counted otherwise",
-        lambda f: f.counted,
-        "That is a grid with {fastest} as its fastest axis and {slowest} as its slowest. Here a rank is (pipeline x "
-        "data's size + data) x tensor's size + tensor: neighbours differ in tensor.",
-    ),
-    Rule(
-        "Splits in another order",
-        lambda f: f.stranger is not None,
+    stranger=(
         "Rank {stranger} is in this communicator, and has another one as its {name} axis. Splits belong together by "
-        "their order: every rank makes those of the three axes in the same one.",
+        "their order: every rank makes those of the three axes in the same one."
     ),
-    Rule(
-        "all for one",
-        lambda f: len(f.want) == 1 and len(f.group) == f.ranks,
-        "The {name} axis has one rank here, and this has all of them: an axis of one is a Split, too.",
-    ),
-    Rule(
-        "the same coordinate",
-        lambda f: sorted(f.group) == f.alike,
+    all_for_one="The {name} axis has one rank here, and this has all of them: an axis of one is a Split, too.",
+    same_coordinate=(
         "These are the ranks with the same {name} coordinate. A communicator along an axis has those that differ in "
-        "it: the color is what they have in common, the two other coordinates, and the key this one.",
+        "it: the color is what they have in common, the two other coordinates, and the key this one."
     ),
-    Rule(
-        "one color", lambda f: len(f.group) == f.ranks and len(f.want) < f.ranks, f"All ranks got one color. {ONE_AXIS}"
-    ),
-    Rule("several groups", lambda f: set(f.want) < set(f.group), f"Ranks of several groups got one color. {ONE_AXIS}"),
-    Rule(
-        "alone",
-        lambda f: len(f.group) == 1,
-        f"Every rank has a color of its own, or the others are not in what was split. {ONE_AXIS}",
-    ),
-    Rule(
-        "other digits",
-        always,
-        f"{DIGITS} Ranks that differ in one of them alone share the color that the two others make.",
-    ),
-]
-GROUPS = [
-    Test(
-        "other ranks",
-        lambda f: not f.is_right,
+    one_color=f"All ranks got one color. {ONE_AXIS}",
+    several_groups=f"Ranks of several groups got one color. {ONE_AXIS}",
+    alone=f"Every rank has a color of its own, or the others are not in what was split. {ONE_AXIS}",
+    otherwise=f"{DIGITS} Ranks that differ in one of them alone share the color that the two others make.",
+)
+GROUPS = tests(
+    other_ranks=(
         "{name} of rank {number} ({coordinates}) to be {right_who}, in this order, with {sizes}",
         "{who}",
         WHYS_GROUP,
     )
-]
-WHYS_REFUSED = [
-    Rule(
-        "only on some ranks",
-        lambda f: len(f.not_refused) < f.size,
-        "All ranks see the same sizes, so all of them refuse. One that goes on waits for the others.",
-    ),
-    Rule(
-        "assert",
-        lambda f: isinstance(f.error, AssertionError),
-        "An assert raises an AssertionError, and under `python -O` nothing: raise a ValueError.",
-    ),
-    Rule("not compared", always, COMPARED),
-]
-REFUSALS = [
-    Test("no ValueError", lambda f: not f.refused, "{refusal}", "{shown} on {who_not_refused}", WHYS_REFUSED),
-    Test(
-        "late",
-        lambda f: f.seen.waited >= LATE,
+)
+WHYS_REFUSED = rules(
+    some_refused="All ranks see the same sizes, so all of them refuse. One that goes on waits for the others.",
+    asserted="An assert raises an AssertionError, and under `python -O` nothing: raise a ValueError.",
+    otherwise=COMPARED,
+)
+REFUSALS = tests(
+    not_refused=("{refusal}", "{instead} on {who_else}", WHYS_REFUSED),
+    late=(
         "{refusal}, before any rank waits for another",
-        "one on rank {rank} after {seen.waited:.3g} s, once the last rank had come, too",
+        "one on rank {rank} after {waited:.3g} s, once the last rank had come, too",
         "Each rank knows the sizes and the number of ranks by itself: it raises before the first Split, and asks no "
         "other rank.",
     ),
-]
+)

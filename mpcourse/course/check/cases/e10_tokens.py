@@ -2,8 +2,8 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from torch import nn
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Finding, Program, on_real, on_virtual, same_bits
-from mpcourse.course.check.facts.messages import THROUGH_WORLD, Sent, counting, is_virtual, other_than_world
+from mpcourse.course.check.facts.gradients import Row, copies_of
+from mpcourse.course.check.facts.messages import THROUGH_WORLD, Sent, counting, other_than_world
 from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Rule, Test, always, judge
+from mpcourse.course.check.rules import judge, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import short
 
@@ -61,36 +62,26 @@ def _batches(layout: Layout, rank: int) -> list[tuple[torch.Tensor, torch.Tensor
     return made
 
 
-class Part(NamedTuple):
-    """A micro-batch's tokens, its sum of losses, and the gradient of that sum, all parameters in one row."""
-
-    tokens: int
-    loss: float
-    gradient: np.ndarray
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Loss and gradient of the mean over this part; zeros where it has no token."""
-        return self.total / max(self.tokens, 1)
-
-    @property
-    def total(self) -> np.ndarray:
-        return np.array([self.loss, *self.gradient])
-
-
 @functools.cache
-def _parts(layout: tuple[tuple[int, ...], ...]) -> list[list[Part]]:
-    """Return what each micro-batch of each rank adds to the two sums."""
-    parts, model = [], _model()
+def _sums(layout: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
+    """Return for each rank an array with a row for each micro-batch: its tokens, the sum of their losses, and the
+    gradient of that sum by all parameters.
+    """
+    model, sums = _model(), []
     for rank in range(len(layout)):
-        row = []
+        rows = [np.zeros(2 + sum(p.numel() for p in model.parameters()))]
         for x, target in _batches(layout, rank):
             loss = F.cross_entropy(model(x), target, ignore_index=IGNORED, reduction="sum")
-            each = torch.autograd.grad(loss, list(model.parameters()))
-            gradient = np.concatenate([g.numpy().ravel() for g in each])
-            row.append(Part(int((target != IGNORED).sum()), loss.item(), gradient))
-        parts.append(row)
-    return parts
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            tokens = (target != IGNORED).sum()
+            rows.append(np.concatenate([[tokens, loss.item()], *(g.numpy().ravel() for g in gradients)]))
+        sums.append(np.array(rows[1:]).reshape(-1, len(rows[0])))
+    return sums
+
+
+def means(sums: np.ndarray) -> np.ndarray:
+    """Return the mean loss and its gradient of each row; zeros where it has no token."""
+    return sums[..., 1:] / np.maximum(sums[..., :1], 1)
 
 
 def _layout_text(layout: Layout) -> str:
@@ -105,7 +96,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
     for ranks in (comm, turned(comm)):
         for case in ("plain", "empty micro-batch", "rank without tokens"):
             layout = _LAYOUTS[case](min(ranks.size, 4))
-            on_real(answer, ranks, _program(layout), functools.partial(_judge, layout))
+            on_real(answer, ranks, _program(layout), _judge)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
@@ -114,43 +105,38 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         for size in SIZES:
             layout = make(size)
             stumbled = None if case in ("plain", "full") else (f"the same with {_layout_text(layout)}", EMPTY)
-            on_virtual(answer, comm, size, _program(layout), functools.partial(_judge, layout), stumbled)
+            on_virtual(answer, comm, size, _program(layout), _judge, stumbled)
 
 
 # -- observation --
 
 
-class Seen(NamedTuple):
-    """What a call on one rank did.
-
-    rows: the most of which activations were in memory at once. sent: known of virtual ranks.
-    """
-
-    loss: Any
-    gradients: list[np.ndarray | None]
-    rows: int
-    sent: Sent | None
-
-
 def _program(layout: Layout) -> Program:
-    def program(own: Answer, comm: Any) -> Seen:
-        model, held, rows = _model(), [0], [0]
-        batches = _batches(layout, comm.rank)
+    def program(own: Answer, comm: Any) -> Facts:
+        rank, model, batches = comm.rank, _model(), _batches(layout, comm.rank)
+        held, rows, ran = 0, [0], []
         without = [x for x, target in batches if (target == IGNORED).all()]  # such a one needs no backward
 
-        def ran(_: nn.Module, inputs: tuple[torch.Tensor], logits: torch.Tensor) -> None:
+        def forward(_: nn.Module, inputs: tuple[torch.Tensor], logits: torch.Tensor) -> None:
+            nonlocal held
             count = len(logits)
+            ran.append(inputs[0].detach().clone())
             if logits.requires_grad and not any(inputs[0] is x for x in without):
-                held[0] += count
-                rows.append(held[0])
-                logits.register_hook(lambda _: held.__setitem__(0, held[0] - count))
+                held += count
+                rows.append(held)
+                logits.register_hook(functools.partial(backward, count))
 
-        model.register_forward_hook(ran)
+        def backward(count: int, _: torch.Tensor) -> None:
+            nonlocal held
+            held -= count
+
+        model.register_forward_hook(forward)
+        others = [(r, x) for r in range(len(layout)) if r != rank for x, _ in _batches(layout, r)]
         comm = other_than_world(comm)
-        sent = counting(comm) if is_virtual(comm) else lambda: None
+        sent = counting(comm)
         loss = own.call(NAME, comm, model, batches, changes=(model,))
-        gradients = [None if p.grad is None else p.grad.numpy().copy() for p in model.parameters()]
-        return Seen(loss, gradients, max(rows), sent())
+        foreign = next((r for r, x in others if any(torch.equal(x, one) for one in ran)), None)
+        return Facts(rank, layout, loss, copies_of(model.parameters()), max(rows), foreign, sent())
 
     return program
 
@@ -161,271 +147,196 @@ def _close(got: Any, want: Any) -> bool:
 
 @dataclass(frozen=True)
 class Facts:
-    """What calls did, seen from `rank`. noun: whether the loss or the gradient is looked at."""
+    """What a call on `rank` did.
+
+    rows: the most of which activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
+    known of virtual ranks. noun: whether the loss or the gradient is looked at.
+    """
 
     rank: int
     layout: Layout
-    everyone: Sequence[Seen]
+    loss: Any
+    gradients: list[Row]
+    rows: int
+    foreign: int | None
+    sent: Sent | None
     noun: str = "gradient"
 
-    size = property(lambda self: len(self.everyone))
-    seen = property(lambda self: self.everyone[self.rank])
-    got = property(lambda self: np.array([self.seen.loss]) if self.noun == "loss" else self.gradient)
+    size = property(lambda self: len(self.layout))
     of = property(lambda self: slice(0, 1) if self.noun == "loss" else slice(1, None))
-    no_gradient = property(lambda self: any(g is None for g in self.seen.gradients))
-    gradient = functools.cached_property(lambda self: np.concatenate([g.ravel() for g in self.seen.gradients]))
-    parts = functools.cached_property(lambda self: _parts(tuple(map(tuple, self.layout))))
-    everything = property(lambda self: [part for row in self.parts for part in row])
-    own = property(lambda self: self.parts[self.rank])
 
-    # Sums: a loss, and the gradient behind it.
+    @functools.cached_property
+    def got(self) -> np.ndarray:
+        return np.concatenate([np.ravel(row) for row in ([self.loss], *self.gradients)[self.of]])
 
-    zero = property(lambda self: np.zeros_like(self.everything[0].total))
-    tokens = property(lambda self: sum(part.tokens for part in self.everything))
-    own_tokens = property(lambda self: sum(part.tokens for part in self.own))
-    total = functools.cached_property(lambda self: self.sum(self.everything))
+    # Arrays of tokens, a sum of losses and the gradient of that sum: of each rank's micro-batches, of all of them ...
+    each = functools.cached_property(lambda self: _sums(tuple(map(tuple, self.layout))))
+    every = property(lambda self: np.concatenate(self.each))
+    whole = functools.cached_property(lambda self: self.every.sum(0))
+    ranks = property(lambda self: np.array([rows.sum(0) for rows in self.each]))
+    own = property(lambda self: self.ranks[self.rank])
+    # ... and of the first micro-batches of all ranks, of the second ones, as far as all ranks have some.
+    columns = property(lambda self: sum(rows[: min(map(len, self.each))] for rows in self.each))
+
+    tokens = property(lambda self: int(self.whole[0]))
+    total = property(lambda self: self.whole[1:])
     mean = property(lambda self: self.total / self.tokens)
     want = property(lambda self: self.mean[self.of])
-    means = property(lambda self: sum((part.mean for part in self.everything), self.zero))
-    own_total = property(lambda self: self.sum(self.own))
-    together = property(lambda self: list(zip(*self.parts, strict=False)))
-    last = property(lambda self: self.sum([row[-1] for row in self.parts if row]))
-
-    def sum(self, parts: Sequence[Part]) -> np.ndarray:
-        return sum((part.total for part in parts), self.zero)
-
-    def mean_over(self, parts: Sequence[Part]) -> np.ndarray:
-        """The mean over the tokens of these; zeros where there is none."""
-        return self.sum(parts) / max(1, sum(part.tokens for part in parts))
-
-    @property
-    def of_ranks(self) -> np.ndarray:
-        """The sum of the ranks' own means."""
-        return sum((self.mean_over(row) for row in self.parts), self.zero)
-
-    @property
-    def of_means(self) -> list[np.ndarray]:
-        """Each rank's mean of its micro-batches' means."""
-        return [sum((p.mean for p in row), self.zero) / len(row) if row else self.zero for row in self.parts]
-
-    @property
-    def weighted_means(self) -> np.ndarray:
-        """The mean of the ranks' means of means, each of which counts by its tokens."""
-        counts = [sum(part.tokens for part in row) for row in self.parts]
-        return sum((mean * n for mean, n in zip(self.of_means, counts, strict=True)), self.zero) / self.tokens
-
-    @property
-    def again(self) -> np.ndarray:
-        """What is summed over ranks after each micro-batch is summed again after the next one."""
-        again = self.zero
-        for micro_batches in self.together:
-            again = self.size * again + self.sum(micro_batches)
-        return again
+    means_within = property(lambda self: np.array([means(rows).sum(0) / max(1, len(rows)) for rows in self.each]))
 
     def gives(self, value: np.ndarray) -> bool:
         return _close(self.got, value[self.of])
 
+    # Tests.
+
+    without_tokens = property(lambda self: not self.own[0])
+    no_gradient = property(lambda self: any(g is None for g in self.gradients))
+    several_at_once = property(lambda self: self.rows > PADDED)
+    of_others = property(lambda self: self.foreign is not None)
+    another_gradient = property(lambda self: not _close(self.got, self.want))
+    no_loss = property(lambda self: self.loss is None)
+    no_float = property(lambda self: not isinstance(self.loss, float))
+    another_loss = property(lambda self: not np.isclose(self.loss, self.mean[0], rtol=1e-9))
+
+    # What known mistakes make of the mean.
+
+    nan = property(lambda self: np.isnan(self.got).any())
+    zeros = property(lambda self: not self.got.any())
+    rounded = property(lambda self: shorter_dtype(self.got, self.want))
+    own_mean = property(lambda self: self.gives(means(self.own)))
+    own_share = property(lambda self: self.gives(self.own[1:] / self.tokens))
+    mean_of_all_means = property(lambda self: self.gives(means(self.every).mean(0)))
+    mean_of_ranks = property(lambda self: self.gives(means(self.ranks).mean(0)))
+    sum_of_ranks = property(lambda self: self.gives(means(self.ranks).sum(0)))
+    means_weighted = property(lambda self: self.gives(self.ranks[:, 0] @ self.means_within / self.tokens))
+    means_within_summed = property(lambda self: self.gives(self.means_within.sum(0)))
+    sum_of_all_means = property(lambda self: self.gives(means(self.every).sum(0)))
+    no_mean = property(lambda self: self.gives(self.total))
+    over_ranks = property(lambda self: self.gives(self.total / self.size))
+    over_ranks_too = property(lambda self: self.gives(self.mean / self.size))
+    padding = property(lambda self: self.gives(self.total / (PADDED * len(self.every))))
+    over_parts = property(lambda self: self.gives(self.total / len(self.every)))
+    over_own_tokens = property(lambda self: self.gives(self.total / max(1, self.own[0])))
+    one_by_one = property(lambda self: self.gives(means(self.columns).sum(0)))
+    last_alone = property(lambda self: self.gives(sum(rows[-1] for rows in self.each if len(rows))[1:] / self.tokens))
+    over_parts_too = property(lambda self: self.gives(self.mean / max(1, len(self.each[self.rank]))))
+    times_ranks = property(lambda self: self.gives(self.mean * self.size))
+
     @property
-    def tied_twice(self) -> np.ndarray:
-        """The gradient of the first weight, which two layers share, summed over ranks once more."""
+    def again_and_again(self) -> bool:
+        """Whether what is summed over ranks after each micro-batch is summed again after the next one."""
+        times = self.size ** np.arange(len(self.columns))[::-1]
+        return self.gives(times @ self.columns[:, 1:] / self.tokens)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the gradient of the first weight, which two layers share, is summed over ranks once more."""
         again = self.mean.copy()
         again[1 : 1 + WIDTH * WIDTH] *= self.size
-        return again
-
-    rounded = property(lambda self: shorter_dtype(self.got, self.want))
+        return self.noun == "gradient" and self.gives(again)
 
     @property
-    def counted(self) -> float | None:
-        """As if how many tokens counted; None where the result is no multiple of the right one."""
-        factor = self.got[0] / self.want[0]
-        return self.tokens / factor if factor and _close(self.got, factor * self.want) else None
+    def factor(self) -> float:
+        """By what the right result is multiplied; 0 where it is not."""
+        factor = float(self.got[0] / self.want[0])
+        return factor if _close(self.got, factor * self.want) else 0.0
+
+    counted = property(lambda self: self.tokens / self.factor)
+    another_count = property(lambda self: self.counted > 0.5 and abs(self.counted - round(self.counted)) < 1e-6)
 
     # What sentences show.
 
-    sent = property(lambda self: self.seen.sent)
     layout_text = property(lambda self: _layout_text(self.layout))
     at = property(lambda self: int(np.flatnonzero(~np.isclose(self.got, self.want, rtol=1e-9, atol=1e-12))[0]))
     right = property(lambda self: repr(self.want[self.at].item()))
     found = property(lambda self: repr(float(self.got[self.at])))
     right_loss = property(lambda self: repr(self.mean[0].item()))
-    shown_loss = property(lambda self: short(self.seen.loss))
-    factor = property(lambda self: f"{self.tokens / self.counted:.4g}")
+    shown_loss = property(lambda self: short(self.loss))
 
 
-def _judge(layout: Layout, results: Sequence[Seen]) -> Finding | None:
-    everyone = [Facts(rank, layout, results) for rank in range(len(results))]
-    of_loss = [Facts(rank, layout, results, "loss") for rank in range(len(results))]
-    if finding := judge(GRADIENTS, *everyone) or judge(LOSS, *of_loss):
+def _judge(results: Sequence[Facts]) -> Finding | None:
+    of_loss = [replace(facts, noun="loss") for facts in results]
+    if finding := judge(GRADIENTS, *results) or judge(LOSS, *of_loss):
         return finding
-    rows: dict[str, list[np.ndarray | None]] = {"the loss": [np.array([seen.loss]) for seen in results]}
-    rows |= {f"gradient {i}": [seen.gradients[i] for seen in results] for i in range(len(results[0].gradients))}
+    rows: dict[str, list[Row]] = {"the loss": [np.array([facts.loss]) for facts in results]}
+    rows |= {f"gradient {i}": [facts.gradients[i] for facts in results] for i in range(len(results[0].gradients))}
     return same_bits(rows)
 
 
 # -- what is said --
 
-WHYS = [
-    Rule("NaN", lambda f: np.isnan(f.got).any(), f"NaN is 0 / 0: the mean over no tokens. {EMPTY}"),
-    Rule(
-        "zeros",
-        lambda f: not f.got.any(),
-        "All zeros: was backward called on each micro-batch's loss, and what it added kept?",
+WHYS = rules(
+    nan=f"NaN is 0 / 0: the mean over no tokens. {EMPTY}",
+    zeros="All zeros: was backward called on each micro-batch's loss, and what it added kept?",
+    rounded=(
+        "Right to some digits: numbers were in a shorter dtype on their way. Losses and gradients keep the model's."
     ),
-    Rule(
-        "rounded",
-        lambda f: f.rounded,
-        "Right to some digits: numbers were in a shorter dtype on their way. Losses and gradients keep the model's.",
-    ),
-    Rule(
-        "own mean",
-        lambda f: f.gives(f.own_total / max(1, f.own_tokens)),
-        "That is this rank's own {noun}: nothing was summed over ranks.",
-    ),
-    Rule(
-        "own share",
-        lambda f: f.gives(f.own_total / f.tokens),
-        "Only this rank's share of the {noun}: sum over ranks, and on all of them, too.",
-    ),
-    Rule(
-        "mean of all means",
-        lambda f: f.gives(f.means / len(f.everything)),
+    own_mean="That is this rank's own {noun}: nothing was summed over ranks.",
+    own_share="Only this rank's share of the {noun}: sum over ranks, and on all of them, too.",
+    mean_of_all_means=(
         "That is the mean of the micro-batches' means, in which the tokens of a short one count more. Divide the sum "
-        "over all tokens by their number.",
+        "over all tokens by their number."
     ),
-    Rule(
-        "mean of ranks' means",
-        lambda f: f.gives(f.of_ranks / f.size),
+    mean_of_ranks=(
         "Right on each rank, and then the mean over ranks, in which a rank with few tokens counts as much as one with "
-        "many. Divide by the tokens of all ranks before the sum over ranks.",
+        "many. Divide by the tokens of all ranks before the sum over ranks."
     ),
-    Rule(
-        "sum of ranks' means",
-        lambda f: f.gives(f.of_ranks),
-        "Each rank divided by its own tokens, and the means were summed: divide by all tokens.",
-    ),
-    Rule(
-        "means within ranks",
-        lambda f: f.gives(f.weighted_means),
+    sum_of_ranks="Each rank divided by its own tokens, and the means were summed: divide by all tokens.",
+    means_weighted=(
         "Ranks count by their tokens, and within a rank it is the mean of the micro-batches' means: divide sums of "
-        "losses.",
+        "losses."
     ),
-    Rule(
-        "sum of means of means",
-        lambda f: f.gives(sum(f.of_means, f.zero)),
-        "Means over a rank's micro-batches were summed over ranks: divide by all ranks' tokens.",
+    means_within_summed="Means over a rank's micro-batches were summed over ranks: divide by all ranks' tokens.",
+    sum_of_all_means="The micro-batches' means were summed: divide their sums by all tokens.",
+    no_mean="The sum over all tokens, not divided by their number.",
+    over_ranks="The sum over all tokens, divided by the number of ranks: divide by the number of tokens.",
+    over_ranks_too="Divided by the number of ranks, too: all ranks' tokens are counted already.",
+    padding="Padding was counted: a target of IGNORED is no token.",
+    over_parts="Divided by the number of micro-batches: divide by the number of tokens.",
+    over_own_tokens="Divided by this rank's own tokens: all ranks divide by those of all of them.",
+    one_by_one="Each micro-batch is divided by the tokens that all ranks have in that one: count all micro-batches'.",
+    again_and_again="Summed over ranks after each micro-batch, and what was summed before with it: sum once.",
+    last_alone="Only each rank's last micro-batch is in it: all of them add up.",
+    over_parts_too="Divided by the number of micro-batches, too: the tokens of all micro-batches are counted already.",
+    times_ranks=(
+        "Too large by a factor that is the number of ranks: divide by the sum of all ranks' tokens, not by their mean."
     ),
-    Rule(
-        "sum of all means",
-        lambda f: f.gives(f.means),
-        "The micro-batches' means were summed: divide their sums by all tokens.",
-    ),
-    Rule("sum", lambda f: f.gives(f.total), "The sum over all tokens, not divided by their number."),
-    Rule(
-        "over ranks",
-        lambda f: f.gives(f.total / f.size),
-        "The sum over all tokens, divided by the number of ranks: divide by the number of tokens.",
-    ),
-    Rule(
-        "over ranks, too",
-        lambda f: f.gives(f.mean / f.size),
-        "Divided by the number of ranks, too: all ranks' tokens are counted already.",
-    ),
-    Rule(
-        "padding",
-        lambda f: f.gives(f.total / (PADDED * len(f.everything))),
-        "Padding was counted: a target of IGNORED is no token.",
-    ),
-    Rule(
-        "over micro-batches",
-        lambda f: f.gives(f.total / len(f.everything)),
-        "Divided by the number of micro-batches: divide by the number of tokens.",
-    ),
-    Rule(
-        "over own tokens",
-        lambda f: f.gives(f.total / max(1, f.own_tokens)),
-        "Divided by this rank's own tokens: all ranks divide by those of all of them.",
-    ),
-    Rule(
-        "micro-batch by micro-batch",
-        lambda f: f.own and f.gives(sum(map(f.mean_over, f.together), f.zero)),
-        "Each micro-batch is divided by the tokens that all ranks have in that one: count all micro-batches'.",
-    ),
-    Rule(
-        "summed again and again",
-        lambda f: f.own and f.gives(f.again / f.tokens),
-        "Summed over ranks after each micro-batch, and what was summed before with it: sum once.",
-    ),
-    Rule(
-        "the last one",
-        lambda f: f.own and f.gives(f.last / f.tokens),
-        "Only each rank's last micro-batch is in it: all of them add up.",
-    ),
-    Rule(
-        "over micro-batches, too",
-        lambda f: f.own and f.gives(f.mean / len(f.own)),
-        "Divided by the number of micro-batches, too: the tokens of all micro-batches are counted already.",
-    ),
-    Rule(
-        "times ranks",
-        lambda f: f.gives(f.mean * f.size),
-        "Too large by a factor that is the number of ranks: divide by the sum of all ranks' tokens, not by their mean.",
-    ),
-    Rule(
-        "a shared weight twice",
-        lambda f: f.noun == "gradient" and f.gives(f.tied_twice),
-        "The gradient of a weight that two layers share is summed over ranks twice: model.parameters() has it once.",
-    ),
-    Rule(
-        "another count",
-        lambda f: f.counted and f.counted > 0.5 and abs(f.counted - round(f.counted)) < 1e-6,
-        "Divided as if {counted:.4g} tokens counted: {tokens} do, whose target is not IGNORED.",
-    ),
-    Rule(
-        "another factor",
-        lambda f: f.counted,
-        "Right but for a factor of {factor}: the sum over all tokens is divided once, by their number.",
-    ),
-    Rule(
-        "another sum",
-        always,
+    tied="The gradient of a weight that two layers share is summed over ranks twice: model.parameters() has it once.",
+    another_count="Divided as if {counted:.4g} tokens counted: {tokens} do, whose target is not IGNORED.",
+    factor="Right but for a factor of {factor:.4g}: the sum over all tokens is divided once, by their number.",
+    otherwise=(
         "Sum the {noun} over all tokens of all micro-batches and ranks, but those with the target IGNORED, and divide "
-        "by the number of these tokens, once.",
+        "by the number of these tokens, once."
     ),
-]
-WHYS_NONE = [
-    Rule(
-        "no tokens",
-        lambda f: not sum(f.layout[f.rank]),
-        "A rank without tokens has a gradient, too: that of all ranks. Begin with zeros.",
-    ),
-    Rule("no backward", always, "loss.backward() fills in .grad: was it called for each micro-batch?"),
-]
+)
+WHYS_NONE = rules(
+    without_tokens="A rank without tokens has a gradient, too: that of all ranks. Begin with zeros.",
+    otherwise="loss.backward() fills in .grad: was it called for each micro-batch?",
+)
 GRADIENTS = [
     THROUGH_WORLD,
-    Test(
-        "None", lambda f: f.no_gradient, "a gradient of every parameter, with {layout_text}", ".grad is None", WHYS_NONE
+    *tests(
+        no_gradient=("a gradient of every parameter, with {layout_text}", ".grad is None", WHYS_NONE),
+        of_others=(
+            "rank {rank} to run its own micro-batches",
+            "it runs one of rank {foreign}",
+            "Each rank runs its share of the batch: sums of losses and of gradients travel, not the micro-batches.",
+        ),
+        several_at_once=(
+            f"activations of one micro-batch at a time in memory, {PADDED} rows",
+            "{rows} rows at once",
+            "A micro-batch is what fits into memory: run each alone, and its backward before the next one.",
+        ),
+        another_gradient=(
+            "element {at} of the gradient to be {right} on rank {rank}, with {layout_text}",
+            "{found}",
+            WHYS,
+        ),
     ),
-    Test(
-        "several at once",
-        lambda f: f.seen.rows > PADDED,
-        f"activations of one micro-batch at a time in memory, {PADDED} rows",
-        "{seen.rows} rows at once",
-        "A micro-batch is what fits into memory: run each alone, and its backward before the next one.",
-    ),
-    Test(
-        "another gradient",
-        lambda f: not _close(f.got, f.want),
-        "element {at} of the gradient to be {right} on rank {rank}, with {layout_text}",
-        "{found}",
-        WHYS,
-    ),
-]
-WHYS_TYPE = [
-    Rule("None", lambda f: f.seen.loss is None, "Nothing came back: is the mean loss returned?"),
-    Rule("no float", always, "A float was asked: .item()."),
 ]
 LOSS_ASKED = "a loss of {right_loss} on rank {rank}, with {layout_text}"
-LOSS = [
-    Test("no float", lambda f: not isinstance(f.seen.loss, float), LOSS_ASKED, "{shown_loss}", WHYS_TYPE),
-    Test("another loss", lambda f: not np.isclose(f.seen.loss, f.mean[0], rtol=1e-9), LOSS_ASKED, "{shown_loss}", WHYS),
-]
+LOSS = tests(
+    no_loss=(LOSS_ASKED, "None", "Nothing came back: is the mean loss returned?"),
+    no_float=(LOSS_ASKED, "{shown_loss}", "A float was asked: .item()."),
+    another_loss=(LOSS_ASKED, "{shown_loss}", WHYS),
+)

@@ -43,6 +43,11 @@ def each(facts: Callable[..., Facts], given: Sequence[Rows], results: Sequence[R
     ]
 
 
+def copies_of(parameters: "Iterable[torch.Tensor]") -> list[Row]:
+    """Return the gradients of parameters, as they are now."""
+    return [None if p.grad is None else p.grad.detach().numpy().copy() for p in parameters]
+
+
 @dataclass(frozen=True)
 class Gradient:
     """One parameter's gradient, or its values, seen from `rank`.

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 AXES = ("data", "pipeline", "tensor")
+ORDER = ("pipeline", "data", "tensor")  # from the slowest to the fastest
 
 
 class GridSizes(NamedTuple):
@@ -37,11 +40,15 @@ class Coordinates(NamedTuple):
         return f"data {self.data}, pipeline {self.pipeline}, tensor {self.tensor}"
 
 
-def members(sizes: GridSizes, rank: int, axis: str) -> list[int]:
-    """The ranks that differ from `rank` in one axis alone, and itself, by their coordinate."""
-    own = sizes.coordinates(rank)
-    at = {sizes.coordinates(r): r for r in range(sizes.ranks)}
-    return [at[own._replace(**{axis: i})] for i in range(getattr(sizes, axis))]
+def members(sizes: GridSizes, rank: int, axis: str, order: Sequence[str] = ORDER) -> list[int]:
+    """The ranks that differ from `rank` in one axis alone, and itself, by their coordinate.
+
+    order: the axes, from the slowest to the fastest.
+    """
+    ranks = np.arange(sizes.ranks).reshape([getattr(sizes, name) for name in order])
+    place: list[Any] = [*np.argwhere(ranks == rank)[0]]
+    place[order.index(axis)] = slice(None)
+    return ranks[tuple(place)].tolist()
 
 
 def communicators(comm: Any, sizes: GridSizes) -> tuple[Any, Any, Any]:

@@ -38,8 +38,13 @@ def other_than_world(comm: Any) -> Any:
     return comm.Dup() if is_virtual(comm) else comm
 
 
-def counting(comm: Any) -> Callable[[], Sent]:
-    """Return a function that says what this virtual rank has sent since now. comm: what it was given."""
+def counting(comm: Any) -> Callable[[], Any]:
+    """Return a function that says what this virtual rank has sent since now, None on a real rank.
+
+    comm: what the rank was given.
+    """
+    if not is_virtual(comm):
+        return lambda: None
     world, rank = comm.world, comm.me
     calls, messages = len(world.collectives[rank]), len(world.matching.messages)
 

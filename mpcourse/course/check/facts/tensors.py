@@ -1,7 +1,8 @@
 """Tensors on devices: where one is, whether its numbers are right, who copied it, and what backward says."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,67 +12,89 @@ import torch.fx.experimental.symbolic_shapes  # what a backward that is given gr
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Rule, Test, always, demand, filled
+from mpcourse.course.check.rules import Rule, Test, always, demand
 from mpcourse.course.check.wrong import first_difference, short, to_numpy, why_not_finite
 from mpcourse.virtual import Box
 
 Tensor = torch.Tensor
 Why = str | Sequence[Rule]
-Of = Callable[[Any], Any]  # of facts
 SECOND = (
     "The first call of this very object was right: it keeps something from one call to the next (in self, perhaps). "
     "What belongs to one call is made anew in each."
 )
 UNITS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
-# -- tests: `of` and `want` are functions of facts, `what` is how sentences call the tensor --
+
+class Result(SimpleNamespace):
+    """A tensor of an answer, and the right one, on the CPU. what: how sentences call it. device: where it has to be.
+
+    known: other facts, which rules ask for.
+    """
+
+    def __init__(self, got: Any, want: Any, what: str, device: str = "", **known: Any) -> None:
+        super().__init__(got=got, want=want, what=what, device=device, **known)
+
+    reshaped = property(lambda self: self.got.shape != self.want.shape)
+    squeezed = property(lambda self: len(self.want) == 1 and self.got.shape == self.want.shape[1:])
 
 
-def placed(of: Of, device: Of, what: str, why: Why) -> list[Test]:
-    """Return tests of whether `of(facts)` is a tensor on `device(facts)`."""
-    nothing = Rule("None", lambda f: of(f) is None, "Nothing came back: is the result returned?")
+# -- tests of a Result --
+
+
+def placed(why: Why) -> list[Test]:
+    """Return tests of whether a result is a tensor on its device."""
+    nothing = Rule("None", lambda f: f.got is None, "Nothing came back: is the result returned?")
     return [
         Test(
             "no tensor",
-            lambda f: not isinstance(of(f), Tensor),
-            lambda f: f"{filled(what, f)} to be a tensor on {device(f)}",
-            lambda f: short(of(f)),
+            lambda f: not isinstance(f.got, Tensor),
+            "{what} to be a tensor on {device}",
+            lambda f: short(f.got),
             [nothing],
         ),
         Test(
             "another device",
-            lambda f: str(of(f).device) != device(f),
-            lambda f: f"{filled(what, f)} on {device(f)}",
-            lambda f: f"a tensor on {of(f).device}",
+            lambda f: str(f.got.device) != f.device,
+            "{what} on {device}",
+            "a tensor on {got.device}",
             why,
         ),
     ]
 
 
-def equals(of: Of, want: Of, what: str, why: Why, rtol: float = 0.0, atol: float = 0.0) -> list[Test]:
-    """Return a test of whether the tensor `of(facts)` has the numbers of `want(facts)`, which is on the CPU.
+def equals(why: Why, computed: bool = False, dtype: str = "", rtol: float = 0.0, atol: float = 0.0) -> list[Test]:
+    """Return a test of whether a result has the right numbers, in the right shape and dtype.
 
-    rtol: 0 for what is only copied.
+    computed: by a network in float32, which rounds; else to the last bit, or within rtol and atol. dtype: why it has
+    another one.
     """
+    if computed:
+        rtol, atol = 1e-4, 1e-5
 
     def difference(f: Any) -> tuple[str, ...]:
-        return first_difference(of(f).detach().cpu(), want(f).detach(), filled(what, f), rtol, atol) or ()
+        return first_difference(f.got.detach().cpu(), f.want.detach(), f.what, rtol, atol) or ()
 
     def shorter(f: Any) -> str:
-        return rounded(of(f), want(f))
+        return rounded(f.got, f.want)
 
     def not_finite(f: Any) -> str:
         return why_not_finite(*difference(f))
 
-    # A network makes rounding errors larger, so that its results do not tell from which dtype they are.
-    computed = Rule("three digits", lambda f: right_to_three_digits(of(f), want(f)), THREE_DIGITS)
-    copied = Rule("shorter dtype", shorter, lambda f: ROUNDED.format(shorter(f)))
-    whys = [computed if rtol else copied, *_rules(why), Rule("NaN or infinity", not_finite, not_finite)]
+    whys = [
+        Rule("dtype", lambda f: dtype and f.got.dtype != f.want.dtype, dtype),
+        # A network makes rounding errors larger, so that its results do not tell from which dtype they are.
+        Rule("three digits", lambda f: right_to_three_digits(f.got, f.want), THREE_DIGITS)
+        if rtol
+        else Rule("shorter dtype", shorter, lambda f: ROUNDED.format(shorter(f))),
+        *([Rule("why", always, why)] if why and isinstance(why, str) else why),
+        Rule("NaN or infinity", not_finite, not_finite),
+    ]
     return [Test("value", difference, lambda f: difference(f)[0], lambda f: difference(f)[1], whys)]
 
 
-def _rules(why: Why) -> Sequence[Rule]:
-    return why if not isinstance(why, str) else [Rule("why", always, why)] if why else []
+def gradients(why: Why, none: Why, computed: bool = True) -> list[Test]:
+    """Return tests of whether a result, which is a gradient, is there and right. none: why there is none."""
+    return [Test("None", lambda f: f.got is None, "{what}", "None", none), *equals(why, computed)]
 
 
 ROUNDED = "Close, but rounded: is a tensor turned into {0} on its way?"
@@ -90,17 +113,19 @@ def rounded(got: Tensor, want: Tensor) -> str:
 def right_to_three_digits(got: Tensor, want: Tensor) -> bool:
     """Return whether the largest error is what float16 may bring into a network: less than 2 in 1000 of `want`."""
     a, b = to_numpy(got), to_numpy(want)
-    return b.dtype.kind == "f" and bool(np.abs(a - b).max(initial=0.0) <= 2e-3 * np.abs(b).max(initial=0.0))
+    if a.shape != b.shape or b.dtype.kind != "f":
+        return False
+    return bool(np.abs(a - b).max(initial=0.0) <= 2e-3 * np.abs(b).max(initial=0.0))
 
 
 def is_on(value: Any, device: str, what: str, why: Why) -> None:
     """Raise Wrong unless `value` is a tensor on `device`."""
-    demand(placed(lambda f: value, lambda f: device, what, why), None)
+    demand(placed(why), Result(value, None, what, device))
 
 
 def equal(got: Tensor, want: Tensor, what: str, why: Why, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Raise Wrong at the first element that differs; `want` is on the CPU."""
-    demand(equals(lambda f: got, lambda f: want, what, why, rtol, atol), None)
+    demand(equals(why, rtol=rtol, atol=atol), Result(got, want, what))
 
 
 # -- facts --
@@ -117,14 +142,16 @@ def close(got: Tensor | np.ndarray, want: Tensor | np.ndarray) -> bool:
     return np.array_equal(a, b) or np.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def lanes(box: Box) -> list[str]:
-    """The copies since the last box.reset(), as "vgpu:0 -> vgpu:1"."""
-    return [e.lane for e in box.copies]
+class Lanes(list[str]):
+    """Copies, each as "vgpu:0 -> vgpu:1"; as text, `2 copies: vgpu:0 -> vgpu:1, vgpu:1 -> vgpu:0`."""
+
+    def __str__(self) -> str:
+        return counted(len(self), "copy") + (f": {', '.join(self)}" if self else "")
 
 
-def copies_text(copies: Sequence[str]) -> str:
-    """`2 copies: vgpu:0 -> vgpu:1, vgpu:1 -> vgpu:0`."""
-    return counted(len(copies), "copy") + (f": {', '.join(copies)}" if copies else "")
+def lanes(box: Box) -> Lanes:
+    """The copies since the last box.reset()."""
+    return Lanes(e.lane for e in box.copies)
 
 
 @dataclass(frozen=True)
