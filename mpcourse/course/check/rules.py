@@ -12,13 +12,14 @@ a record, its `Facts`; it does not judge. The tables do, and hold all sentences 
         Test("another share", lambda f: not f.near(f.oracle), "{share}", "{shown}", WHYS),
     ]
 
+Rules that need no name may be a mapping from sentences to predicates: {"NaN is 0 / 0.": lambda f: math.isnan(f.got)}.
 `{share}` in a sentence stands for the facts' attribute of this name. Order matters: the first test that fails makes the
 verdict, and the first of its rules that holds explains it. So what could be mistaken for something else comes first:
 rounding before every other value.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mpcourse.course.check.wrong import Wrong
@@ -50,19 +51,22 @@ class Rule(NamedTuple):
     sentence: Text
 
 
+Why = str | Sequence[Rule] | Mapping[str, Predicate]  # a sentence, or rules
+
+
 class Test(NamedTuple):
     """Something that an answer may get wrong.
 
     name: what is wrong. fails: whether it is.
     asked, got: what the task asks for and what the learner's code did, each a phrase of one line.
-    why: a sentence, or the rules of which the first that holds explains it.
+    why: a sentence, or rules; the first that holds explains it.
     """
 
     name: str
     fails: Predicate
     asked: Text
     got: Text
-    why: str | Sequence[Rule] = ""
+    why: Why = ""
 
 
 def always(facts: Any) -> bool:
@@ -89,11 +93,12 @@ def demand(tests: Iterable[Test], *everyone: Any) -> None:
         raise Wrong(finding.asked, finding.got, finding.why)
 
 
-def why_of(why: str | Sequence[Rule], facts: Any) -> str:
+def why_of(why: Why, facts: Any) -> str:
     """Return the sentence of the first rule that holds; empty where none does."""
     if isinstance(why, str):
         return filled(why, facts)
-    return next((filled(rule.sentence, facts) for rule in why if _holds(rule.holds, facts)), "")
+    pairs = why.items() if isinstance(why, Mapping) else [(rule.sentence, rule.holds) for rule in why]
+    return next((filled(sentence, facts) for sentence, holds in pairs if _holds(holds, facts)), "")
 
 
 def filled(sentence: Text, facts: Any) -> str:
