@@ -339,9 +339,6 @@ class Facts(OnAllRanks):
         rows = [torch.cat([shards[order(rank, k) % size] for k in range(size)]) for rank in range(size)]
         return [(x @ row[: self.case.n].view(shape).t()).numpy() for x, row in zip(self.xs, rows, strict=True)]
 
-    def mean_of(self, of_weights: Rows) -> Rows:
-        return chunks_of(np.mean(of_weights, axis=0), self.size)
-
     @property
     def of_mean_x(self) -> Rows:
         """Gradients where x was averaged over the examples."""
@@ -352,8 +349,7 @@ class Facts(OnAllRanks):
     def of_mean_grad(self) -> Rows:
         """Gradients where grad alone was averaged over ranks."""
         mean = torch.stack(self.grads).mean(0)
-        rows = [chunks_of((mean.t() @ x).reshape(-1).numpy(), self.size) for x in self.xs]
-        return [row[rank] for rank, row in enumerate(rows)]
+        return [self.cut((mean.t() @ x).reshape(-1).numpy())[rank] for rank, x in enumerate(self.xs)]
 
 
 def _judge(layer: Layer, results: Sequence[Seen]) -> Finding | None:

@@ -111,7 +111,7 @@ def _drawn(draw: random.Random) -> Case:
 
 def _counting(counts: Callable[[Kind], Any]) -> Callable[[Case], list[tuple[int, int]]]:
     """Number parameters among those that count."""
-    return lambda case: [(sum(map(bool, map(counts, case.kinds[:i]))), k.numel) for i, k in case.trained]
+    return lambda case: [(sum(1 for o in case.kinds[:i] if counts(o)), k.numel) for i, k in case.trained]
 
 
 def _at_last(case: Case) -> list[tuple[int, int]]:

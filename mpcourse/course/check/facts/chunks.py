@@ -84,8 +84,15 @@ class OnAllRanks:
     dtype = property(lambda self: str(self.case.dtype).removeprefix("torch."))
     is_float32 = property(lambda self: self.case.dtype == torch.float32)
     total = property(lambda self: np.sum(self.rows, axis=0))
-    pieces = property(lambda self: [chunks_of(row, self.size) for row in self.rows])
+    pieces = property(lambda self: [self.cut(row) for row in self.rows])
     own = property(lambda self: [pieces[rank] for rank, pieces in enumerate(self.pieces)])
+
+    def cut(self, row: np.ndarray) -> Rows:
+        return chunks_of(row, self.size)
+
+    def mean_of(self, rows: Rows) -> Rows:
+        """Return the chunks of the mean of these rows."""
+        return self.cut(np.mean(rows, axis=0))
 
     @functools.cached_property
     def difference(self) -> tuple[str, str] | None:
