@@ -17,7 +17,7 @@ if __name__ == "__main__":  # up here, so that whatever stands below runs under 
 
 
 def shards(parameters, ranks):
-    """For each rank, which elements of which parameters are its own: a list of `ranks` lists of tuples (i, begin, end).
+    """Return which elements of which parameters each rank owns: a list of `ranks` lists of tuples (i, begin, end).
 
     parameters: a list of torch tensors, of any shapes, also () and with no element at all. A frozen one, whose
     requires_grad is False, is not in the buffer. One that is in the list twice (two layers that share a weight) is in
@@ -27,8 +27,8 @@ def shards(parameters, ranks):
     end to the next multiple of `ranks`, and cut into `ranks` chunks of one length. Rank r owns the r-th.
     (i, begin, end): of parameters[i], flattened, the rank owns the elements from begin to end, end not included. All
     three are ints, of Python or numpy; i counts all that is in `parameters`, frozen ones too. A rank has one tuple for
-    each parameter of which it owns a part, in the order of the buffer. Padding is nobody's, no piece is empty, and a
-    rank that owns nothing has an empty list.
+    each parameter that it owns a part of, in the order of the buffer. Padding belongs to no rank, no piece is empty,
+    and a rank that owns nothing has an empty list.
     The parameters are not changed.
     """
     raise NotImplementedError("e11_shard: lay out each parameter once, round the chunk's length up, and cut each parameter where chunks end")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mpcourse.course.check.facts.messages import counting, other_than_world
+from mpcourse.course.check.facts.messages import Sent, counting, metered, other_than_world
 from mpcourse.course.check.facts.ranks import attributes, rebinds
 from mpcourse.course.check.facts.rounding import shorter_dtype
 from mpcourse.course.check.rules import Test, demand, filled
@@ -117,6 +117,15 @@ def test_bytes_that_are_pickled_are_told_from_those_of_arrays():
     assert [(sent.nbytes, sent.pickled) for sent in sent_by(exchange)] == [(800, 0)] * 2
     assert all(sent.pickled == sent.nbytes > 800 for sent in sent_by(exchange_objects))
     assert all(sent.pickled > 800 for sent in sent_by(lambda comm, _: comm.alltoall([np.zeros(200)] * 2)))
+
+
+def test_a_meter_says_what_was_sent_since_it_was_read():
+    def on_rank(comm):
+        sent = metered(comm)
+        exchange(comm, None)
+        return sent(), sent()
+
+    assert run(on_rank, 2).results == [(Sent(800), Sent())] * 2
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,12 @@ def test_facts_that_a_test_cannot_be_asked_of_fail_it():
     assert judge([overflows], facts(10**400)).why == "It is far too large."
 
 
+def test_rules_without_names_are_a_mapping_from_sentences():
+    whys = {"It is half.": lambda f: 1 / f.got == 2, "It is not {want}.": always}
+    tests = [Test("value", lambda f: f.got != f.want, "", "", whys)]
+    assert [judge(tests, facts(got)).why for got in (0.5, 0)] == ["It is half.", "It is not 1."]
+
+
 def test_facts_that_fail_no_test_are_right():
     assert judge(TESTS, facts(1), facts(1, rank=2)) is None
     demand(TESTS, facts(1))

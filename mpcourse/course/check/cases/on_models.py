@@ -1,11 +1,14 @@
 """What checks of data parallelism share: a program of calls on virtual ranks, then on real ones; who is told what."""
 
+import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.rules import Finding
@@ -114,6 +117,34 @@ def on_real(answer: Answer, comm: "TracedComm", program: Program, judge: Judge) 
     finding = judge(facts)
     if finding and finding.rank in (None, comm.rank):
         raise Wrong(finding.asked, finding.got, finding.why)
+
+
+def each_on_virtual(
+    answer: Answer,
+    comm: HasStatusPage,
+    cases: Iterable[Any],
+    program: Callable,
+    judge: Callable,
+    asked: str,
+    sizes: Sequence[int] = SIZES,
+) -> list[Ran]:
+    """Run `program(case, own, comm)` for each case on each number of virtual ranks; judge(case, facts) judges it.
+
+    case: `why` an answer that was right until then now raises an exception or makes ranks wait; empty: for no reason
+    that has to do with it. asked: then what was asked, with {case} and {ranks}, how many.
+    """
+    rans = []
+    for case, size in itertools.product(cases, sizes):
+        stumbled = (asked.format(case=case, ranks=counted(size, "rank")), case.why) if case.why else None
+        its_program, its_judge = functools.partial(program, case), functools.partial(judge, case)
+        rans.append(on_virtual(answer, comm, size, its_program, its_judge, stumbled))
+    return rans
+
+
+def each_on_real(answer: Answer, comm: "TracedComm", cases: Iterable[Any], program: Callable, judge: Callable) -> None:
+    """Do so on the real ranks of `comm`, and on those of a communicator that has them in another order."""
+    for ranks, case in itertools.product((comm, turned(comm)), cases):
+        on_real(answer, ranks, functools.partial(program, case), functools.partial(judge, case))
 
 
 def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None:

@@ -61,6 +61,19 @@ def counting(comm: Any) -> Callable[[], Any]:
     return sent
 
 
+def metered(comm: Any) -> Callable[[], Sent]:
+    """Return a function that says what this virtual rank has sent since its last call; all ranks must call it."""
+    since = [counting(comm)]
+
+    def sent() -> Sent:
+        comm.Barrier()  # until then messages may be under way
+        found = since[0]()
+        since[0] = counting(comm)
+        return found._replace(calls=found.calls[:-1])
+
+    return sent
+
+
 def is_virtual(comm: Any) -> bool:
     """Whether a communicator is a virtual rank's."""
     return hasattr(comm, "world")
