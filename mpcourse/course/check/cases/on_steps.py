@@ -12,7 +12,7 @@ from torch import nn
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_schedules import actions_text
+from mpcourse.course.check.facts.schedules import actions_text
 from mpcourse.course.check.time_limit import within_seconds
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import Action, Schedule, replay

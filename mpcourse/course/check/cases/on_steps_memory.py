@@ -6,7 +6,6 @@ from unittest import mock
 
 from mpcourse.common.source import source_lines
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_schedules import holds
 from mpcourse.course.check.cases.on_steps import WIDTH, PipelinedStep
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.pipeline import one_f_one_b, replay
@@ -23,7 +22,7 @@ EACH, SPARE, STAY = 3, 2, 1
 def memory(answer: Answer, box: Box) -> None:
     """Raise Wrong if a device holds more than its part of 1F1B's micro-batches in flight takes."""
     case = PipelinedStep(one_f_one_b(STAGES, MICROBATCHES), MICROBATCHES * EXAMPLES)
-    in_flight = holds(replay(case.schedule))
+    in_flight = [round(peak) for peak in replay(case.schedule).peak]
     box.reset()
     before, start = list(box.ledger.used), {id(a) for a in box.ledger.live.values()}
     with mock.patch.object(box.ledger, "reset", side_effect=_forgets):

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.common.words import counted
-from mpcourse.course.check.cases.on_schedules import actions_text
 from mpcourse.course.check.cases.on_steps import PipelinedStep
 from mpcourse.course.check.cases.on_steps_watched import StepSeen
 from mpcourse.course.check.explain import explanation_of
+from mpcourse.course.check.facts.schedules import actions_text
 from mpcourse.course.check.facts.tensors import close
 from mpcourse.course.check.wrong import Wrong, to_numpy
 from mpcourse.pipeline import Action
