@@ -28,17 +28,17 @@ class Scheduled:
     m: int
     got: Any
 
-    stage = 0
+    stage = property(lambda self: 0)
     call = property(lambda self: f"{self.name}({self.p}, {self.m})")
     microbatches = property(lambda self: counted(self.m, "micro-batch"))
     last = property(lambda self: self.m - 1)
     shown = property(lambda self: short(self.got))
     number = property(lambda self: len(self.got))
-    no_list = property(lambda self: _first([self.got], lambda row: not _is_list(row)))
-    no_action = property(lambda self: _first(self.got, lambda item: not is_action(item)))
+    no_list = property(lambda self: _first_item([self.got], lambda row: not _is_list(row)))
+    no_action = property(lambda self: _first_item(self.got, lambda item: not is_action(item)))
     schedule = cached_property(lambda self: [[Action(kind, operator.index(k)) for kind, k in row] for row in self.got])
     row = property(lambda self: actions_text(self.schedule[self.stage]))
-    beyond = property(lambda self: _first(self.schedule, lambda a: not 0 <= a.microbatch < self.m))
+    beyond = property(lambda self: _first_item(self.schedule, lambda a: not 0 <= a.microbatch < self.m))
     used = property(lambda self: {a.microbatch for row in self.schedule for a in row})
     missing = property(lambda self: min({*range(self.m)} - self.used, default=None))
     kinds = cached_property(lambda self: ["".join(a.kind for a in row) for row in self.schedule])
@@ -62,7 +62,7 @@ class Scheduled:
     def slow(self) -> tuple[float, float, float] | None:
         """(percent of the time that stages idle, what a forward takes, a backward) where stages idle for too long."""
         bubbles = ((100 * replay(self.schedule, Costs(*costs)).bubble, *costs) for costs in COSTS)
-        return next((found for found in bubbles if found[0] > self.par + 1e-7), None)
+        return first(found for found in bubbles if found[0] > self.par + 1e-7)
 
     def order(self, stage: int, kind: str) -> list[int]:
         """Return the micro-batches of a stage's forwards, or of its backwards, in their order."""
@@ -80,6 +80,11 @@ def each_size(
     one_by_one(answer, [partial(one, p=p, m=m) for p, m in sizes])
 
 
+def first(found: Iterable[Any]) -> Any:
+    """Return the first of what was found; None where nothing was."""
+    return next(iter(found), None)
+
+
 def actions_text(row: Sequence[Action], limit: int = 12) -> str:
     """`F0 F1 B1 B0`."""
     return " ".join(str(a) for a in row[:limit]) + (" ..." if len(row) > limit else "") if row else "nothing"
@@ -93,9 +98,9 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _first(rows: Sequence[Sequence[Any]], wrong: Callable[[Any], bool]) -> tuple[int, int, Any] | None:
+def _first_item(rows: Sequence[Sequence[Any]], wrong: Callable[[Any], bool]) -> tuple[int, int, Any] | None:
     """(number of the row, place in it, item) of the first item that is wrong."""
-    return next(((s, i, item) for s, row in enumerate(rows) for i, item in enumerate(row) if wrong(item)), None)
+    return first((s, i, item) for s, row in enumerate(rows) for i, item in enumerate(row) if wrong(item))
 
 
 # -- what is said --
