@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.facts.schedules import SIZES, Scheduled, each_size, fast, legal
+from mpcourse.course.check.facts.schedules import Scheduled, each_size, fast, legal
 from mpcourse.course.check.rules import Rule, Test, always
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.pipeline import naive, one_f_one_b
@@ -13,11 +13,13 @@ from mpcourse.pipeline import naive, one_f_one_b
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
-    each_size(answer, Facts, "gpipe", TESTS, SIZES)
+    each_size(answer, Facts, TESTS)
 
 
 class Facts(Scheduled):
     """What gpipe returned."""
+
+    name = "gpipe"
 
     @cached_property
     def apart(self) -> tuple[int, str, int] | None:
@@ -54,9 +56,6 @@ WHYS_SLOW = [
     Rule("filled again", lambda f: f.drained, AGAIN),
     Rule("too soon", always, TOO_SOON),
 ]
-WHYS_MIXED = [
-    Rule("1F1B", lambda f: f.schedule == one_f_one_b(f.p, f.m), NEXT),
-    Rule("too soon", always, TOO_SOON),
-]
+WHYS_MIXED = [Rule("1F1B", lambda f: f.schedule == one_f_one_b(f.p, f.m), NEXT), Rule("too soon", always, TOO_SOON)]
 MIXED = "all forwards, then all backwards on stage {stage}, from {call}"
 TESTS = [*legal(), fast(WHYS_SLOW), Test("mixed", lambda f: f.mixed, MIXED, "{row}", WHYS_MIXED)]

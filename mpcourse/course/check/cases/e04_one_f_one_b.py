@@ -14,12 +14,13 @@ from mpcourse.pipeline import naive
 def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
-    each_size(answer, Facts, "one_f_one_b", TESTS, sorted(SIZES, key=lambda size: size != (3, 6)))
+    each_size(answer, Facts, TESTS, sorted(SIZES, key=lambda size: size != (3, 6)))
 
 
 class Facts(Scheduled):
     """What one_f_one_b returned. enough: how many forwards each stage needs before its first backward, and may hold."""
 
+    name = "one_f_one_b"
     enough = property(lambda self: [min(self.m, self.p - s) for s in range(self.p)])
 
     @cached_property

@@ -123,9 +123,9 @@ CROSSES = (
 OTHER_K = "{got} runs where {asked} is asked: the k of an action says which micro-batch it is of."
 ONE_PLACE = f"{OTHER_K} With one place a stage, the next F overwrites what a B needs: keep it for each micro-batch."
 AGAIN = "{twice} runs more than once. Keep what the F returned: its B starts there."
-MISSING = "{missing} does not run. Each action in the list is one forward, or one backward, of this stage."
-MISSING_B = (
-    f"{MISSING} Where its gradient has not arrived, the stage waits, and comes back to it: it leaves nothing out."
+MISSING = (
+    "{missing} does not run. Each action in the list is one forward, or one backward, of this stage. Where its "
+    "gradient has not arrived, the stage waits, and comes back to it: it leaves nothing out."
 )
 TOO_SOON = "{got} runs before it is this stage's turn: B is a call of its own for each stage, in its list's order."
 NOT_IN_TURN = (
@@ -137,10 +137,9 @@ WHYS_ORDER = [
     Rule("one place", lambda f: f.other_k and f.newest == f.got.of("F"), ONE_PLACE),
     Rule("another k", lambda f: f.other_k, OTHER_K),
     Rule("twice", lambda f: f.twice, AGAIN),
-    Rule("B missing", lambda f: f.missing and f.missing.kind == "B", MISSING_B),
-    Rule("F missing", lambda f: f.missing, MISSING),
-    Rule("B too soon", lambda f: f.got.kind == "B", TOO_SOON),
-    Rule("F out of turn", always, NOT_IN_TURN),
+    Rule("missing", lambda f: f.missing and f.missing.kind == "B", MISSING),
+    Rule("B too soon", lambda f: f.place and f.got.kind == "B", TOO_SOON),
+    Rule("F out of turn", lambda f: f.place, NOT_IN_TURN),
 ]
 STAGE = "stage {stage} to run {in_list}"
 ORDER = Test("order", lambda f: f.stage is not None, STAGE, "{ran}", WHYS_ORDER)
@@ -222,7 +221,6 @@ WHYS_ERROR = [
     Rule("no number", lambda f: f.says(NO_START) and f.middle, NO_NUMBER),
     Rule("no loss", lambda f: f.says(NO_START) and f.no_loss, NO_LOSS),
     Rule("not there", lambda f: f.says(NO_START) and f.absent, ABSENT),
-    Rule("early", lambda f: f.says(NO_START), EARLY),
     Rule("detached", lambda f: f.says("does not require grad and does not have a grad_fn"), DETACHED),
     Rule("other output", lambda f: f.says("Mismatch in shape: grad_output"), OTHER_OUTPUT),
     Rule("no leaf", lambda f: f.says("you can only change requires_grad flags"), LEAVES),
@@ -373,40 +371,29 @@ ROUND = (
     "GPUs work on while Python goes on, so one thread gives out the work of all stages, and they overlap: go round the "
     "stages, and run each next action whose input is there."
 )
+WHYS_COPIES = [Rule("CPU", lambda f: "cpu" in f.lane[0], CPU), Rule("cut", always, CUT)]
 NO_WAIT = "no wait for a GPU before all work is given out"
 COPIES = "{lane[1]} copies {lane[0]}, for {case.asked}"
 WORK = [
     Test("waits", lambda f: f.waits and not f.over_cpu, NO_WAIT, "Python waited {waited}", WAITS),
-    Test(
-        "copies",
-        lambda f: f.lane,
-        COPIES,
-        "{lane[2]}",
-        [Rule("CPU", lambda f: "cpu" in f.lane[0], CPU), Rule("cut", always, CUT)],
-    ),
+    Test("copies", lambda f: f.lane, COPIES, "{lane[2]}", WHYS_COPIES),
     ORDER,
 ]
 ONE_AT_A_TIME = "tensors of one micro-batch at a time on stage {stage}"
+AS_LONG = "{long} gradients as long as the whole batch"
 IN_FLIGHT = (
     "{in_flight} of 16 micro-batches in flight on stage {stage}, as 1F1B has it: not more than {allowed} "
     "tensors of a micro-batch's size at once"
 )
 MEMORY = [
-    Test(
-        "long",
-        lambda f: f.held > f.allowed and f.long,
-        ONE_AT_A_TIME,
-        "{long} gradients as long as the whole batch",
-        LONG,
-    ),
+    Test("long", lambda f: f.held > f.allowed and f.long, ONE_AT_A_TIME, AS_LONG, LONG),
     Test("held", lambda f: f.held > f.allowed, IN_FLIGHT, "{held:.0f}: {made}", KEEPS),
 ]
 # Any order of calls takes 1.7 times as long as the library's own step at most if copies are made at once; with late
 # ones, or one stage at a time, it is 2.4.
 TAKES = "{name} with 4 stages and 8 micro-batches to take about {par:.0f} ms"
-OVERLAP = [
-    Test("late", lambda f: f.got > 2.2 * f.par, TAKES, "{got:.0f} ms: stages hardly work at the same time", LATE)
-]
+HARDLY = "{got:.0f} ms: stages hardly work at the same time"
+OVERLAP = [Test("late", lambda f: f.got > 2.2 * f.par, TAKES, HARDLY, LATE)]
 THREADS = [Test("thread", always, "pipeline_step in one thread", "a thread was started", ROUND)]
 RESET = "a call of torch.vgpu.reset_peak_memory_stats, or of the box's reset"
 RESETS = [Test("reset", always, "the peak of memory to be measured", RESET, FORGETS)]

@@ -132,12 +132,8 @@ class Facts:
     @property
     def digits(self) -> int | None:
         """Digits behind the point, if all that is wrong is rounded to these, up or down."""
-
-        def rounded(digits: int) -> bool:
-            near = (abs(got - seconds(case)) < 10.0**-digits for (case,), got in self.seen)
-            return all(near) and all(got == round(got, digits) for _, got in self.seen)
-
-        return next(filter(rounded, range(7)), None)
+        pairs = [(got, seconds(case)) for (case,), got in self.seen]
+        return next((d for d in range(7) if all(g == round(g, d) and abs(g - w) < 10.0**-d for g, w in pairs)), None)
 
 
 def close(a: float, b: float) -> bool:

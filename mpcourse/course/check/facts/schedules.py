@@ -23,11 +23,11 @@ COSTS = [(1.0, 2.0), (1.0, 1.0), (3.0, 1.0)]
 class Scheduled:
     """What `name(p, m)` returned for p stages and m micro-batches. stage: the one that shows what is wrong."""
 
-    name: str
     p: int
     m: int
     got: Any
 
+    name = ""
     stage = property(lambda self: 0)
     call = property(lambda self: f"{self.name}({self.p}, {self.m})")
     microbatches = property(lambda self: counted(self.m, "micro-batch"))
@@ -69,13 +69,11 @@ class Scheduled:
         return [a.microbatch for a in self.schedule[stage] if a.kind == kind]
 
 
-def each_size(
-    answer: Answer, facts: Callable[..., Scheduled], name: str, tests: Sequence[Test], sizes: Iterable
-) -> None:
-    """Judge what `name(stages, microbatches)` of the learner's file returns for each of `sizes`."""
+def each_size(answer: Answer, facts: type[Scheduled], tests: Sequence[Test], sizes: Iterable = SIZES) -> None:
+    """Judge what the learner's function returns for each of `sizes`, of stages and micro-batches."""
 
     def one(own: Answer, p: int, m: int) -> None:
-        demand(tests, facts(name, p, m, own.call(name, p, m)))
+        demand(tests, facts(p, m, own.call(facts.name, p, m)))
 
     one_by_one(answer, [partial(one, p=p, m=m) for p, m in sizes])
 
@@ -98,9 +96,9 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _first_item(rows: Sequence[Sequence[Any]], wrong: Callable[[Any], bool]) -> tuple[int, int, Any] | None:
-    """(number of the row, place in it, item) of the first item that is wrong."""
-    return first((s, i, item) for s, row in enumerate(rows) for i, item in enumerate(row) if wrong(item))
+def _first_item(rows: Sequence[Sequence[Any]], wrong: Callable[[Any], bool]) -> tuple[int, int, Any, str] | None:
+    """(number of the row, place in it, item, how to show it) of the first item that is wrong."""
+    return first((s, i, item, short(item)) for s, row in enumerate(rows) for i, item in enumerate(row) if wrong(item))
 
 
 # -- what is said --
@@ -114,6 +112,9 @@ def _lists(f: Scheduled) -> str:
 EVERY = "Each stage runs all {m} micro-batches, forward and backward."
 OWN = "Each of the {p} stages has a list of its own."
 TUPLE = 'An action is a tuple of two: ("F", 0) is the forward of micro-batch 0, ("B", 0) its backward.'
+INSIDE = f"{TUPLE} Which stage it is says the place of the list."
+NO_ACTION = "{no_action[3]} in stage {no_action[0]}'s list, at {no_action[1]}"
+EMPTY = f"{EVERY} The lists are there, and empty."
 ITERATOR = "A list is asked: an iterator is empty once it has been read. list(...) makes one of it."
 NUMBERED = "They are numbered from 0 to {last}."
 BARE = "One stage has one list, and it stands in a list too: [[...]]. Who calls this takes [0] of it."
@@ -124,13 +125,10 @@ WHYS_BARE = [
 ]
 SWAPPED = f"There are as many lists as micro-batches. {OWN} Are stages and micro-batches mixed up?"
 WHYS_NUMBER = [Rule("swapped", lambda f: len(f.got) == f.m, SWAPPED), Rule("other number", always, OWN)]
+WHYS_ROW = [Rule("iterator", lambda f: hasattr(f.no_list[2], "__next__"), ITERATOR)]
 WHYS_ACTION = [
     Rule("waiting", lambda f: f.no_action[2] is None, WAITING),
-    Rule(
-        "stage inside",
-        lambda f: _is_list(f.no_action[2]) and len(f.no_action[2]) == 3,
-        f"{TUPLE} Which stage it is says the place of the list.",
-    ),
+    Rule("stage inside", lambda f: _is_list(f.no_action[2]) and len(f.no_action[2]) == 3, INSIDE),
     Rule("no tuple", always, TUPLE),
 ]
 WHYS_BEYOND = [
@@ -142,27 +140,9 @@ READABLE = [
     Test("no list", lambda f: not _is_list(f.got), _lists, "{shown}"),
     Test("one list", lambda f: f.got and all(map(is_action, f.got)), _lists, "{shown}", WHYS_BARE),
     Test("number of lists", lambda f: len(f.got) != f.p, _lists, "{number} of them: {shown}", WHYS_NUMBER),
-    Test(
-        "a stage without a list",
-        lambda f: f.no_list,
-        _lists,
-        lambda f: f"stage {f.no_list[1]} has {short(f.no_list[2])}",
-        [Rule("iterator", lambda f: hasattr(f.no_list[2], "__next__"), ITERATOR)],
-    ),
-    Test(
-        "no action",
-        lambda f: f.no_action,
-        _lists,
-        lambda f: f"{short(f.no_action[2])} in stage {f.no_action[0]}'s list, at {f.no_action[1]}",
-        WHYS_ACTION,
-    ),
-    Test(
-        "empty",
-        lambda f: not any(f.schedule),
-        "actions on each of {p} stages from {call}",
-        "{shown}",
-        f"{EVERY} The lists are there, and empty.",
-    ),
+    Test("no row", lambda f: f.no_list, _lists, "stage {no_list[1]} has {no_list[3]}", WHYS_ROW),
+    Test("no action", lambda f: f.no_action, _lists, NO_ACTION, WHYS_ACTION),
+    Test("empty", lambda f: not any(f.schedule), "actions on each of {p} stages from {call}", "{shown}", EMPTY),
     Test("no such", lambda f: f.beyond, "{microbatches} from {call}", "{beyond[2]} on stage {beyond[0]}", WHYS_BEYOND),
 ]
 

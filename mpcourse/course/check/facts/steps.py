@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -30,15 +31,22 @@ WIDTH = 6
 SECONDS = 2.0  # of computing, for one step: the longest right one takes a fortieth of that
 ENDLESS = "Is there a stage whose next input never arrives, or a loop that ends only when all do at once?"
 FIRST, FROZEN = "parameters whose .grad is None", "a parameter whose requires_grad is False"
-# What torch says, and shorter.
-MESSAGES = {
-    "modified by an inplace operation": "what an F has kept for its B was changed in place",
-    "backward through the graph a second time": "Backward through the graph a second time",
-    "Mismatch in shape: grad_output": "a gradient and an output of different shapes",
-    "you can only change requires_grad flags": "You can only change requires_grad flags of leaf tensors",
-}
 
 # -- inputs and the oracle --
+
+
+class Piece(NamedTuple):
+    """A micro-batch. share: of the examples. loss: the mean over its own, from which its gradients are.
+
+    given: what each stage is given of it, and then what the last one returns. starts: what each backward starts from.
+    """
+
+    target: Tensor
+    share: float
+    given: list[np.ndarray]
+    starts: list[np.ndarray]
+    gradients: list[np.ndarray]
+    loss: Tensor
 
 
 class PipelinedStep:
@@ -83,43 +91,17 @@ class PipelinedStep:
         return f"{counted(self.m, 'micro-batch')} of a batch of {self.n}{having}, {rows}"
 
     @cached_property
-    def pieces(self) -> list[tuple[Tensor, Tensor]]:
-        """Input and target of each micro-batch."""
-        return list(zip(self.x.tensor_split(self.m), self.target.tensor_split(self.m), strict=True))
-
-    @cached_property
-    def activations(self) -> list[list[np.ndarray]]:
-        """[s][k]: what stage s is given of micro-batch k; of s = p, what the last stage returns."""
-        with outside(), torch.no_grad():
-            of_stages = [[x for x, _ in self.pieces]]
-            for stage in self.whole:
-                of_stages.append([stage(x) for x in of_stages[-1]])
-            return [[x.numpy() for x in of_stage] for of_stage in of_stages]
-
-    @cached_property
-    def gradients(self) -> list[list[np.ndarray]]:
-        """[s][k]: the gradient that stage s's backward of micro-batch k starts from."""
-        gradients = []
+    def pieces(self) -> list[Piece]:
+        pieces, trained = [], [q for q in self.whole.parameters() if q.requires_grad]
         with outside():
-            for out, target in self.pieces:
-                outs = [out := stage(out) for stage in self.whole]
-                loss = F.mse_loss(out, target) * (len(target) / self.n)
-                gradients.append([g.numpy() for g in torch.autograd.grad(loss, outs)])
-        return [list(of_stage) for of_stage in zip(*gradients, strict=True)]
-
-    @cached_property
-    def parts(self) -> list[tuple[float, list[np.ndarray]]]:
-        """(share of the examples, gradients of its own mean loss) of each micro-batch.
-
-        Of numpy, which computes a hundred small sums at once, where each of torch's would be looked at on its way to a
-        GPU.
-        """
-        parts = []
-        for x, target in self.pieces:
-            loss = F.mse_loss(self.whole(x), target)
-            gradients = torch.autograd.grad(loss, list(self.whole.parameters()))
-            parts.append((len(x) / self.n, [g.numpy() for g in gradients]))
-        return parts
+            for x, target in zip(self.x.tensor_split(self.m), self.target.tensor_split(self.m), strict=True):
+                given = [out := x, *[out := stage(out) for stage in self.whole]]
+                loss, share = F.mse_loss(out, target), len(x) / self.n
+                gradients = [g.numpy() for g in torch.autograd.grad(loss, [*given[1:], *trained])]
+                starts = [share * g for g in gradients[: self.p]]
+                inputs = [each.detach().numpy() for each in given]
+                pieces.append(Piece(target, share, inputs, starts, gradients[self.p :], loss.detach()))
+        return pieces
 
 
 # -- what was seen of a step --
@@ -171,13 +153,13 @@ class Step:
         self.starts: list[Start] = []
         self.losses: list[tuple[int, int | None]] = []
         self.error: Exception | None = None
-        known, _ = case.activations, case.gradients  # now, not in a hook, where autograd is off
+        pieces = case.pieces  # made now, and not in a hook, where autograd is off
 
         @functools.wraps(F.mse_loss)
         def loss(*args: Any, **options: Any) -> Tensor:
-            k = _which(args[0], known[-1]) if len(args) > 1 else None
+            k = _which(args[0], [piece.given[-1] for piece in pieces]) if len(args) > 1 else None
             if k is not None:
-                self.losses.append((k, _which(args[1], [target for _, target in case.pieces])))
+                self.losses.append((k, _which(args[1], [piece.target for piece in pieces])))
             return F.mse_loss(*args, **options)
 
         with contextlib.ExitStack() as stack:
@@ -194,7 +176,7 @@ class Step:
 
     def _forward(self, s: int, module: nn.Module, args: tuple, output: Tensor) -> None:
         given = args[0]
-        k = _which(given, self.case.activations[s])
+        k = _which(given, [piece.given[s] for piece in self.case.pieces])
         if k is None:
             self.strangers.append(self._stranger(s, given.detach().cpu()))
             return
@@ -211,7 +193,7 @@ class Step:
 
     def _stranger(self, s: int, given: Tensor) -> Stranger:
         asked = "what the stage before made of one micro-batch" if s else "one micro-batch"
-        dtypes = (rounded(given, torch.as_tensor(want)) for want in self.case.activations[s])
+        dtypes = (rounded(given, torch.as_tensor(piece.given[s])) for piece in self.case.pieces)
         n, x = len(given), self.case.x
         ranges = (range(i, i + n) for i in range(len(x) - n + 1) if n and s == 0)
         examples = first(each for each in ranges if close(given, x[each.start : each.stop]))
@@ -219,9 +201,9 @@ class Step:
 
     def _backward(self, s: int, k: int, given: Tensor, gradient: Tensor) -> None:
         self.rows[s].append(Action("B", k))
-        if not close(given, self.case.activations[s][k]):
+        if not close(given, self.case.pieces[k].given[s]):
             self.refilled.append((s, k))
-        want = self.case.gradients[s]
+        want = [piece.starts[s] for piece in self.case.pieces]
         if (j := _which(gradient, want)) != k:
             self.starts.append(Start(s, k, j, rounded(gradient, torch.as_tensor(want[k]))))
 
@@ -249,17 +231,14 @@ class Step:
         given = zip(("x", "target"), self.case.given, strict=True)
         return first(name for name, t in given if t.requires_grad or t.grad is not None)
 
-    @property
-    def evaluating(self) -> int | None:
-        return first(s for s, stage in enumerate(self.case.stages) for module in stage.modules() if not module.training)
-
-    @property
-    def trained(self) -> tuple[int, bool] | None:
-        return first((s, q.requires_grad) for s, _, q, w in self.parameters if q.requires_grad != w.requires_grad)
-
-    @property
-    def changed(self) -> tuple[int, str] | None:
-        return first((s, name) for s, name, q, w in self.parameters if not torch.equal(q.detach().cpu(), w))
+    modules = property(lambda self: [(s, m) for s, stage in enumerate(self.case.stages) for m in stage.modules()])
+    evaluating = property(lambda self: first(s for s, module in self.modules if not module.training))
+    trained = property(
+        lambda self: first((s, q.requires_grad) for s, _, q, w in self.parameters if q.requires_grad != w.requires_grad)
+    )
+    changed = property(
+        lambda self: first((s, name) for s, name, q, w in self.parameters if not torch.equal(q.detach().cpu(), w))
+    )
 
     # Inputs that are no micro-batch's.
 
@@ -310,7 +289,6 @@ class Step:
     def text(self) -> str:
         """The error on one line."""
         line = (str(self.error).splitlines() or [""])[0]
-        line = first(shorter for words, shorter in MESSAGES.items() if words in line) or line
         text = f"{type(self.error).__name__}: {line}"
         return text if len(text) <= 150 else text[:146] + " ..."
 
@@ -354,7 +332,7 @@ class Step:
     wrong_stages = property(lambda self: {s for s, *_ in self.wrong})
     right_stages = property(lambda self: ", ".join(str(s) for s in range(self.p) if s not in self.wrong_stages))
     backwards = property(lambda self: any(a.kind == "B" for row in self.rows for a in row))
-    shares = property(lambda self: [share for share, _ in self.case.parts])
+    shares = property(lambda self: [piece.share for piece in self.case.pieces])
 
     def has(self, *weights: Callable[[float, int], float], earlier: float = 1.0) -> bool:
         """Whether all gradients are what one of `weights` gives.
@@ -365,7 +343,7 @@ class Step:
         def gives(weight: Callable[[float, int], float]) -> bool:
             for i, (s, _, q, _) in enumerate(self.parameters):
                 before = self.case.earlier[i]
-                new = np.sum([weight(share, s) * gradients[i] for share, gradients in self.case.parts], axis=0)
+                new = np.sum([weight(piece.share, s) * piece.gradients[i] for piece in self.case.pieces], axis=0)
                 want = new if before is None else new + earlier * to_numpy(before)
                 if q.grad is None or not close(q.grad, want):
                     return False
@@ -377,12 +355,7 @@ class Step:
     other_targets = property(lambda self: first((k, j) for k, j in self.losses if k != j))
     device = property(lambda self: self.case.devices[-1])
 
-    @property
-    def alone(self) -> Tensor:
-        """The mean loss of each micro-batch."""
-        with torch.no_grad():
-            return torch.stack([F.mse_loss(self.case.whole(x), target) for x, target in self.case.pieces])
-
+    alone = property(lambda self: torch.stack([piece.loss for piece in self.case.pieces]))  # the mean loss of each
     shown = property(lambda self: short(self.result))
     waited = property(lambda self: ", at ".join([counted(len(self.waits), "time"), *self.lines[:1]]))
     lines = property(lambda self: [e.asked for e in self.waits if e.asked])
@@ -410,8 +383,7 @@ def _leaves(tensor: Tensor) -> Iterator[Tensor]:
     """The leaves that autograd would reach from `tensor`."""
     ways, been = [tensor.grad_fn], set()
     while ways:
-        node = ways.pop()
-        if node is None or node in been:
+        if (node := ways.pop()) is None or node in been:
             continue
         been.add(node)
         if hasattr(node, "variable"):
@@ -433,19 +405,11 @@ UNIT = EXAMPLES * WIDTH * 4  # bytes of one micro-batch between two stages
 EACH, SPARE, STAY = 3, 2, 1
 
 
-class Held(NamedTuple):
-    """Tensors of a micro-batch's size on a stage. long: gradients as long as the whole batch that were made there."""
+def memory(answer: Answer, box: Box, forgets: Callable[..., None]) -> list[SimpleNamespace]:
+    """Return how many tensors of a micro-batch's size each stage holds in a step by 1F1B, and may hold.
 
-    stage: int
-    in_flight: int
-    allowed: int
-    held: float
-    long: int
-    made: str
-
-
-def memory(answer: Answer, box: Box, forgets: Callable[..., None]) -> list[Held]:
-    """Return what each stage holds in a step by 1F1B. forgets: what raises where the peak is forgotten."""
+    long: gradients as long as the whole batch that were made there. forgets: what raises where the peak is forgotten.
+    """
     case = PipelinedStep(one_f_one_b(STAGES, MICROBATCHES), MICROBATCHES * EXAMPLES)
     box.reset()
     before, start = list(box.ledger.used), {id(a) for a in box.ledger.live.values()}
@@ -453,17 +417,13 @@ def memory(answer: Answer, box: Box, forgets: Callable[..., None]) -> list[Held]
         case.run(answer)
     found = []
     for s, peak in enumerate(replay(case.schedule).peak):
-        allowed = EACH * (round(peak) + SPARE) + STAY * MICROBATCHES
-        held, made = (box.ledger.most[s] - before[s]) / UNIT, _made(answer, box, s, start)
-        found.append(Held(s, round(peak), allowed, held, _long(box, s), made))
+        made = [a for _, a, sign in box.ledger.log if sign > 0 and a.device == s and a.phase == "backward"]
+        facts = SimpleNamespace(stage=s, in_flight=round(peak), held=(box.ledger.most[s] - before[s]) / UNIT)
+        facts.allowed = EACH * (facts.in_flight + SPARE) + STAY * MICROBATCHES
+        facts.long = sum(a.nbytes >= UNIT * MICROBATCHES for a in made)
+        facts.made = _made(answer, box, s, start)
+        found.append(facts)
     return found
-
-
-def _long(box: Box, device: int) -> int:
-    return sum(
-        sign > 0 and a.device == device and a.nbytes >= UNIT * MICROBATCHES and a.phase == "backward"
-        for _, a, sign in box.ledger.log
-    )
 
 
 def _made(answer: Answer, box: Box, device: int, start: set[int]) -> str:
@@ -479,19 +439,12 @@ def _made(answer: Answer, box: Box, device: int, start: set[int]) -> str:
 # -- how long a step takes on the virtual clock, which no busy machine moves --
 
 
-class Took(NamedTuple):
-    """Milliseconds of a step, and of the library's own."""
-
-    name: str
-    got: float
-    par: float
-
-
-def overlap(answer: Answer, box: Box) -> list[Took]:
-    """Return how long steps with 8 micro-batches take. Nothing else may go on in `box`."""
+def overlap(answer: Answer, box: Box) -> list[SimpleNamespace]:
+    """Return the milliseconds of steps with 8 micro-batches, and of the library's. Nothing else may go on in `box`."""
     schedules = {"GPipe": gpipe(STAGES, 8), "1F1B": one_f_one_b(STAGES, 8)}
     best = par(box, schedules["GPipe"])  # of both: they leave their stages idle for as long
-    return [Took(name, _timed(box, each, lambda case: case.run(answer)), best) for name, each in schedules.items()]
+    times = {name: _timed(box, schedule, lambda case: case.run(answer)) for name, schedule in schedules.items()}
+    return [SimpleNamespace(name=name, got=got, par=best) for name, got in times.items()]
 
 
 def par(box: Box, schedule: Schedule) -> float:
