@@ -309,9 +309,10 @@ WHYS_GRADIENT = [
 ]
 WHAT = "stage {its_stage}'s gradient, of {case.asked}"
 WHYS_NONE = [Rule("first step", lambda f: f.case.having == FIRST, FIRST_STEP), Rule("taken away", always, KEPT)]
+STILL_NEEDED = "The caller still needs it."
 GRADIENTS = [
-    *equals(lambda f: f.case.given[0], lambda f: f.case.x, "x", "The caller still needs x."),
-    *equals(lambda f: f.case.given[1], lambda f: f.case.target, "target", "The caller still needs target."),
+    *equals(lambda f: f.case.given[0], lambda f: f.case.x, "x", STILL_NEEDED),
+    *equals(lambda f: f.case.given[1], lambda f: f.case.target, "target", STILL_NEEDED),
     Test("not trained", lambda f: f.wrong and f.wanted is None, f"no {WHAT}", "one", NOT_TRAINED),
     Test("None", lambda f: f.wrong and f.gradient is None, WHAT, "None", WHYS_NONE),
     Test("not cut", lambda f: f.wrong and f.uncut and f.stage is not None, STAGE, "{ran}", WHYS_ORDER),
