@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from mpcourse.course.check import granted_time, monitor, stacks
-from mpcourse.course.check.cases import e03_balance, on_steps
+from mpcourse.course.check.cases import e03_balance
+from mpcourse.course.check.facts import steps
 from mpcourse.course.check.granted_time import GrantedTime
 from mpcourse.course.check.status_page import Entry, Noted
 
@@ -68,7 +69,7 @@ def test_nobody_waits_for_ever_for_a_core(machine):
 
 def test_what_is_known_to_take_long_is_told_before_an_endless_loop_is():
     """Both are counted in computed seconds, so the better reason comes first on any machine."""
-    assert e03_balance.SECONDS < monitor.STILL and on_steps.SECONDS < monitor.STILL
+    assert e03_balance.SECONDS < monitor.STILL and steps.SECONDS < monitor.STILL
 
 
 def test_of_a_process_that_has_ended_what_passed_counts():

@@ -7,7 +7,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mpcourse.course.check.cases import e04_pipeline_step, on_steps_overlap
+from mpcourse.course.check.cases import e04_pipeline_step
+from mpcourse.course.check.facts import steps
 from mpcourse.pipeline import (
     Costs,
     IllegalAction,
@@ -318,7 +319,7 @@ def test_the_boxs_clock_agrees_with_the_replay_within_2_percent(name, p, m):
 def test_on_the_boxs_clock_1f1b_takes_as_long_as_gpipe():
     """The check of e04_pipeline_step makes one of them, and holds an answer's steps by both to that."""
     with virtual_gpus(4, e04_pipeline_step.SLOW, overlap=True) as box:
-        gpipes, other = (on_steps_overlap._par(box, schedule(4, 8)) for schedule in (gpipe, one_f_one_b))
+        gpipes, other = (steps.par(box, schedule(4, 8)) for schedule in (gpipe, one_f_one_b))
     assert gpipes == pytest.approx(other)
 
 

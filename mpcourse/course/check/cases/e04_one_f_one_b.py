@@ -1,99 +1,94 @@
 """What e04_one_f_one_b is asked: schedules that run, in GPipe's time, and hold no more than 1F1B does."""
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
+from functools import cached_property
 
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_schedules import SIZES, actions_text, fast, holds, legal, warmups
-from mpcourse.course.check.facts.calls import one_by_one
+from mpcourse.course.check.facts.schedules import SIZES, Scheduled, each_size, fast, legal
+from mpcourse.course.check.rules import Rule, Test, always
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import Wrong
-from mpcourse.pipeline import Action, Schedule, naive, replay
+from mpcourse.course.check.wrong import short
+from mpcourse.pipeline import naive
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
     """Every rank may call this; ranks do not talk."""
     # With two stages many a list is GPipe's too.
-    sizes = sorted(SIZES, key=lambda size: size != (3, 6))
-    one_by_one(answer, [partial(_one, stages=stages, microbatches=m) for stages, m in sizes])
+    each_size(answer, Facts, TESTS, sorted(SIZES, key=lambda size: size != (3, 6)))
 
 
-def _one(answer: Answer, stages: int, microbatches: int) -> None:
-    schedule = legal(answer, "one_f_one_b", stages, microbatches, _why_stuck)
-    call = f"one_f_one_b({stages}, {microbatches})"
-    fast(call, schedule, *_why_slow(schedule))
-    for s, held in enumerate(holds(replay(schedule))):
-        allowed = min(microbatches, stages - s)
-        if held > allowed:
-            raise Wrong(
-                f"at most {counted(allowed, 'micro-batch')} in flight on stage {s}, from {call}",
-                f"{held}: it runs {actions_text(schedule[s])}",
-                _why_much(schedule, s),
-            )
+class Facts(Scheduled):
+    """What one_f_one_b returned. enough: how many forwards each stage needs before its first backward, and may hold."""
+
+    name = "one_f_one_b"
+    enough = property(lambda self: [min(self.m, self.p - s) for s in range(self.p)])
+
+    @cached_property
+    def unsorted(self) -> list[tuple[int, str, list[int]]]:
+        """(stage, what it does not take in order, the order)."""
+        kinds = (("F", "forwards"), ("B", "backwards"))
+        orders = [(s, name, self.order(s, kind)) for kind, name in kinds for s in range(self.p)]
+        return [found for found in orders if found[2] != sorted(found[2])]
+
+    @cached_property
+    def stage(self) -> int:
+        stages = range(self.p)
+        if not self.slow:
+            return next((s for s in stages if self.held[s] > self.enough[s]), 0)
+        counts = [s for s in stages if self.ahead[s] != self.enough[s]]
+        turns = [kinds[ahead - 1 : len(kinds) - ahead + 1] for kinds, ahead in zip(self.kinds, self.ahead, strict=True)]
+        uneven = [s for s in stages if "FF" in turns[s] or "BB" in turns[s]]
+        return [*counts, *[s for s, *_ in self.unsorted], *uneven, 0][0]
+
+    its_ahead = property(lambda self: self.ahead[self.stage])
+    its_enough = property(lambda self: self.enough[self.stage])
+    its_held = property(lambda self: self.held[self.stage])
+    behind = property(lambda self: self.p - 1 - self.stage)
+    forwards = property(lambda self: counted(self.its_ahead, "forward"))
+    first_forwards = property(lambda self: counted(self.ahead[0], "forward"))
+    last_ahead = property(lambda self: self.ahead[-1])
+    allowed = property(lambda self: counted(self.its_enough, "micro-batch"))
+    numbers = property(lambda self: short(self.unsorted[0][2], 30).strip("[]"))
 
 
-def _why_stuck(schedule: Schedule) -> str:
-    ahead = warmups(schedule)
-    if ahead == sorted(ahead) and ahead[0] < ahead[-1]:
-        return (
-            f"Stage 0 runs {counted(ahead[0], 'forward')} before its first backward, the last stage {ahead[-1]}. It is "
-            "the other way round: the first stage needs the most, not the last, for its first gradient comes back last."
-        )
-    return ""
+# -- what is said --
 
-
-def _why_slow(schedule: Schedule) -> tuple[int, str]:
-    """The stage that shows why, and why."""
-    p, m = len(schedule), len(schedule[0]) // 2
-    if schedule == naive(p, m):
-        return 0, (
-            "No forwards ahead: each micro-batch comes back before the next sets out. Stage s needs some forwards "
-            "under way to keep the stages after it busy; how many stages are those?"
-        )
-    ahead = warmups(schedule)
-    for s, got in enumerate(ahead):
-        if got < min(m, p - s):
-            return s, (
-                f"Stage {s} runs {counted(got, 'forward')} before its first backward, and then waits: that gradient "
-                f"comes back after the {p - 1 - s} stages behind it have had their turn. "
-                f"It has time for {min(m, p - s)}."
-            )
-        if got > min(m, p - s):
-            return s, _too_many(s, got, p, m)
-    for kind, name in (("F", "forwards"), ("B", "backwards")):
-        for s, row in enumerate(schedule):
-            if (order := [a.microbatch for a in row if a.kind == kind]) != sorted(order):
-                return s, (
-                    f"Stage {s} takes its {name} in the order {_numbers(order)}. Micro-batches come in order from the "
-                    "neighbour: whoever takes a later one first waits for it."
-                )
-    turns = (s for s, row in enumerate(schedule) if not _alternates(row[ahead[s] - 1 : len(row) - ahead[s] + 1]))
-    why = "After the forwards ahead it is one forward, one backward, in turns, until no forward is left."
-    return next(turns, 0), why
-
-
-def _alternates(row: Sequence[Action]) -> bool:
-    return all(a.kind != b.kind for a, b in pairwise(row))
-
-
-def _why_much(schedule: Schedule, s: int) -> str:
-    p, m, row = len(schedule), len(schedule[0]) // 2, schedule[s]
-    if "".join(a.kind for a in row) == "F" * m + "B" * m and m > 1:
-        return "That is GPipe's list: nothing is let go before all forwards are done. Alternate sooner."
-    got, enough = warmups(schedule)[s], min(m, p - s)
-    if got > enough:
-        return _too_many(s, got, p, m)
-    return "Once it alternates, one forward is followed by one backward: two forwards in a row let the number grow."
-
-
-def _too_many(s: int, got: int, p: int, m: int) -> str:
-    return (
-        f"Stage {s} runs {counted(got, 'forward')} before its first backward; {min(m, p - s)} would do, the last of "
-        f"them in a pair with that backward. It needs as many ahead as stages come after it: {p - 1 - s}."
-    )
-
-
-def _numbers(order: list[int]) -> str:
-    return ", ".join(map(str, order[:8])) + (", ..." if len(order) > 8 else "")
+OTHER_WAY = (
+    "{reason} Stage 0 runs {first_forwards} before its first backward, the last stage {last_ahead}. It is the other "
+    "way round: the first stage needs the most, not the last, for its first gradient comes back last."
+)
+NONE_AHEAD = (
+    "No forwards ahead: each micro-batch comes back before the next sets out. Stage s needs some forwards under way to "
+    "keep the stages after it busy; how many stages are those?"
+)
+TOO_FEW = (
+    "Stage {stage} runs {forwards} before its first backward, and then waits: that gradient comes back after the "
+    "{behind} stages behind it have had their turn. It has time for {its_enough}."
+)
+TOO_MANY = (
+    "Stage {stage} runs {forwards} before its first backward; {its_enough} would do, the last of them in a pair with "
+    "that backward. It needs as many ahead as stages come after it: {behind}."
+)
+UNSORTED = (
+    "Stage {stage} takes its {unsorted[0][1]} in the order {numbers}. Micro-batches come in order from the neighbour: "
+    "whoever takes a later one first waits for it."
+)
+TURNS = "After the forwards ahead it is one forward, one backward, in turns, until no forward is left."
+GPIPE = "That is GPipe's list: nothing is let go before all forwards are done. Alternate sooner."
+GROWS = "Once it alternates, one forward is followed by one backward: two forwards in a row let the number grow."
+WHYS_STUCK = [Rule("other way", lambda f: f.ahead == sorted(f.ahead) and f.ahead[0] < f.ahead[-1], OTHER_WAY)]
+WHYS_SLOW = [
+    Rule("one at a time", lambda f: f.schedule == naive(f.p, f.m), NONE_AHEAD),
+    Rule("too few ahead", lambda f: f.its_ahead < f.its_enough, TOO_FEW),
+    Rule("too many ahead", lambda f: f.its_ahead > f.its_enough, TOO_MANY),
+    Rule("unsorted", lambda f: f.unsorted, UNSORTED),
+    Rule("no turns", always, TURNS),
+]
+WHYS_MUCH = [
+    Rule("GPipe's", lambda f: f.kinds[f.stage] == "F" * f.m + "B" * f.m and f.m > 1, GPIPE),
+    Rule("too many ahead", lambda f: f.its_ahead > f.its_enough, TOO_MANY),
+    Rule("two forwards", always, GROWS),
+]
+HOLDS = "at most {allowed} in flight on stage {stage}, from {call}"
+MUCH = Test("much", lambda f: f.its_held > f.its_enough, HOLDS, "{its_held}: it runs {row}", WHYS_MUCH)
+TESTS = [*legal(WHYS_STUCK), fast(WHYS_SLOW), MUCH]
