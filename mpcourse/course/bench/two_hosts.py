@@ -57,7 +57,7 @@ def predicted(ranks: int, bandwidth: float = ETHERNET, nbytes: int = 4 * PARAMET
 def as_measured() -> dict[str, Any]:
     """What `mpcourse bench two-hosts --json` once found: machine and records, and in "setting", what the hosts were.
 
-    "noise" is what `mpcourse.common.quiet.noise` found before. `python -m tests.measure_two_hosts` measures anew.
+    "noise" is what `mpcourse.common.quiet.noise` found before. `lessons/studies/two_hosts.py` measures it again.
     """
     return json.loads(MEASURED.read_text())
 
