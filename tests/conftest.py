@@ -21,7 +21,6 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from mpcourse.common.shared_memory import tidy
-from mpcourse.course.bench.over_ranks import FORKED
 from mpcourse.course.check.seeding import SEED
 from mpcourse.course.forkserver import ADDRESS, ForkServer, offered
 from mpcourse.course.forkserver.descent import children, subreaper
@@ -194,7 +193,7 @@ def forks():
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
     atexit.register(server.close)
-    os.environ |= {ADDRESS: server.listening(), FORKED: "1"}  # what a test starts may use it, too
+    os.environ[ADDRESS] = server.listening()  # what a test starts may use it, too
     return server
 
 

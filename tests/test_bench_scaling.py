@@ -276,16 +276,15 @@ def test_a_file_with_more_or_fewer_runs_is_refused(stand_in, tmp_path):
     assert_refused(file, "0 runs of strong, 2 ranks, ours")
 
 
-def test_one_rank_is_no_scaling_and_too_many_are_refused(stand_in):
-    for np, phrase in ((1, "2 ranks or more"), (33, "between 1 and 32")):
-        with pytest.raises(UserError, match=phrase):
-            run(np=np)
+def test_too_many_ranks_are_refused(stand_in):
+    with pytest.raises(UserError, match="between 1 and 32"):
+        run(np=33)
     assert stand_in.asked == []
 
 
 def test_only_scaling_has_a_file_to_save_to(cli, tmp_path):
     done = cli("bench", "course", "--save", tmp_path / "out.csv")
-    assert done.returncode == 2 and done.stderr == "mpcourse: --save is of `mpcourse bench scaling`\n"
+    assert done.returncode == 2 and done.stderr == "mpcourse: --save only works with scaling\n"
 
 
 def test_the_course_brings_a_measurement_of_a_quiet_machine_along(monkeypatch):
@@ -322,24 +321,28 @@ def test_lesson_08_says_what_the_measurement_found():
     )
 
 
-@pytest.mark.timeout(300)
-def test_a_real_run_has_every_case_once_and_is_not_repeated(cli, mpirun, tmp_path):
+def test_real_ranks_measure_each_kind_and_side_of_a_case(mpirun):
+    case = ScalingCase(2, 1, CAN_BIND)
+    rows = scaling._measured(case, 1, here(), None)
+    assert groups(rows) == sorted((kind, case, side, 1) for kind in KINDS for side in SIDES)
+    assert all(row.seconds > 0 and row.here == here() for row in rows)
+
+
+def test_a_file_with_every_case_is_shown_without_starting_ranks(cli, tmp_path, monkeypatch):
     file = tmp_path / "out.csv"
-    command = ("bench", "scaling", "--np", 2, "--runs", 1, "--save", file, "--json")
-    done = cli(*command, timeout=240, env={BUSY: "yes"})
-    assert done.returncode == 0, done.stderr
-    rows = load(file)
-    now = here()
-    wanted = [(k, c, s, 1) for k in KINDS for c in cases(2, now.cores, CAN_BIND) for s in SIDES]
-    assert groups(rows) == sorted(wanted) and all(row.seconds > 0 and row.here == now for row in rows)
+    seconds = {kind: {side: [0.01] for side in SIDES} for kind in KINDS}
+    monkeypatch.setenv(BUSY, "yes")
+    monkeypatch.setattr(scaling, "measured", lambda *asked: [seconds])
+    rows = run(file, runs=1)
     fake = tmp_path / "mpirun"
-    version = f"HYDRA build details:\\n    Version: {now.mpi.split()[-1]}"
-    if now.mpi.startswith("Open MPI"):
-        version = f"mpirun (Open MPI) {now.mpi.split()[-1]}"
+    version = f"HYDRA build details:\\n    Version: {here().mpi.split()[-1]}"
+    if here().mpi.startswith("Open MPI"):
+        version = f"mpirun (Open MPI) {here().mpi.split()[-1]}"
     fake.write_text(f'#!/bin/sh\n[ "$1" = --version ] && printf "{version}\\n"\n')  # and starts no ranks
     fake.chmod(0o755)
-    again = cli(*command, env={"MPCOURSE_MPIRUN": str(fake)})
-    assert json.loads(again.stdout)["records"] == json.loads(done.stdout)["records"], again.stderr
+    command = ("bench", "scaling", "--np", 2, "--runs", 1, "--save", file, "--json")
+    shown = cli(*command, env={"MPCOURSE_MPIRUN": str(fake)})
+    assert [record["what"] for record in json.loads(shown.stdout)["records"]] == list(rows), shown.stderr
 
 
 @pytest.mark.parametrize(

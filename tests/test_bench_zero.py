@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mpcourse.course import forkserver
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.zero import OURS, SIDES, ZeroCase, _memory, _speeds
 
@@ -16,7 +17,7 @@ def promised(records):
 
 
 def test_all_sides_end_with_the_same_parameters_and_have_their_speed(mpirun):
-    (found,) = measured("mpcourse.course.bench.zero_ranks", [CASE], 3)
+    (found,) = measured("mpcourse.course.bench.zero_ranks", [CASE], 3, starter=forkserver.python())
     records = list(_speeds(CASE, found, 3))
     assert [record.what for record in records[: len(SIDES)]] == [f"{NAME}: {side}" for side in SIDES]
     assert 0 < found["difference"] < 1e-14  # three summands are added up in several orders
@@ -29,7 +30,13 @@ def test_all_sides_end_with_the_same_parameters_and_have_their_speed(mpirun):
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="a process's peak is told by Linux")
 def test_memory_is_measured_after_a_step_and_within_one(mpirun):
-    (found,) = measured("mpcourse.course.bench.zero_memory_ranks", [CASE._replace(side="stage 3")], 2, give_back=True)
+    (found,) = measured(
+        "mpcourse.course.bench.zero_ranks",
+        [CASE._replace(side="stage 3")],
+        2,
+        give_back=True,
+        starter=forkserver.python(),
+    )
     assert set(found) == {"held", "peak"} and found["peak"] >= found["held"]
 
 

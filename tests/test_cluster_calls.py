@@ -409,34 +409,6 @@ def test_none_stands_for_in_place_as_in_mpi4py():
         both(lambda c: c.Allreduce(np.ones(1), MPI.IN_PLACE))
 
 
-def test_a_persistent_request_is_started_as_often_as_one_likes():
-    def program(c):
-        x, y, other = np.zeros(2), np.zeros(2), 1 - c.rank
-        requests = [c.Send_init(x, other), c.Recv_init(y, other)]
-        assert all(requests) and MPI.Request.Testall(requests)  # none of them is active
-        found = []
-        for n in range(3):
-            x[:] = 10 * c.rank + n
-            MPI.Prequest.Startall(requests)
-            MPI.Request.Waitall(requests)
-            found.append(y[0])
-        for each in requests:
-            each.Free()
-        return found, any(requests)
-
-    assert both(program) == [([10, 11, 12], False), ([0, 1, 2], False)]
-
-
-def test_a_persistent_request_is_not_started_twice():
-    def program(c):
-        r = c.Recv_init(np.zeros(1), 1 - c.rank)
-        r.Start()
-        r.Start()
-
-    with pytest.raises(ClusterError, match="started again before its Wait"):
-        both(program)
-
-
 def test_a_receive_is_given_up():
     def program(c):
         y, status = np.full(1, 7.0), MPI.Status()
@@ -559,7 +531,6 @@ def test_a_message_that_was_found_by_a_probe_is_received_though_it_is_given_up()
 
 NONBLOCKING = {
     "Irecv": lambda c, x, y: c.Irecv(y[:2], 1 - c.rank),
-    "Recv_init": lambda c, x, y: c.Recv_init(y[:2], 1 - c.rank),
     "Ibcast": lambda c, x, y: c.Ibcast(y[:2] if c.rank else x, 0),
     "Igather": lambda c, x, y: c.Igather(x, y, 1),
     "Iscatter": lambda c, x, y: c.Iscatter(np.ones(4), y[:2], 0),
@@ -579,9 +550,7 @@ def test_a_buffer_that_is_received_into_holds_nothing_new_before_wait_and_may_no
     def program(c, writes):
         x, y = np.ones(2), np.full(4, 7.0)
         q = NONBLOCKING[call](c, x, y)
-        if call == "Recv_init":
-            q.Start()
-        if call in ("Irecv", "Recv_init"):
+        if call == "Irecv":
             c.Send(x, 1 - c.rank)
         c.compute(1.0)
         c.Barrier()

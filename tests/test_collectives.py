@@ -259,11 +259,12 @@ def test_ranks_with_other_lengths_are_told(name):
 
 
 def test_the_benchmark_checks_sums_and_measures_all_sides(mpirun):
+    from mpcourse.course import forkserver
     from mpcourse.course.bench.allreduce import SIDES, AllreduceCase, _records
     from mpcourse.course.bench.over_ranks import measured
 
     case = AllreduceCase(4_000, 2, 3)
-    (found,) = measured("mpcourse.course.bench.allreduce_ranks", [case], 3)
+    (found,) = measured("mpcourse.course.bench.allreduce_ranks", [case], 3, starter=forkserver.python())
     assert set(found["seconds"]) == {*SIDES, "copying"} and all(len(runs) == 2 for runs in found["seconds"].values())
     assert 0 < found["difference"] < 1e-6
     rows = {r.what: r for r in _records(case, found, 3)}

@@ -371,11 +371,12 @@ def test_a_rank_that_waits_for_the_others_reports_goes_on_with_its_sums(mpirun):
 
 
 def test_the_benchmark_compares_parameters_and_measures_all_sides(mpirun):
+    from mpcourse.course import forkserver
     from mpcourse.course.bench.data_parallel import SIDES, DataParallelCase, _records, sides_of
     from mpcourse.course.bench.over_ranks import measured
 
     case = DataParallelCase("transformer", 4, 2, 1)
-    (found,) = measured("mpcourse.course.bench.data_parallel_ranks", [case], 2)
+    (found,) = measured("mpcourse.course.bench.data_parallel_ranks", [case], 2, starter=forkserver.python())
     rows = {record.what: record for record in _records(case, found, 2)}
     assert [f"transformer: {side}" in rows for side in SIDES] == [side != "fused" for side in SIDES]
     assert rows["transformer: parameters differ by"].kept

@@ -379,8 +379,8 @@ def test_an_impossible_argument_is_told_in_one_line(cli, arguments, says):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["two-hosts"], "which needs it"),
-        (["tables", "--hosts", "a,b"], "--hosts is of `mpcourse bench two-hosts`"),
+        (["two-hosts"], "needs to know which"),
+        (["virtual", "--hosts", "a,b"], "--hosts only works with two-hosts"),
         (["two-hosts", "--hosts", "a,b,c"], "so name two"),
         (["two-hosts", "--hosts", "localhost,nowhere.invalid", "--runs", "1"], "`mpcourse doctor --hosts"),
     ],

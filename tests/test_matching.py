@@ -6,11 +6,7 @@ import pytest
 from mpcourse.virtual import MPI, ClusterError, Deadlock, run
 
 FREES = ("Free", "Disconnect")
-MAKES = ("Dup", "Split", "Create")
-
-
-def made(c, how):
-    return c.Create(c.Get_group()) if how == "Create" else getattr(c, how)()
+MAKES = ("Dup", "Split")
 
 
 @pytest.mark.parametrize("free", FREES)
@@ -18,7 +14,7 @@ def made(c, how):
 @pytest.mark.parametrize("begin", ["recv", "irecv"])
 def test_a_communicator_is_freed_after_a_receive_from_any_source(begin, how, free):
     def program(c):
-        d = made(c, how)
+        d = getattr(c, how)()
         if c.rank == 0:
             c.send("first", 1)
             found = d.recv() if begin == "recv" else d.irecv().wait()

@@ -21,12 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SUITE = ROOT / "tests" / "programs" / "mpi4py_suite.py"
 SIZES = [int(size) for size in os.environ.get("MPCOURSE_MPI4PY_SIZES", "1 3").split()]
 # Of 2104 tests. The others are skipped, as by an MPI that has no such call or datatype.
-RIGHT = {1: 547, 2: 549, 3: 549, 4: 549, 5: 549}
-REFUSED = {1: 1096, 2: 1182, 3: 1182, 4: 1182, 5: 1182}
+RIGHT = {1: 478, 2: 480, 3: 480, 4: 480, 5: 480}
+REFUSED = {1: 1189, 2: 1277, 3: 1277, 4: 1277, 5: 1277}
 # What is not right, and why that is no fault of virtual ranks.
 EXCUSED = {
-    "test_comm_inter.TestIntercommCreateFromGroups.testPair": "an MPI 4 without intercommunicators is none to it",
-    "test_comm_inter.TestIntercommCreateFromGroups.testHalf": "the same",
     "test_msgspec.TestMessageVectorW.testMessageBytearray": "its own stand-in for Alltoallw, which is refused",
     "test_op.TestOp.testCreateMany": "there may be more than mpi4py's 32 operations of a program's own",
     "test_op.TestOp.testPickleUserDefined": "each rank imports the module for itself, and pickle finds none of them",

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mpcourse.common.errors import UserError
+from mpcourse.course import forkserver
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.pipeline import PipelineCase, _bubbles, _speeds
 from mpcourse.course.examples.pipeline_options import check_batches, check_files
@@ -211,7 +212,7 @@ def test_a_step_is_told_beside_one_process_with_the_whole_batch_and_with_the_sam
 def test_the_benchmark_compares_gradients_with_torchs_pipeline():
     cases = [PipelineCase("gpipe", 1, 16, 16, 1, 2), PipelineCase("1f1b", 1, 16, 16, 1, 2, True)]
     cases += [PipelineCase("gpipe", 1, 8, 8, 1, 1, True, ticks=0.002)]
-    speed, bubble, ticking = measured("mpcourse.course.bench.pipeline_ranks", cases, 2)
+    speed, bubble, ticking = measured("mpcourse.course.bench.pipeline_ranks", cases, 2, starter=forkserver.python())
     (by_clock,) = list(_bubbles(PipelineCase(*ticking["case"]), ticking, 2))[1:]
     assert by_clock.what == "gpipe, stages of 2 and 4 ms: bubble / (p-1)/(m+p-1)" and by_clock.promise == 1.15
     assert by_clock.runs == [pytest.approx(9 * ticking["bubbles"][0][0])] and by_clock.runs[0] < 9
@@ -227,6 +228,6 @@ def test_the_benchmark_compares_gradients_with_torchs_pipeline():
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):
     done = cli("bench", "course", "--np", 2)
-    assert done.returncode == 2 and "--np is of `mpcourse bench allreduce`, `crossovers`" in done.stderr
+    assert done.returncode == 2 and "--np only works with allreduce, crossovers" in done.stderr
     done = cli("bench", "pipeline", "--np", 1)
     assert done.returncode == 2 and "needs 2 ranks or more" in done.stderr

@@ -3,12 +3,12 @@
 import pytest
 
 from mpcourse.course.bench import NAMES
-from mpcourse.course.bench.tables import tables as rows
 from mpcourse.course.cli import _parser
 from mpcourse.data.published import PIPELINE_TUTORIAL, TORCHGPIPE_RESNET101, TORCHGPIPE_UNET
 from mpcourse.models.flat import flat_resnet101, flat_unet
 from mpcourse.pipeline.tables import partition_costs, replayed_rates, slowed_to_the_tutorial, tutorial_seconds
 from mpcourse.virtual import GPUS
+from tests.validation.pipelines import pipelines
 
 
 def test_the_tutorials_order_and_optimum_come_out_with_one_fitted_efficiency():
@@ -44,11 +44,11 @@ def test_a_u_nets_second_partition_of_four_takes_longest():
     assert max(took) == took[1] > 1.3 * sum(took) / 4
 
 
-def test_bench_tables_has_a_row_for_each_published_number(monkeypatch):
-    monkeypatch.setitem(rows.__globals__, "slowed_to_the_tutorial", lambda gpu, link: gpu)
-    monkeypatch.setitem(rows.__globals__, "tutorial_seconds", lambda gpu, link, runs: dict.fromkeys(runs, 3.0))
-    monkeypatch.setitem(rows.__globals__, "replayed_rates", lambda *asked: [10.0, 8.0, 15.0, 30.0, 45.0])
-    found = {r.what: r for r in rows()}
+def test_the_validation_of_pipelines_has_a_row_for_each_published_number(monkeypatch):
+    monkeypatch.setitem(pipelines.__globals__, "slowed_to_the_tutorial", lambda gpu, link: gpu)
+    monkeypatch.setitem(pipelines.__globals__, "tutorial_seconds", lambda gpu, link, runs: dict.fromkeys(runs, 3.0))
+    monkeypatch.setitem(pipelines.__globals__, "replayed_rates", lambda *asked: [10.0, 8.0, 15.0, 30.0, 45.0])
+    found = {r.what: r for r in pipelines()}
     assert found["tutorial, splits of 12: ours (published 2.43)"].runs == [3.0]
     off = found["tutorial, splits of 12: ratio to one GPU off by"]
     assert off.median == pytest.approx(100 * (3.75 / 2.43 - 1)) and off.promise == 15 and not off.kept

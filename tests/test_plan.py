@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from mpcourse.common.errors import UserError
-from mpcourse.course.bench.plan_models import LlamaLayer, MegatronLayer
 from mpcourse.data.published_plans import (
     A100_ALL_REDUCE,
     A100_PRODUCTS,
@@ -41,6 +40,7 @@ from mpcourse.plan import (
 )
 from mpcourse.plan.candidate import candidates
 from mpcourse.plan.flops import recomputed_flops
+from mpcourse.plan.published_models import LlamaLayer, MegatronLayer
 from mpcourse.plan.stages import cut_equally
 from mpcourse.plan.timing import in_flight, least, makespan
 from mpcourse.virtual import GPUS, virtual_gpus

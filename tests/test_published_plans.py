@@ -2,12 +2,12 @@
 
 import pytest
 
-from mpcourse.course.bench.plan import GATHERS, layers_of, llama_layers, predicted, predicted_llama
-from mpcourse.course.bench.plan_grids import figure_13, place, places_today
 from mpcourse.data.published_plans import LLAMA_3, NEMO_GPT, PTD_P, PTD_P_BESIDE_ZERO, ZERO_3
+from mpcourse.plan.published import GATHERS, layers_of, llama_layers, place, places_today, predicted, predicted_llama
+from tests.validation.plans import figure_13
 
 
-# One row without model parallelism, one with the tensor axis alone, and pipelines; `mpcourse bench plan` has all.
+# One row without model parallelism, one with the tensor axis alone, and two pipelines; tests/validation has all.
 @pytest.mark.parametrize("row", [PTD_P[0], PTD_P[3], PTD_P[6], PTD_P_BESIDE_ZERO[2]], ids=lambda r: f"{r.parameters} B")
 def test_rows_of_ptd_p_are_predicted_within_a_tenth_and_nothing_is_fitted_to_them(row):
     found = predicted(row, layers_of(row))

@@ -12,13 +12,13 @@ import nbformat
 import pytest
 import torch
 
+from lessons.studies.noise_along import COLUMNS, measure
 from mpcourse.common.errors import UserError
 from mpcourse.common.quiet import BUSY, Noise, refuse_if_busy
 from mpcourse.data import digits
 from mpcourse.large_batch.critical import Critical, critical_batch, noise_until, tuned
 from mpcourse.studies import StackedRuns
 from mpcourse.studies.grid import read_study
-from mpcourse.studies.noise_along import COLUMNS, measure
 from mpcourse.studies.shipped import FOLDER, names, shipped, shipped_noise
 from mpcourse.studies.tables import as_csv, read_curves, read_rows
 from tests.conftest import ROOT, python
@@ -121,8 +121,8 @@ def test_the_measured_noise_is_that_of_all_examples():
 def test_a_noise_study_writes_a_row_for_each_record(tmp_path):
     study = tmp_path / "s.toml"
     study.write_text("batch = 256\nrate = [0.1, 0.2]\nseed = 2\nsteps = 4\nrecord_every = 2\n")
-    command = python("-m", "mpcourse.studies.noise_along", study, tmp_path / "out")
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    command = python("-m", "lessons.studies.noise_along", study, tmp_path / "out")
+    subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=ROOT)
     rows = read_rows(tmp_path / "out" / "noise.csv")
     assert list(rows[0]) == list(COLUMNS)
     assert [(r["run"], r["rate"], r["seed"], r["step"]) for r in rows if r["seed"] == 1] == [
@@ -130,7 +130,7 @@ def test_a_noise_study_writes_a_row_for_each_record(tmp_path):
         *((1, 0.1, 1, 4), (3, 0.2, 1, 4)),
     ]
     study.write_text("batch = 256\n")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 2 and done.stderr == f"mpcourse: {study}: rate is missing, e.g. rate = [32, 128]\n"
 
 

@@ -180,7 +180,7 @@ def test_a_bias_of_one_number_and_a_weight_of_one_row_are_told_apart():
 
 
 def test_the_benchmark_compares_results_and_measures_both_sides():
-    from mpcourse.course.bench.large_batch import StackedRunsCase, _measured, _records
+    from tests.validation.stacked_runs import StackedRunsCase, _measured, _records
 
     case = StackedRunsCase(batch=200, together=3, epochs=2, plain=2)
     found = _measured(case, runs=2)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from lessons.studies.staleness import as_text
 from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synchronous
 from mpcourse.studies.staleness.shipped import Runs, shipped_delay, shipped_staleness, shipped_ways
 from mpcourse.studies.staleness.study import (
@@ -15,7 +16,6 @@ from mpcourse.studies.staleness.study import (
     STALE_SEEDS,
     STALENESS,
     WAYS,
-    as_text,
 )
 from mpcourse.studies.staleness.training import FAST, SLOW, Way, alike, now_and_then, one_slow, train
 

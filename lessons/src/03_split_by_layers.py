@@ -514,8 +514,8 @@ reference(ModelParallelResNet50)
 # | checkpointing | activation checkpointing, `torch.utils.checkpoint`; "recompute" in Megatron-LM |
 # | memory kept by the allocator | reserved memory; `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` |
 #
-# `mpcourse bench truth` prints our prediction of the published table, too. On a machine with a GPU, `--device cuda`
-# compares ten models' memory and time, predicted and measured.
+# In a clone of the course `python -m tests.validation truth` prints our prediction of the published table, too. On a
+# machine with a GPU, `--device cuda` compares ten models' memory and time, predicted and measured.
 #
 # For a model of your own: `mpcourse predict file.py:make_model --batch 10 3 1024 1024 --gpus 2 --cut layer2`.
 #

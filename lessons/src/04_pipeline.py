@@ -443,7 +443,8 @@ None
 # - With splits of 5 and of 3 images it is 21 % and 32 % too fast. Our two GPUs take hardly longer with splits of 5 than
 #   of 10, for a virtual GPU computes 5 images in about half the time of 10. So few images do not occupy all units of a
 #   real GPU. And our host launches a kernel in 8 µs. The tutorial's run with splits of 1 image takes 8.25 s: 23 ms for
-#   each of 360 splits, which we suppose to be mostly the host's time. (`mpcourse bench tables` has our time for it.)
+#   each of 360 splits, which we suppose to be mostly the host's time. (`python -m tests.validation pipelines`,
+#   in a clone of the course, prints our time for it.)
 
 # %% [markdown]
 # ## Up to eight GPUs: torchgpipe's table
@@ -483,7 +484,7 @@ assert max(took) == took[1] and took[1] > 1.3 * sum(took) / 4
 # Batch sizes differ from row to row in their table, and so in ours. And our skip connections pass through all
 # partitions between, where torchgpipe copies them directly.
 #
-# `mpcourse bench tables` prints both tables in full.
+# In a clone of the course `python -m tests.validation pipelines` prints both tables in full.
 
 # %% [markdown]
 # ## Two real ranks

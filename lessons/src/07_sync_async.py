@@ -159,7 +159,7 @@ None
 # With more workers of equal speed the staleness is larger. Here 1 to 16 workers use 320 gradients in all, at three
 # learning rates. One training says little: those that differ in their seed alone differ by several points. So each
 # point is the mean of 20 seeds, and the band has two standard errors to each side, as in all figures here. They were
-# trained before, by `python -m mpcourse.studies.staleness.study`, which takes some minutes.
+# trained before, by `lessons/studies/staleness.py` in the course's repository, which takes some minutes.
 #
 # **Predict first.** Which of the three rates will be best without staleness, and which at a staleness of 15?
 

@@ -89,21 +89,18 @@ def _parser() -> argparse.ArgumentParser:
         choices=NAMES,
         help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
         "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
-        "large-batch: many small models at once against one after the other; memory: what models of transformers hold "
-        "on virtual GPUs against an independent count; pipeline: ours against torch's over ranks; plan: published "
-        "trainings on many GPUs predicted; scaling: training over 1, 2, ... ranks and threads; tables: published "
-        "pipelines replayed; truth: predictions beside facts; twins: ours against torch's own ways to train over "
+        "pipeline: ours against torch's over ranks; scaling: training over 1, 2, ... ranks and threads; setup: how "
+        "long `make setup` and `make lab` take; twins: ours against torch's own ways to train over "
         "ranks; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost; "
         "zero: ZeRO's stages against torch's ZeroRedundancyOptimizer and FSDP2 over ranks",
     )
-    bench.add_argument("--np", type=int, metavar="N", help="of those over ranks: how many (2; scaling: up to 4)")
-    bench.add_argument("--hosts", metavar="A,B", help="of two-hosts: which; `mpcourse doctor --hosts` examines them")
-    bench.add_argument("--device", metavar="NAME", help="of truth: a real GPU to compare with, cuda or cuda:1")
+    bench.add_argument("--np", type=int, metavar="N", help="number of ranks (2; scaling: up to 4)")
+    bench.add_argument("--hosts", metavar="A,B", help="two-hosts: the hosts; `mpcourse doctor --hosts` examines them")
     bench.add_argument(
-        "--runs", type=int, metavar="N", help="of each measurement (5; data-parallel 15); the median counts"
+        "--runs", type=int, metavar="N", help="number of measurements (5; data-parallel 15); the median counts"
     )
     bench.add_argument(
-        "--save", type=Path, metavar="FILE", help="of scaling: a CSV file that each case goes to, and is resumed from"
+        "--save", type=Path, metavar="FILE", help="scaling: add each case to this CSV file, and skip cases in it"
     )
     bench.add_argument("--json", action="store_true", help="every run, with hardware, versions and date, as JSON")
     add_predict(
@@ -200,20 +197,20 @@ def _watch(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     if options.runs is not None and options.runs < 1:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
-    if options.device and options.name != "truth":
-        raise UserError("--device is of `mpcourse bench truth`")
     over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling", "twins", "zero")
     if options.np is not None and options.name not in over_ranks:
-        raise UserError(f"--np is of `mpcourse bench {'`, `'.join(over_ranks)}`")
+        raise UserError(f"--np only works with {', '.join(over_ranks)}")
+    if options.np is not None and options.np < 2:
+        raise UserError(f"--np {options.np}: a benchmark over ranks needs 2 ranks or more")
     if options.save and options.name != "scaling":
-        raise UserError("--save is of `mpcourse bench scaling`")
-    if (options.hosts is not None) != (options.name == "two-hosts"):
-        raise UserError(
-            "--hosts is of `mpcourse bench two-hosts`, which needs it: mpcourse bench two-hosts --hosts a,b"
-        )
+        raise UserError("--save only works with scaling")
+    if options.hosts is not None and options.name != "two-hosts":
+        raise UserError("--hosts only works with two-hosts")
+    if options.hosts is None and options.name == "two-hosts":
+        raise UserError("two-hosts needs to know which: mpcourse bench two-hosts --hosts a,b")
     from mpcourse.course.bench.show import show
 
-    names = ("runs", "device", "np", "save", "hosts")
+    names = ("runs", "np", "save", "hosts")
     more = {name: value for name in names if (value := getattr(options, name)) is not None}
     return show(list(benchmark(options.name)(**more)), options.json)
 

@@ -1,7 +1,7 @@
-"""Studies: many training runs that lessons show, with the programs that made them and what came of them.
+"""Studies: grids of training runs, those that lessons show, and how two sets of runs are compared.
 
-`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER` trains a grid of runs (lesson 09; `shipped/` holds those
-of the lesson), `python -m mpcourse.studies.staleness.study FILE` trainings with slow workers (lesson 07).
+`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER` trains a grid of runs. `shipped/` holds those of lesson
+09, `staleness/` those of lesson 07; lessons/studies/README.md says how all of them were made.
 """
 
 from mpcourse.studies.stacked_mlps import StackedMLPs, StackedSGD

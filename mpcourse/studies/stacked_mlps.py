@@ -3,7 +3,7 @@
 A small network's step is spent on calling operations, not on computing. S networks of one shape, stacked, take as many
 calls as one. The gradient is written by hand here, which measured best (batch 32, one thread, S = 32, times as many
 runs a second as the plain loop): 64-32-10 by hand 16, autograd through the same products 12, torch.func's vmap of grad
-6; 64-64-10: 7, 6 and 3. `mpcourse bench large-batch` measures it again.
+6; 64-64-10: 7, 6 and 3. `python -m tests.validation stacked-runs` measures it again.
 """
 
 from collections.abc import Sequence

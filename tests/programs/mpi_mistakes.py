@@ -44,10 +44,7 @@ MISTAKES = {
     "same memory reduced and scattered": lambda c: c.Reduce_scatter_block(X, X),
     "operation": lambda c: c.Allreduce(X, Y, MPI.BAND),
     "no operation": lambda c: c.Allreduce(X, Y, MPI.OP_NULL),
-    "rank of a group": lambda c: c.Get_group().Incl([4]),
     "no communicator": lambda c: MPI.COMM_NULL.Barrier(),
-    "coordinates": lambda c: c.Create_cart([1]).Get_coords(4),
-    "dims": lambda c: MPI.Compute_dims(5, [2, 0]),
 }
 
 

@@ -337,53 +337,10 @@ def backward_with_messages(comm):
     return w.grad.numpy()
 
 
-def grids(comm):
-    """Neighbours in a ring and in a grid, and rows and columns of it."""
-    ring = comm.Create_cart([comm.size], periods=[True])
-    source, dest = ring.Shift(0, 1)
-    told = [ring.sendrecv(ring.rank, dest, source=source), ring.dims, ring.periods, ring.coords, ring.topo]
-    dims = MPI.Compute_dims(comm.size, 2)
-    grid = comm.Create_cart(dims, periods=(False, True), reorder=False)
-    told += [dims, grid.Get_coords(grid.rank), grid.Get_cart_rank(grid.coords), grid.Get_topo(), grid.Get_dim()]
-    told += [[beside(grid, direction, disp) for disp in (-2, -1, 0, 1, 3)] for direction in (0, 1)]
-    told += [grid.Get_topology() == MPI.CART, grid.is_topo, comm.is_topo, ring.dim, grid.Get_cart_rank([0, -1])]
-    for remain in ([True, False], [False, True]):
-        part = grid.Sub(remain)
-        told += [part.allgather(comm.rank), part.dims, part.periods, part.coords]
-    small = comm.Create_cart([1])
-    return [*told, small == MPI.COMM_NULL, bool(small)]
-
-
-def all_dims(comm):
-    """How ranks are spread over grids."""
-    grids = [(n, k) for n in range(1, 97) for k in (1, 2, 3) if (n, k) != (72, 2)]
-    return [MPI.Compute_dims(n, k) for n, k in grids] + [MPI.Compute_dims(12, [0, 3, 0])]
-
-
-def dims_of_72(comm):
-    """9 x 8; Open MPI makes 12 x 6."""
-    return MPI.Compute_dims(72, 2)
-
-
-def groups(comm):
-    """Ranks in another order, and communicators of them."""
-    group = comm.Get_group()
-    back = group.Incl(range(comm.size)[::-1])
-    first, rest = group.Incl([0]), group.Excl([0])
-    told = [group.size, group.rank, back.rank, rest.size, rest.rank, first.rank, comm.group.Get_rank()]
-    told += [group.Range_incl([(comm.size - 1, 0, -1)]).rank, group.Range_excl([(0, 0, 1)]).size]
-    told += [MPI.Group.Union(rest, first).rank, MPI.Group.Intersection(rest, first).size]
-    told += [MPI.Group.Difference(group, first).size, MPI.Group.Translate_ranks(back, [0], group)]
-    told += [MPI.Group.Translate_ranks(group, [0], rest), MPI.Group.Compare(group, back) == MPI.SIMILAR]
-    told += [MPI.Group.Compare(group, comm.group) == MPI.IDENT, MPI.Group.Compare(first, rest) == MPI.UNEQUAL]
-    turned = comm.Create(back)
-    told += [turned.rank, turned.allgather(comm.rank), MPI.Comm.Compare(comm, comm) == MPI.IDENT]
-    told += [MPI.Comm.Compare(comm, comm.Dup()) == MPI.CONGRUENT]
-    alone = comm.Create(first)
-    told.append(alone == MPI.COMM_NULL or alone.size)
-    if comm.rank == 0:
-        told.append(comm.Create_group(first).size)
+def copies(comm):
+    """A copy of a communicator, and what is left of it."""
     copy = comm.Dup()
+    told = [copy.rank, copy.allgather(comm.rank)]
     copy.Free()
     return [*told, copy == MPI.COMM_NULL, bool(copy)]
 
@@ -422,21 +379,6 @@ def logical_reductions(comm):
     return found
 
 
-def persistent(comm):
-    """The same two messages three times."""
-    x, y = np.zeros(2), np.zeros(2)
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    requests, found = [comm.Recv_init(y, left), comm.Send_init(x, right)], []
-    for n in range(3):
-        x[:] = comm.rank + 10 * n
-        MPI.Prequest.Startall(requests)
-        MPI.Request.Waitall(requests)
-        found.append(y.copy())
-    for each in requests:
-        each.Free()
-    return found, [bool(each) for each in requests]
-
-
 def requests_that_are_over(comm):
     """They are false, equal to REQUEST_NULL, and done whoever asks."""
     other, statuses, status = comm.size - 1 - comm.rank, [], MPI.Status()
@@ -464,11 +406,6 @@ def nobody(comm):
 PROGRAMS = [
     value for name, value in list(globals().items()) if callable(value) and getattr(value, "__module__", "") == __name__
 ]
-
-
-def beside(grid, direction, disp):
-    """What `Shift` answers. The number of no rank is each MPI's own."""
-    return ["none" if rank == MPI.PROC_NULL else rank for rank in grid.Shift(direction, disp)]
 
 
 def plain(value):

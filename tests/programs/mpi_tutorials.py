@@ -1,4 +1,4 @@
-"""Ten programs as tutorials of MPI have them, on virtual ranks and under mpirun: `mpi_programs.py` runs this file."""
+"""Nine programs as tutorials of MPI have them, on virtual ranks and under mpirun: `mpi_programs.py` runs this file."""
 
 import random
 
@@ -16,26 +16,28 @@ def monte_carlo_pi(comm):
 
 def game_of_life(comm):
     """A torus of cells in blocks on a grid of ranks, whose edges and corners are exchanged in two directions."""
-    dims = MPI.Compute_dims(comm.Get_size(), 2)
-    cart = comm.Create_cart(dims, periods=[True, True], reorder=False)
-    rows, columns = 12 // dims[0], 12 // dims[1]
-    top, left = cart.coords[0] * rows, cart.coords[1] * columns
+    size = comm.Get_size()
+    down = max(n for n in range(1, size + 1) if size % n == 0 and n * n <= size)
+    across = size // down
+    i, j = divmod(comm.Get_rank(), across)
+    rows, columns = 12 // down, 12 // across
+    top, left = i * rows, j * columns
     world = np.random.RandomState(7).randint(0, 2, (12, 12)).astype(np.int8)
     cells = np.zeros((rows + 2, columns + 2), np.int8)
     cells[1:-1, 1:-1] = world[top : top + rows, left : left + columns]
-    north, south = cart.Shift(0, 1)
-    west, east = cart.Shift(1, 1)
+    north, south = ((i - 1) % down * across + j, (i + 1) % down * across + j)
+    west, east = (i * across + (j - 1) % across, i * across + (j + 1) % across)
     for _ in range(5):
-        cart.Sendrecv(cells[1], north, 0, cells[-1], south, 0)
-        cart.Sendrecv(cells[-2], south, 1, cells[0], north, 1)
+        comm.Sendrecv(cells[1], north, 0, cells[-1], south, 0)
+        comm.Sendrecv(cells[-2], south, 1, cells[0], north, 1)
         column = np.empty(rows + 2, np.int8)
-        cart.Sendrecv(cells[:, 1].copy(), west, 2, column, east, 2)
+        comm.Sendrecv(cells[:, 1].copy(), west, 2, column, east, 2)
         cells[:, -1] = column
-        cart.Sendrecv(np.ascontiguousarray(cells[:, -2]), east, 3, column, west, 3)
+        comm.Sendrecv(np.ascontiguousarray(cells[:, -2]), east, 3, column, west, 3)
         cells[:, 0] = column
         around = sum(np.roll(cells, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0))
         cells[1:-1, 1:-1] = ((around == 3) | ((around == 2) & (cells == 1)))[1:-1, 1:-1]
-    blocks = cart.gather((cart.coords, cells[1:-1, 1:-1].copy()), root=0)
+    blocks = comm.gather(((i, j), cells[1:-1, 1:-1].copy()), root=0)
     return None if blocks is None else [[coords, block.tolist()] for coords, block in blocks]
 
 
@@ -122,24 +124,6 @@ def master_and_workers(comm):
     return sorted(found)
 
 
-def persistent_ring(comm):
-    """What each rank has goes all the way round, by the same two requests in each step."""
-    rank, size = comm.Get_rank(), comm.Get_size()
-    out, into, total = np.array([rank], "i"), np.empty(1, "i"), 0
-    requests = [
-        comm.Send_init([out, MPI.INT], dest=(rank + 1) % size, tag=9),
-        comm.Recv_init([into, MPI.INT], source=(rank - 1) % size, tag=9),
-    ]
-    for _ in range(size):
-        MPI.Prequest.Startall(requests)
-        MPI.Request.Waitall(requests)
-        total += int(into[0])
-        out[:] = into
-    for request in requests:
-        request.Free()
-    return total, [request == MPI.REQUEST_NULL for request in requests]
-
-
 def transpose(comm):
     """A matrix in rows of blocks becomes one in columns of blocks."""
     rank, size = comm.Get_rank(), comm.Get_size()
@@ -194,4 +178,4 @@ def conjugate_gradient(comm):
 
 
 PROGRAMS = [monte_carlo_pi, game_of_life, matrix_times_vector, odd_even_sort, parallel_prefix, master_and_workers,
-            persistent_ring, transpose, trapezoids, conjugate_gradient]  # fmt: skip
+            transpose, trapezoids, conjugate_gradient]  # fmt: skip

@@ -26,11 +26,6 @@ def thing(k):
     ]
 
 
-def near(cart, direction, disp, none):
-    """The ranks beside this one in a grid. none: MPI.PROC_NULL, whose number is each MPI's own."""
-    return ["none" if rank == none else rank for rank in cart.Shift(direction, disp)]
-
-
 def told(x):
     """What can be compared: the bits of an array, and what an object prints."""
     if isinstance(x, np.ndarray):
@@ -128,7 +123,6 @@ def at_once(p):
     p.name("t")
     for me, rank in enumerate(members):
         buffers, requests, statuses = [], [], p.name("s")
-        persistent = not objects and draw.random() < 0.3
         for source, dest, tag in sorted(messages, key=lambda m: m[2]):
             if dest != me:
                 continue
@@ -140,7 +134,7 @@ def at_once(p):
                 p.say(rank, f"{q} = {comm}.irecv(None, {say})")
             else:
                 p.say(rank, f"{y} = np.zeros({k % 5 + 2}, '{dtype}')")
-                p.say(rank, f"{q} = {comm}.{'Recv_init' if persistent else 'Irecv'}({y}, {say})")
+                p.say(rank, f"{q} = {comm}.Irecv({y}, {say})")
                 buffers.append(y)
             requests.append(q)
         receives = len(requests)
@@ -154,15 +148,12 @@ def at_once(p):
                 p.say(rank, f"{q} = {comm}.{how}(thing({k}), {to})")
             else:
                 p.say(rank, f"{x} = v({k}, {k % 5}, '{dtype}')")
-                how = draw.choice(["Send_init", "Ssend_init"]) if persistent else how
                 p.say(rank, f"{q} = {comm}.{how}({x}, {to})")
             requests.append(q)
         if not requests:
             continue
         p.say(rank, f"{statuses} = []")
         names = ", ".join(requests)
-        if persistent:
-            p.say(rank, f"MPI.Prequest.Startall([{names}])")
         if objects:
             p.say(rank, draw.choice([
                 f"out(MPI.Request.waitall([{names}])[:{receives}])",
@@ -181,8 +172,6 @@ def at_once(p):
             for y in buffers:
                 p.say(rank, f"out({y})")
             p.say(rank, f"out([(s.source, s.tag, s.count) for s in {statuses}[:{receives}]])")
-            if persistent:
-                p.say(rank, f"for q in [{names}]: q.Free()")
 
 
 def kind_of(source, dest, tag):
@@ -362,9 +351,9 @@ def objects_together(p):
 
 
 def communicators(p):
-    """Parts, copies, groups and grids, in which later parts of the program talk."""
+    """Parts and copies, in which later parts of the program talk."""
     draw, (comm, members) = p.draw, p.draw.choice(p.comms)
-    n, made, how = len(members), p.name("c"), draw.choice(["Split", "Dup", "Create", "Create_group", "Create_cart"])
+    made, how = p.name("c"), draw.choice(["Split", "Dup"])
     if how == "Split":
         colors = [draw.choice([0, 1, None]) for _ in members]
         keys = [draw.randrange(3) for _ in members]
@@ -376,30 +365,10 @@ def communicators(p):
                 (key, me) for me, (color, key) in enumerate(zip(colors, keys, strict=True)) if color == each
             )
             p.comms.append((made, [members[me] for _, me in inside]))
-    elif how == "Dup":
-        for rank in members:
-            p.say(rank, f"{made} = {comm}.Dup(); out([{made}.rank, MPI.Comm.Compare({comm}, {made})])")
-        p.comms.append((made, members))
-    elif how == "Create_cart":
-        rows = draw.choice([d for d in range(1, n + 1) if n % d == 0])
-        rings = [draw.random() < 0.5, draw.random() < 0.5]
-        for rank in members:
-            p.say(rank, f"{made} = {comm}.Create_cart([{rows}, {n // rows}], {rings})")
-            p.say(rank, f"out([near({made}, 0, 1, MPI.PROC_NULL), near({made}, 1, -1, MPI.PROC_NULL)])")
-            p.say(rank, f"out([{made}.coords, {made}.topo])")
-        p.comms.append((made, members))
-        part, along = p.name("c"), draw.random() < 0.5
-        for rank in members:
-            p.say(rank, f"{part} = {made}.Sub([{along}, {not along}]); out({part}.allgather({rank}))")
     else:
-        inside = draw.sample(range(n), draw.randrange(1, n + 1))
-        for me, rank in enumerate(members):
-            group = f"{comm}.Get_group().Incl({inside})"
-            if how == "Create":
-                p.say(rank, f"{made} = {comm}.Create({group}); out({made} == MPI.COMM_NULL)")
-            elif me in inside:
-                p.say(rank, f"{made} = {comm}.Create_group({group}); out({made}.Get_rank())")
-        p.comms.append((made, [members[me] for me in inside]))
+        for rank in members:
+            p.say(rank, f"{made} = {comm}.Dup(); out({made}.rank)")
+        p.comms.append((made, members))
 
 
 def anybody(p):
@@ -659,7 +628,7 @@ def stuck(calls):
 
 def play(text, file, comm, MPI):
     """What a rank finds that runs a program."""
-    names = {"np": np, "near": near, "v": v, "thing": thing, "until": until, "by_any": by_any, "by_some": by_some,
+    names = {"np": np, "v": v, "thing": thing, "until": until, "by_any": by_any, "by_some": by_some,
              "plus_twice": plus_twice, "probed": probed}  # fmt: skip
     exec(compile(text, file, "exec"), names)
     found = []

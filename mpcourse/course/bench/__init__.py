@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 # Each is a function of a module of its own, both called so, with _ for -.
 NAMES = (
-    *("allreduce", "course", "crossovers", "data-parallel", "large-batch", "memory", "pipeline", "plan", "plan-grids"),
-    *("scaling", "setup", "step-times", "tables", "truth", "twins", "two-hosts", "virtual", "zero"),
+    *("allreduce", "course", "crossovers", "data-parallel", "pipeline", "scaling"),
+    *("setup", "twins", "two-hosts", "virtual", "zero"),
 )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mpcourse.common.errors import UserError
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.record import Record
 
@@ -26,8 +25,6 @@ def allreduce(runs: int = 5, np: int = 2) -> Iterator[Record]:
     In each run all sides take turns, with some sums in a row. Each is checked against one in float64. The limit is
     what copying takes: all ranks at once copy, in their own memory, as many bytes as the ring makes each of them send.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")
     cases = [AllreduceCase(nbytes, runs, rounds) for nbytes, rounds in SIZES]
     for measurement in measured("mpcourse.course.bench.allreduce_ranks", cases, np):
         yield from _records(AllreduceCase(*measurement["case"]), measurement, np)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from mpcourse.collectives import ALGORITHMS
 from mpcourse.collectives.cost import Cost, best
-from mpcourse.common.errors import UserError
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.record import Record
 
@@ -20,8 +19,6 @@ def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
     In each run all sides take turns, with some sums in a row, on random float32 numbers. Each is checked by its
     first number.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: a sum over ranks needs 2 of them or more")
     (measurement,) = measured("mpcourse.course.bench.crossovers_ranks", [[SIZES, runs]], np)
     cost = Cost(*measurement["cost"])
     yield Record("alpha: a message", [1e6 * cost.alpha], "us")

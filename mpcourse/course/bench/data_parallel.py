@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mpcourse.common.errors import UserError
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.record import Record
 
@@ -36,8 +35,6 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
     Those "in step" only wait for each other in each step: what they lose is lost by every sum over ranks, however fast.
     After all runs the parameters of ours and of DDP are compared: both have made the same steps.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: data parallelism needs 2 ranks or more")
     cases = [DataParallelCase(model, batch, steps, runs) for model, (batch, steps, *_) in MODELS.items()]
     for measurement in measured("mpcourse.course.bench.data_parallel_ranks", cases, np, keep_memory=True):
         yield from _records(DataParallelCase(*measurement["case"]), measurement, np)

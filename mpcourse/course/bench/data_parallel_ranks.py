@@ -5,6 +5,7 @@ Prints, on rank 0, one line of JSON.
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch._dynamo  # what torch.optim imports at its first use, in seconds
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mpcourse.course.bench.data_parallel import DataParallelCase, sides_of
-from mpcourse.course.bench.over_ranks import rank_main, timed
+from mpcourse.course.bench.over_ranks import rank_main, take_turns
 from mpcourse.data_parallel import (
     DoubleBufferedOptimizer,
     MultiNodeOptimizer,
@@ -51,21 +52,17 @@ def _measure(fields: list) -> dict:
         assert fuse_weight_gradients(models["fused"])
         optimizers["fused"] = MultiNodeOptimizer(sgd("fused"), create_communicator("bucketed"))
     called = {**models, "DDP": DistributedDataParallel(models["DDP"], gradient_as_bucket_view=True)}
-    seconds: dict[str, list[float]] = {side: [] for side in models}
-    for run in range(case.runs + 1):  # the first one is not counted
-        for side in models:
 
-            def steps(side: str = side, optimizer: torch.optim.Optimizer = optimizers[side]) -> None:
-                for _ in range(case.steps):
-                    optimizer.zero_grad()
-                    F.cross_entropy(called[side](x), y).backward()
-                    if side == "in step":
-                        comm.Barrier()
-                    optimizer.step()
+    def steps(side: str) -> None:
+        for _ in range(case.steps):
+            optimizers[side].zero_grad()
+            F.cross_entropy(called[side](x), y).backward()
+            if side == "in step":
+                comm.Barrier()
+            optimizers[side].step()
 
-            taken = comm.allreduce(timed(comm, "gloo" if side == "DDP" else "MPI", steps), op=MPI.MAX)
-            if run:
-                seconds[side].append(taken)
+    turns = take_turns(comm, {side: partial(steps, side) for side in models}, case.runs, over_gloo=["DDP"])
+    seconds = {side: [taken for (taken,) in runs] for side, runs in turns.items()}
     return {"case": case, "seconds": seconds, "difference": comm.allreduce(_apart(models), op=MPI.MAX)}
 
 

@@ -8,20 +8,17 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mpcourse.common.comm import Comm
 from mpcourse.common.errors import UserError
 from mpcourse.common.launch import mpirun_command, rank_environment
-from mpcourse.course.forkserver import Plain, Starter, python
+from mpcourse.course.forkserver import Plain, Starter
 
-CASES = "MPCOURSE_BENCH_CASES"
 SECONDS = 900.0
-FORKED = "MPCOURSE_BENCH_FORKED"  # set where it is tested that this works, and not how long it takes
 AWAKE = 0.05  # seconds
-FEW = 3  # steps or sums in a row
 
 
 def measured(
@@ -32,15 +29,17 @@ def measured(
     threads: int = 1,
     before: Sequence[str] = (),
     give_back: bool = False,
+    starter: Starter | None = None,
 ) -> list[Any]:
-    """Run `module` on np ranks with `threads` threads each; what its `rank_main` measured of each case.
+    """Run `module` on np ranks with `threads` threads each; return what its `rank_main` measured of each case.
 
     before: what each rank's command begins with. keep_memory: glibc gives large freed blocks back to the system, so
     that some micro-batches pay for page faults and others do not. With it all memory is kept instead, for ours and for
     our peers alike. give_back: instead, each freed block of 16 KiB or more goes back to the system at once, so that a
-    process's memory is what it holds.
+    process's memory is what it holds. starter: what starts the ranks; None: each starts from nothing, so that neither
+    memory nor threads are those of another process.
     """
-    environment = rank_environment() | {"OMP_NUM_THREADS": str(threads), CASES: json.dumps(cases)}
+    environment = rank_environment() | {"OMP_NUM_THREADS": str(threads)}
     if keep_memory:
         environment |= {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**35)}
     if give_back:
@@ -48,10 +47,15 @@ def measured(
     # Left alone, gloo looks the host's name up, which fails where no server knows it.
     if sys.platform.startswith("linux"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    command = mpirun_command(np, [*before, *starter().command("-m", "mpi4py", "-m", module)])
+    python = (starter or Plain()).command("-m", "mpi4py", "-m", module, json.dumps(cases))
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+            mpirun_command(np, [*before, *python]),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"the ranks did not finish in {SECONDS:g} s: is the machine busy?") from None
@@ -59,16 +63,6 @@ def measured(
         lines = [line for line in done.stderr.splitlines() if "Error" in line] or done.stderr.splitlines()
         raise UserError(f"the ranks failed: {lines[-1] if lines else f'status {done.returncode}'}")
     return json.loads(done.stdout)
-
-
-def tested() -> bool:
-    """Whether it is tested that a benchmark works, and not how long it takes: then it may be a small one."""
-    return FORKED in os.environ
-
-
-def starter() -> Starter:
-    """Ranks that are measured start from nothing, as a user's do."""
-    return python() if tested() else Plain()
 
 
 def rank_main(measure: Callable[[Any], Any]) -> None:
@@ -103,22 +97,22 @@ def answer(measure: Callable[[Any], Any]) -> None:
     """
     from mpi4py import MPI
 
-    measurements = [measure(case) for case in json.loads(os.environ[CASES])]
+    measurements = [measure(case) for case in json.loads(sys.argv[1])]
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(measurements))
 
 
-def timed(comm: Comm, side: str, call: Callable[[], object]) -> float:
-    """Seconds that `call` takes on this rank, from when all ranks were ready; all ranks call this.
+def timed(comm: Comm, call: Callable[[], object], over_gloo: bool = False) -> float:
+    """Return the seconds that `call` takes on this rank, from when all ranks were ready; all ranks call this.
 
-    side: "gloo" is served by threads that sleep. MPI's ranks do not sleep while they wait: on the same cores they would
-    keep these threads from running, so among gloo's sums ranks wait for each other by gloo.
+    over_gloo: gloo's threads sleep while they wait. MPI's ranks do not: on the same cores they would keep these threads
+    from running, so before and after gloo's sums ranks wait for each other by gloo.
     """
     import torch
     import torch.distributed as dist
 
     def wait() -> None:
-        if side == "gloo":
+        if over_gloo:
             dist.all_reduce(torch.zeros(1))  # dist.barrier asks for an accelerator, and virtual GPUs look like one
         else:
             comm.Barrier()
@@ -131,48 +125,64 @@ def timed(comm: Comm, side: str, call: Callable[[], object]) -> float:
     return taken
 
 
-def timed_block(
+def take_turns(
     comm: Comm,
-    side: str,
-    rounds: int,
-    prepare: Callable[[], object],
-    call: Callable[[], object],
-    check: Callable[[], object],
-) -> list[float]:
-    """Seconds of each of `rounds` calls, until the last rank has done it.
+    calls: Mapping[str, Callable[[], object]],
+    runs: int,
+    over_gloo: Collection[str] = (),
+    steps: int = 1,
+    prepare: Callable[[str], object] = lambda side: None,
+) -> dict[str, list[list[float]]]:
+    """Time the sides' calls in turns, `steps` of each in a run; the first run is not counted. All ranks call this.
 
-    prepare and check go before and after each call, and are not timed.
-    All rounds of a side in one go, for a rank that waits for MPI disturbs gloo's threads wherever that waiting comes.
-    Before gloo's and after them the cores are woken; between two other sides they are awake.
+    Returns, by side and run, the seconds of each call on the rank that took longest. over_gloo: the sides that send by
+    gloo. prepare: called before each call, and not timed.
     """
     import numpy as np
     from mpi4py import MPI
 
-    if side == "gloo":
-        wake_core()
+    seconds: dict[str, list[list[float]]] = {side: [] for side in calls}
+    for run in range(runs + 1):
+        of_run: dict[str, list[float]] = {side: [] for side in calls}
+        for _ in range(steps):
+            for side, call in calls.items():
+                prepare(side)
+                taken = np.array(timed(comm, call, side in over_gloo))
+                comm.Allreduce(MPI.IN_PLACE, taken, MPI.MAX)
+                of_run[side].append(taken.item())
+        if run:
+            for side, values in of_run.items():
+                seconds[side].append(values)
+    return seconds
+
+
+def timed_block(
+    comm: Comm,
+    rounds: int,
+    prepare: Callable[[], object],
+    call: Callable[[], object],
+    check: Callable[[], object],
+    over_gloo: bool = False,
+) -> list[float]:
+    """Return the seconds of each of `rounds` calls, until the last rank has done it.
+
+    prepare and check go before and after each call, and are not timed.
+    All rounds of a side go in a row, for a rank that waits for MPI disturbs gloo's threads wherever that waiting comes.
+    """
+    import numpy as np
+    from mpi4py import MPI
+
     taken = np.empty(rounds)
     for i in range(rounds):
         prepare()
-        taken[i] = timed(comm, side, call)
+        taken[i] = timed(comm, call, over_gloo)
         check()
     comm.Allreduce(MPI.IN_PLACE, taken, MPI.MAX)
-    if side == "gloo":
-        wake_core()
     return taken.tolist()
 
 
-def in_a_row(count: int) -> int:
-    """How many of what is measured come in a row: `count`; where nobody asks how long they take, FEW do."""
-    return min(count, FEW) if tested() else count
-
-
 def wake_core() -> None:
-    """Keep this rank's core busy for a moment: where it has slept, as among gloo's sums, it is slow for a while.
-
-    Where nobody asks how long anything takes it may be slow.
-    """
-    if tested():
-        return
+    """Keep this rank's core busy for a moment: where it has slept, as among gloo's sums, it is slow for a while."""
     begin = time.perf_counter()
     while time.perf_counter() < begin + AWAKE:
         pass

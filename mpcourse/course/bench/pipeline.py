@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mpcourse.common.errors import UserError
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.record import Record
 
@@ -44,8 +43,6 @@ def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
     against a replay with what each stage's forward and backward took on average, and against the formula for equal
     stages. Cores that differ in speed make stages that differ; those that take their time by the clock are equal.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: a pipeline to measure needs 2 ranks or more")
     cases = [
         PipelineCase(name, layers, width, batch, runs, steps)
         for layers, width, batch, steps in ((2, 256, 128, 60), (4, 512, 128, 15))

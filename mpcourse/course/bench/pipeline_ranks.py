@@ -4,7 +4,6 @@ Prints, on rank 0, one line of JSON.
 """
 
 import copy
-import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from mpcourse.course.bench.over_ranks import rank_main, timed
+from mpcourse.course.bench.over_ranks import rank_main, take_turns
 from mpcourse.course.bench.pipeline import PipelineCase
 from mpcourse.pipeline import Execution, gpipe, measured_costs, one_f_one_b, replay
 from mpcourse.pipeline.ranks import PipelineRank
@@ -54,18 +53,12 @@ def _measure(fields: list) -> dict:
         if case.measures_bubble and (execution := mine.gather(ran)):
             executions.append(execution)
 
-    sides = {"ours": (stage, our_step)}
-    if not case.measures_bubble:
-        sides["torch"] = twin, torch_step
-    seconds: dict[str, list[list[float]]] = {side: [] for side in sides}
-    for run in range(case.runs + 1):  # the first one is not counted
-        of_run: dict[str, list[float]] = {side: [] for side in sides}
-        for _, (side, (module, step)) in itertools.product(range(case.steps), sides.items()):
-            module.zero_grad(set_to_none=not case.measures_bubble)
-            of_run[side].append(comm.allreduce(timed(comm, "gloo" if side == "torch" else "MPI", step), op=MPI.MAX))
-        if run:
-            for side, values in of_run.items():
-                seconds[side].append(values)
+    steps: dict[str, Step] = {"ours": our_step} if case.measures_bubble else {"ours": our_step, "torch": torch_step}
+
+    def clear(side: str) -> None:
+        (twin if side == "torch" else stage).zero_grad(set_to_none=not case.measures_bubble)
+
+    seconds = take_turns(comm, steps, case.runs, ["torch"], case.steps, clear)
     differing = 0.0
     if not case.measures_bubble:
         pairs = zip(stage.parameters(), twin.parameters(), strict=True)

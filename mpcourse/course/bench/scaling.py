@@ -45,8 +45,6 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
     again. If there is a file, the machine's noise is measured before each case, and UserError is raised on a busy
     machine unless the environment has MPCOURSE_BUSY.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: scaling needs 2 ranks or more")
     asked = cases(check_ranks(np), usable_cores(), cpu_binding.CAN_BIND)
     rows = _rows(asked, runs, save)
     medians_of = medians(rows)

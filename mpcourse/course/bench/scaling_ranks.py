@@ -12,7 +12,7 @@ import torch._dynamo  # what torch.optim imports at its first use, in seconds
 import torch.nn.functional as F
 from mpi4py import MPI
 
-from mpcourse.course.bench.over_ranks import answer, tested
+from mpcourse.course.bench.over_ranks import answer
 from mpcourse.course.bench.scaling import KINDS, SIDES, batches
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.models import mlp
@@ -20,8 +20,7 @@ from mpcourse.models import mlp
 comm = MPI.COMM_WORLD
 RATE = 0.01
 WARM_UP = 2  # steps
-RUN = 0.001 if tested() else 0.15  # seconds that a run takes, about: it has as many steps as that needs
-WIDTHS = (784, 20, 10) if tested() else (784, 1000, 1000, 10)
+RUN = 0.15  # seconds that a run takes, about: it has as many steps as that needs
 NAP = 0.0002  # seconds
 
 
@@ -45,7 +44,7 @@ def _measure(case: list) -> dict[str, dict[str, list[float]]]:
 def _training(kind: str, side: str) -> Callable[[], None]:
     """A training step of one side, on this rank's batch."""
     torch.manual_seed(0)
-    model = mlp(WIDTHS)
+    model = mlp()
     sgd = torch.optim.SGD(model.parameters(), RATE)
     batch = batches(kind, comm.size)[comm.rank]
     torch.manual_seed(1 + comm.rank)

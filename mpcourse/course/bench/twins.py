@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from mpcourse.common.errors import UserError
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.record import Record
 
 # Name, and the width and the batch of a transformer's MLP block or of a chain of layers.
-RANKS = "mpcourse.course.bench.twins_ranks"
 CASES = [(way, width, 128) for way in ("data parallel", "tensor parallel", "pipeline") for width in (128, 512)]
 
 
@@ -17,11 +15,8 @@ def twins(runs: int = 5, np: int = 2) -> Iterator[Record]:
     data parallel: DistributedDataParallel; tensor parallel: DTensor by parallelize_module; pipeline: Schedule1F1B with
     4 micro-batches. Theirs sends over gloo. After each run the parameters of both are compared.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: what is parallel needs 2 ranks or more")
-    for measurement in measured(
-        "mpcourse.course.bench.twins_ranks", [[*case, runs] for case in CASES], np, keep_memory=True
-    ):
+    cases = [[*case, runs] for case in CASES]
+    for measurement in measured("mpcourse.course.bench.twins_ranks", cases, np, keep_memory=True):
         way, width, batch, _ = measurement["case"]
         case = f"{way}, width {width}, batch {batch}"
         for side in ("ours", "torch"):

@@ -14,14 +14,14 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from mpcourse.course.bench.over_ranks import in_a_row, rank_main, timed
+from mpcourse.course.bench.over_ranks import rank_main, take_turns
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.grid import ParallelMLP
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.pipeline.ranks import PipelineRank
 
 comm = MPI.COMM_WORLD
-STEPS = 12  # of a run
+STEPS = 6  # of a run
 Step = Callable[[], object]
 Side = tuple[nn.Module, Step]
 
@@ -91,16 +91,7 @@ def _measure(case: list) -> dict:
     torch.manual_seed(comm.rank if way == "pipeline" else 0)  # a stage of its own, or the same model on all ranks
     x, y = torch.randn(2, batch, width, generator=torch.Generator().manual_seed(7))
     sides = WAYS[way](width, x, y)
-    seconds: dict[str, list[list[float]]] = {side: [] for side in sides}
-    for run in range(runs + 1):  # the first one is not counted
-        of_run: dict[str, list[float]] = {side: [] for side in sides}
-        for _ in range(in_a_row(STEPS) if run else 3):
-            for side, (_, step) in sides.items():
-                taken = timed(comm, "gloo" if side == "torch" else "MPI", step)
-                of_run[side].append(comm.allreduce(taken, op=MPI.MAX))
-        if run:
-            for side, values in of_run.items():
-                seconds[side].append(values)
+    seconds = take_turns(comm, {side: step for side, (_, step) in sides.items()}, runs, ["torch"], STEPS)
     return {
         "case": case,
         "seconds": {side: [statistics.median(run) for run in of] for side, of in seconds.items()},

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse.common.errors import UserError
-from mpcourse.course.bench.over_ranks import starter, tested
 from mpcourse.course.bench.record import Record
 from mpcourse.course.doctor.hosts import host_names
 from mpcourse.course.doctor.hosts_ranks import read_facts
 from mpcourse.course.doctor.remote import remote
+from mpcourse.course.forkserver import Plain
 
 BATCH, RATE = 100, 0.01
-STEPS = 1 if tested() else 10  # training steps that make one run
+STEPS = 10  # training steps that make one run
 PARAMETERS = 1_796_010
 ETHERNET = 118e6  # bytes/s of payload that TCP carries over 1 Gbit/s, in frames of 1500 bytes
 RANKS = Path(__file__).with_name("two_hosts_ranks.py")
@@ -57,13 +57,13 @@ def predicted(ranks: int, bandwidth: float = ETHERNET, nbytes: int = 4 * PARAMET
 def as_measured() -> dict[str, Any]:
     """What `mpcourse bench two-hosts --json` once found: machine and records, and in "setting", what the hosts were.
 
-    "noise" is what `mpcourse.common.quiet.noise` found before. `python -m tests.measure_two_hosts` measures anew.
+    "noise" is what `mpcourse.common.quiet.noise` found before. `lessons/studies/two_hosts.py` measures it again.
     """
     return json.loads(MEASURED.read_text())
 
 
 def _measured(hosts: list[str], each: int, runs: int) -> dict[str, Any]:
-    command = starter().command("-P", str(RANKS), str(STEPS), str(runs))
+    command = Plain().command("-P", str(RANKS), str(STEPS), str(runs))
     deadline = 60.0 + 30.0 * runs  # seconds
     with remote("ssh") as way:
         done = way.start_ranks(hosts, command, deadline, each)

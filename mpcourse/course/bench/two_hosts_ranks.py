@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 
 from mpcourse.collectives import allreduce
-from mpcourse.course.bench.over_ranks import pin, timed
+from mpcourse.course.bench.over_ranks import pin, take_turns
 from mpcourse.course.bench.two_hosts import BATCH, RATE
 from mpcourse.course.doctor.hosts_ranks import write_facts
 from mpcourse.course.doctor.ranks import LARGE, half_round_trip
@@ -47,22 +47,16 @@ def main(steps: int, runs: int) -> None:
             F.cross_entropy(models[side](x), y).backward()
             optimizers[side].step()
 
-    calls: dict[str, tuple[int, Callable[[], object]]] = {
-        **{side: (steps, partial(train, side)) for side in models},
-        "all-reduce": (1, lambda: allreduce(comm, row)),
-        "MPI's all-reduce": (1, lambda: comm.Allreduce(MPI.IN_PLACE, row)),
-    }
-    seconds: dict[str, list[float]] = {what: [] for what in calls}
-    for run in range(runs + 1):
-        for what, (times, call) in calls.items():
-            row /= np.abs(row).max()  # lest sums of sums overflow
-            taken = comm.allreduce(timed(comm, "MPI", call), op=MPI.MAX) / times
-            if run:
-                seconds[what].append(taken)
+    def normalize(side: str) -> None:
+        np.divide(row, np.abs(row).max(), out=row)  # so that sums of sums do not overflow
+
+    calls: dict[str, Callable[[], object]] = {side: partial(train, side) for side in models}
+    calls |= {"all-reduce": lambda: allreduce(comm, row), "MPI's all-reduce": lambda: comm.Allreduce(MPI.IN_PLACE, row)}
+    seconds = take_turns(comm, calls, runs, prepare=normalize)
     one_way = half_round_trip(comm, LARGE, at_most=50, seconds=0.5)
     if comm.rank == 0:
         for what, of_runs in seconds.items():
-            write_facts(what=what, seconds=of_runs)
+            write_facts(what=what, seconds=[taken / (steps if what in models else 1) for (taken,) in of_runs])
         write_facts(bandwidth=LARGE / one_way)
 
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mpcourse.common.errors import UserError
 from mpcourse.course.bench.over_ranks import measured
 from mpcourse.course.bench.record import Record
 from mpcourse.zero.model_states import held
@@ -56,8 +55,6 @@ def zero(runs: int = 5, np: int = 2) -> Iterator[Record]:
     what there is after a step more than before the model, beside `model_states.held`; and at most within a step, with
     activations and messages.
     """
-    if np < 2:
-        raise UserError(f"--np {np}: nothing is shared out before there are 2 ranks")
     case = CASE._replace(runs=runs)
     (speed,) = measured("mpcourse.course.bench.zero_ranks", [case], np, keep_memory=True)
     yield from _speeds(case, speed, np)
@@ -66,7 +63,7 @@ def zero(runs: int = 5, np: int = 2) -> Iterator[Record]:
 
 
 def _memory_of(case: ZeroCase, side: str, np: int) -> dict:
-    return measured("mpcourse.course.bench.zero_memory_ranks", [case._replace(side=side)], np, give_back=True)[0]
+    return measured("mpcourse.course.bench.zero_ranks", [case._replace(side=side)], np, give_back=True)[0]
 
 
 def _speeds(case: ZeroCase, measurement: dict, np: int) -> Iterator[Record]:

@@ -32,7 +32,7 @@ def print_verdict(verdict: Verdict, out: Console) -> None:
         sizes = ", ".join(map(str, verdict.sizes))
         noun = "rank" if sizes == "1" else "ranks"
         head = (f"{verdict.exercise} passed", "bold green")
-        before = ", and on virtual ranks before" if load_course().find(verdict.exercise).virtual else ""
+        before = ", and on virtual ranks before" if verdict.virtual else ""
         out.print(Text.assemble(head, f" with {sizes} {noun}{before}", file), soft_wrap=True)
     else:
         noun = ("virtual " if verdict.virtual else "") + ("rank" if verdict.np == 1 else "ranks")

@@ -50,10 +50,12 @@ def check(
     start = time.monotonic()
     verdict = read_verdict(exercise, file, sizes[0])
     passed: list[int] = []
+    on_virtual = False
     if verdict is None:
         with starter_of([exercise], starter) as starter:
             if alone:
                 verdict = run_alone(exercise, file.resolve(), starter)
+                on_virtual = verdict.virtual
             if alone and not exercise.virtual and sizes == [1]:
                 passed = sizes if verdict and verdict.passed else []
             elif verdict is None or verdict.passed:
@@ -63,6 +65,7 @@ def check(
                         break
                     passed.append(size)
     assert verdict is not None
+    verdict.virtual |= verdict.passed and on_virtual
     verdict.sizes, verdict.seconds = passed, time.monotonic() - start
     return verdict
 

@@ -24,8 +24,9 @@ class Verdict:
 
     kind: "passed", or what went wrong, in one or two words. np: the number of ranks at which it was decided.
     rank, line: where, if known. headline: what happened. details: further lines. why: the likely misconception.
-    virtual: whether those were virtual ranks. printed: what ranks printed, as (rank, text). sizes: the numbers of ranks
-    that passed. seconds: wall time. file: the path of the answer.
+    virtual: whether those were virtual ranks; of an answer that passed, whether it passed on virtual ranks, too.
+    printed: what ranks printed, as (rank, text). sizes: the numbers of ranks that passed. seconds: wall time. file: the
+    path of the answer.
     """
 
     exercise: str
@@ -65,6 +66,7 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
 
     verdict = Verdict(name, "passed", ending.size, f"passed at {counted(ending.size, 'rank')}", file=shown_path(file))
     failed = [r for r in ending.reports.values() if r.kind != "passed"]
+    verdict.virtual = not failed and any(r.virtual for r in ending.reports.values())
     if ending.kind == "reported" and failed:
         first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
         alike = sorted(r.rank for r in failed if r.kind == first.kind and r is not first)

@@ -15,6 +15,7 @@ from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import Wrong
 from mpcourse.virtual.ranks import ClusterError, Topology, VirtualRun, run
 from mpcourse.virtual.ranks.mpi import as_mpi4py
+from mpcourse.virtual.ranks.refused import NotOffered
 
 SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
 LIMIT = 1.5  # seconds that all ranks of a run may compute; right answers take milliseconds
@@ -32,6 +33,12 @@ class OnVirtualRank(Exception):
     def __init__(self, error: BaseException, answer: Answer, rank: int | None, size: int, printed: list) -> None:
         super().__init__(str(error))
         self.error, self.answer, self.rank, self.size, self.printed = error, answer, rank, size, printed
+
+
+def only_real_ranks_judge(error: BaseException) -> bool:
+    """Whether the answer called what mpi4py has and virtual ranks do not: then real ranks alone judge it."""
+    error = error.error if isinstance(error, OnVirtualRank) else error
+    return isinstance(error, NotOffered) and error.in_mpi4py
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def _verdict(graded: Graded) -> str:
     verdict = graded.verdict
     printed = [f"rank {rank} printed: {text}" for rank, text in verdict.printed]
     text = "\n".join([verdict.headline, *verdict.details, *([verdict.why] if verdict.why else []), *printed])
-    noun = ("virtual " if verdict.virtual else "") + ("rank" if verdict.np == 1 else "ranks")
+    noun = ("virtual " if verdict.virtual and not verdict.passed else "") + ("rank" if verdict.np == 1 else "ranks")
     where = f" with {verdict.np} {noun}" if verdict.np else ""
     head = f"{verdict.exercise}: {verdict.kind}{where} ({verdict.file}; sandbox: {graded.sandbox})"
     return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"

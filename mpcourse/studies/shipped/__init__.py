@@ -1,12 +1,7 @@
 """The studies that come with the course: what was asked, and what was found.
 
-NAME.toml is the study, the folder NAME its results. In this folder, with the package installed,
-
-    mpirun -np 2 python -m mpi4py -m mpcourse.studies.run NAME.toml NAME
-
-makes them again; its folder is then larger by tasks/, which is what a killed study goes on from. The noise scale along
-training is another program's, `mpcourse.studies.noise_along`, and has a noise.csv. Manifests name both programs as they
-are called now; when the results were made they stood in `mpcourse.large_batch`.
+NAME.toml is the study, the folder NAME its results. lessons/studies/README.md says how they were made. Programs have
+moved since: a manifest's command names them where they were or are.
 
 Only seconds depend on what else the machine does, so lessons take them from glyphs-time alone, whose manifest has the
 machine's noise. Accuracies and counts of updates do not, and most of these studies are older than that record.
@@ -57,5 +52,8 @@ def shipped(name: str) -> Shipped:
 
 
 def shipped_noise(name: str = "glyphs-noise") -> list[Row]:
-    """The rows of a study's noise.csv: a dict for each record of each run, with `noise_along.COLUMNS` as keys."""
+    """The rows of a study's noise.csv: a dict for each record of each run.
+
+    Keys: run, batch, rate, seed, step, test_accuracy, gradient_square, trace.
+    """
     return read_rows(FOLDER / name / "noise.csv")

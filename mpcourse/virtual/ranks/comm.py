@@ -3,7 +3,6 @@
 import itertools
 import sys
 import warnings
-from collections import Counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,7 +15,7 @@ from mpcourse.virtual.ranks.errors import ClusterError
 from mpcourse.virtual.ranks.fast_sendrecv import sendrecv
 from mpcourse.virtual.ranks.point_to_point import memory_of, pickled
 from mpcourse.virtual.ranks.refused import NoAttribute, Offered, reduced, refusal
-from mpcourse.virtual.ranks.request import Line, Prequest, Request, Status
+from mpcourse.virtual.ranks.request import Line, Request, Status
 
 if TYPE_CHECKING:
     from mpcourse.virtual.ranks.world import World
@@ -55,8 +54,6 @@ class VirtualComm(Collectives, Constructors, Offered):
     def __new__(cls, comm: "VirtualComm | None" = None) -> Any:
         """Another name for `comm`, or for MPI.COMM_NULL."""
         made = super().__new__(cls)
-        if cls.is_topo and comm is not None and not isinstance(comm, cls):
-            raise TypeError(f"MPI.{cls.theirs} is another name for a grid that Create_cart made, not for {comm!r}")
         if not comm:
             made.__class__ = NullComm
         else:
@@ -75,7 +72,6 @@ class VirtualComm(Collectives, Constructors, Offered):
         self.me = ranks[rank]  # in the world
         self.name = name
         self._calls = itertools.count()  # of collective calls, for all ranks make the same ones
-        self._groups: Counter[Any] = Counter()  # of calls of Create_group, by their members and tag
         world.members[context] = ranks
 
     def __repr__(self) -> str:
@@ -180,28 +176,6 @@ class VirtualComm(Collectives, Constructors, Offered):
         recvtag: int = ANY_TAG,
     ) -> NoReturn:  # fmt: skip
         raise NoAttribute(refusal("Intracomm", "Isendrecv", "Intracomm", ()))
-
-    # -- persistent requests: the same message again and again --
-
-    def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
-        line = _line()
-        return Prequest(
-            lambda: point_to_point.send(self, "Send_init", memory_of(self, buf, False), dest, tag, line, False)
-        )
-
-    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
-        line = _line()
-        return Prequest(
-            lambda: point_to_point.send(
-                self, "Ssend_init", memory_of(self, buf, False), dest, tag, line, False, eager=-1
-            )
-        )
-
-    def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
-        line = _line()
-        return Prequest(
-            lambda: point_to_point.irecv(self, "Recv_init", memory_of(self, buf, True), source, tag, line, False)
-        )
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         point_to_point.probe(self, "Probe", source, tag, status)

@@ -63,7 +63,7 @@ def stalled(world: "World", alive: Sequence[int]) -> ClusterError:
 
 
 def _wait(world: "World", rank: int, waiter: "Waiter") -> Wait:
-    pending = [q for q in (each.begun for each in waiter.requests) if q.end is None and not q.over]
+    pending = [q for q in waiter.requests if q.end is None and not q.over]
     text = asked(waiter.frame)[0] if waiter.requests else waiter.call()
     calls = [_call(world, q) for q in pending]
     if pending:

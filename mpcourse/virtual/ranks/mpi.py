@@ -11,8 +11,6 @@ from typing import Any
 
 from mpcourse.virtual.ranks import constants as _constants
 from mpcourse.virtual.ranks import world as _world
-from mpcourse.virtual.ranks.cart import Compute_dims as Compute_dims
-from mpcourse.virtual.ranks.cart import VirtualCart as Cartcomm
 from mpcourse.virtual.ranks.comm import COMM_NULL as COMM_NULL
 from mpcourse.virtual.ranks.comm import VirtualComm as Comm
 from mpcourse.virtual.ranks.datatypes import BY_CHARACTER as _typedict  # noqa: F401  mpi4py's name
@@ -20,16 +18,12 @@ from mpcourse.virtual.ranks.datatypes import DATATYPE_NULL as DATATYPE_NULL
 from mpcourse.virtual.ranks.datatypes import DATATYPES as _DATATYPES
 from mpcourse.virtual.ranks.datatypes import Datatype as Datatype
 from mpcourse.virtual.ranks.errors import ClusterError as _ClusterError
-from mpcourse.virtual.ranks.group import GROUP_EMPTY as GROUP_EMPTY
-from mpcourse.virtual.ranks.group import GROUP_NULL as GROUP_NULL
-from mpcourse.virtual.ranks.group import Group as Group
 from mpcourse.virtual.ranks.operations import OP_NULL as OP_NULL
 from mpcourse.virtual.ranks.operations import OPERATIONS as _OPERATIONS
 from mpcourse.virtual.ranks.operations import Op as Op
 from mpcourse.virtual.ranks.polling import POLL_SECONDS as _POLL_SECONDS
 from mpcourse.virtual.ranks.refused import refuse as _refuse
 from mpcourse.virtual.ranks.request import NOTHING as _NOTHING
-from mpcourse.virtual.ranks.request import Prequest as Prequest
 from mpcourse.virtual.ranks.request import Request as Request
 from mpcourse.virtual.ranks.request import Status as Status
 
@@ -47,7 +41,7 @@ class _Named:
 IN_PLACE, BOTTOM, INFO_NULL = map(_Named, ("IN_PLACE", "BOTTOM", "INFO_NULL"))
 REQUEST_NULL = _NOTHING
 Exception = _ClusterError
-Intracomm, Topocomm = Comm, Cartcomm
+Intracomm = Comm
 globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_constants).items() if name.isupper()})
 
 

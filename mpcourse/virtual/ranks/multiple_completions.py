@@ -27,7 +27,7 @@ class Several:
 
     @classmethod
     def waitall(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> list[Any]:
-        if alive := tuple(q for each in requests if not (q := each.begun).over):
+        if alive := tuple(each for each in requests if not each.over):
             alive[0].world.wait(alive[0].owner, alive)
         return _complete(requests, range(len(requests)), statuses)
 
@@ -54,8 +54,8 @@ class Several:
             return UNDEFINED, None
         places = _places(requests)
         done = q.world.wait_for_one(q.owner, requests, places)
-        first = min((requests[i := places[each]].begun.end, i) for each in done)[1]
-        return first, requests[first].begun._complete(status)
+        first = min((requests[i := places[each]].end, i) for each in done)[1]
+        return first, requests[first]._complete(status)
 
     @classmethod
     def Testany(cls, requests: "Sequence[Request]", status: "Status | None" = None) -> tuple[int, bool]:
@@ -67,8 +67,8 @@ class Several:
             return UNDEFINED, True, None
         if not q.world.poll(q.owner, functools.partial(_any_done, q, requests), lambda: "Testany()"):
             return UNDEFINED, False, None
-        first = min((requests[i].begun.end, i) for i in _done(q, requests))[1]
-        return first, True, requests[first].begun._complete(status)
+        first = min((requests[i].end, i) for i in _done(q, requests))[1]
+        return first, True, requests[first]._complete(status)
 
     @classmethod
     def Waitsome(cls, requests: "Sequence[Request]", statuses: "list[Status] | None" = None) -> list[int] | None:
@@ -103,13 +103,13 @@ class Several:
 def _alive(requests: "Sequence[Request]") -> "Request | None":
     """The first that is under way and not over."""
     each = next(itertools.compress(requests, map(operator.not_, map(_OVER, requests))), None)
-    return None if each is None else each.begun
+    return each
 
 
 def _places(requests: "Sequence[Request]") -> dict[int, int]:
     """Where each is that is not over, by its id."""
     alive = itertools.compress(enumerate(requests), map(operator.not_, map(_OVER, requests)))
-    return {id(each.begun): i for i, each in alive}
+    return {id(each): i for i, each in alive}
 
 
 def _ended(of: "Request") -> set[int]:
@@ -120,17 +120,17 @@ def _ended(of: "Request") -> set[int]:
 def _done(of: "Request", requests: "Sequence[Request]") -> list[int]:
     """The places of those that are done by now, and are not over."""
     ended = _ended(of)
-    return [i for i, each in enumerate(requests) if id(each.begun) in ended]
+    return [i for i, each in enumerate(requests) if id(each) in ended]
 
 
 def _any_done(of: "Request", requests: "Sequence[Request]") -> bool:
     ended = _ended(of)  # most often none has: then there is no need to look at each
-    return bool(ended) and any(id(each.begun) in ended for each in requests)
+    return bool(ended) and any(id(each) in ended for each in requests)
 
 
 def _all_done(of: "Request", requests: "Sequence[Request]") -> bool:
     ended = _ended(of)
-    return all((q := each.begun).over or id(q) in ended for each in requests)
+    return all(each.over or id(each) in ended for each in requests)
 
 
 def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "list[Status] | None") -> list[Any]:
@@ -142,4 +142,4 @@ def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "l
         padded += [Status() for _ in places[len(padded) :]]
         if isinstance(statuses, list):
             statuses += padded[len(statuses) :]
-    return [requests[at].begun._complete(status) for at, status in zip(places, padded, strict=False)]
+    return [requests[at]._complete(status) for at, status in zip(places, padded, strict=False)]

@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 # What a name belongs to, the first that fits, and what to do instead.
 KINDS = (
     (r"^(Alltoallw|Ialltoallw)$", "pieces of different datatypes", "send bytes by Alltoallv, x.view(np.uint8)"),
-    (r"(?i)^i?neighbor_", "neighbourhood collectives", "Sendrecv with the neighbours that Shift gives"),
-    (r"^(Psend_init|Precv_init|Pready\w*|Parrived)$", "partitioned messages", "Send_init and Recv_init, or Isend"),
-    (r"^(?!(Send|Ssend|Recv)_)\w+_init$", "persistent collective calls", "the nonblocking call each time, e.g. Ibcast"),
-    (r"^(Bsend_init|Rsend_init)$", "buffered or ready persistent sends", "Send_init"),
+    (r"(?i)^i?neighbor_", "neighbourhood collectives", "Sendrecv with each neighbour"),
+    (r"^(Psend_init|Precv_init|Pready\w*|Parrived)$", "partitioned messages", "Isend for each part"),
+    (r"^(\w+_init|Prequest|Start(all)?)$", "persistent requests", "the nonblocking call each time, e.g. Isend"),
     (r"(?i)^(i?m?probe|i?mrecv|message\w*|from_msg)$", "matched probes", "Probe, then Recv from its status's source"),
     (r"(?i)^i?sendrecv\w*$", "sendrecv that does not wait", "an Isend and an Irecv"),
     (r"(?i)spawn|^(Accept|Connect|Join)$|port$|_name$|Get_parent|UNIVERSE|APPNUM", "dynamic processes",
@@ -32,7 +31,13 @@ KINDS = (
      r"ORDER_|COMBINER_|TYPECLASS_)\w+|_INT$|^TWOINT$|^Get_(envelope|contents|address)$|^Aint_|^decode$|"
      r"^create_(indexed|hindexed)_block$|^Create_f90|^Match_size$|^envelope$|^contents$|^value_index$",
      "derived datatypes", "send a contiguous copy, np.ascontiguousarray(x)"),
-    (r"(?i)graph|^(GRAPH|DIST_GRAPH|WEIGHTS_EMPTY|UNWEIGHTED)$", "graphs of ranks", "Create_cart, or lists"),
+    (r"(?i)graph|^(GRAPH|DIST_GRAPH|WEIGHTS_EMPTY|UNWEIGHTED)$", "graphs of ranks", "keep lists of neighbours"),
+    (r"(?i)cart|topo|^(Compute_dims|(Get_)?(coords|dims?)|Shift|Sub|ndim|periods)$", "grids of ranks",
+     "compute coordinates, divmod(comm.rank, columns), and Split by one of them"),
+    (r"(?i)group|^(Create|Compare|IDENT|CONGRUENT|SIMILAR|UNEQUAL)$", "groups of ranks",
+     "Split: ranks that give one color make a communicator, in the order of their keys"),
+    (r"^(F_|CXX_|S?U?INT\d_T$|SIGNED_|INTEGER|REAL|COMPLEX|LOGICAL|DOUBLE_(PRECISION|COMPLEX)|CHARACTER|AINT|OFFSET|COUNT)",
+     "types of Fortran or C++", "take C's, e.g. MPI.DOUBLE, or leave the type out"),
     (r"(?i)keyval|_attr$", "attributes of communicators", "keep them in variables of your own"),
     (r"(?i)errhandler|^ERRORS_", "error handlers", "every mistake raises, as with mpi4py's ERRORS_RETURN"),
     (r"(?i)info", "Info objects", "leave the argument out"),
@@ -45,8 +50,16 @@ KINDS = (
 )  # fmt: skip
 
 
+NEITHER = "neither on virtual ranks nor in mpi4py"
+
+
 class NotOffered(NotImplementedError):
-    """A name of mpi4py that virtual ranks do not have, or one that nobody has."""
+    """A name of mpi4py that virtual ranks do not have, or one that mpi4py does not have either."""
+
+    @property
+    def in_mpi4py(self) -> bool:
+        """Whether real ranks have it."""
+        return NEITHER not in str(self)
 
 
 class NoAttribute(NotOffered, AttributeError):
@@ -100,7 +113,7 @@ def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
     likely = likely or difflib.get_close_matches(name, names, 1, 0.75 if name in known else 0.65)
     meant = f": did you mean {likely[0]}?" if likely else ""
     if name not in known:
-        return f"{owner} has no {name}, neither on virtual ranks nor in mpi4py{meant}"
+        return f"{owner} has no {name}, {NEITHER}{meant}"
     for pattern, kind, instead in KINDS:
         if re.search(pattern, name):
             return f"virtual ranks have no {owner}.{name}, for they have no {kind}: {instead}"

@@ -1,7 +1,7 @@
 """What a rank has begun and not finished: requests, and what a receive tells of its message."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -131,11 +131,6 @@ class Request(Several, Offered):
             return f"{self.name}()"
         return call_text(self.name, "source" if self.receives else "dest", self.peer, self.tag)
 
-    @property
-    def begun(self) -> "Request":
-        """What is under way: itself; of a persistent request, what its Start has begun."""
-        return self
-
     # -- mpi4py's methods --
 
     def Wait(self, status: Status | None = None) -> bool:
@@ -143,26 +138,23 @@ class Request(Several, Offered):
         return True
 
     def wait(self, status: Status | None = None) -> Any:
-        q = self.begun
-        if not q.over:
-            q.world.wait(q.owner, (q,))
-        return q._complete(status)
+        if not self.over:
+            self.world.wait(self.owner, (self,))
+        return self._complete(status)
 
     def Test(self, status: Status | None = None) -> bool:
         return self.test(status)[0]
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
-        q = self.begun
-        if q.over or q.world.poll(q.owner, q.is_done, lambda: q.call):
-            return True, q._complete(status)
+        if self.over or self.world.poll(self.owner, self.is_done, lambda: self.call):
+            return True, self._complete(status)
         return False, None
 
     def Get_status(self, status: Status | None = None) -> bool:
         """Whether it is done; unlike Test it leaves the request as it is."""
-        q = self.begun
-        done = q.over or q.world.poll(q.owner, q.is_done, lambda: q.call)
+        done = self.over or self.world.poll(self.owner, self.is_done, lambda: self.call)
         if done and status is not None:
-            q._fill(status)
+            self._fill(status)
         return done
 
     get_status = Get_status
@@ -181,14 +173,15 @@ class Request(Several, Offered):
 
     def Cancel(self) -> None:
         """Give up a receive whose message has not come. It is still to be waited for."""
-        q = self.begun
-        if q.over or q.end is not None:
+        if self.over or self.end is not None:
             return  # too late
-        if not q.receives or q.collective:
-            q.world.fail("misuse", f"{q.world.who(q)}: virtual ranks cancel receives only, as MPI 4.1 recommends")
-        q.world.matching.forget(q)
-        q.cancelled, q.data, q.nbytes = True, None, 0
-        q.world.settle(q, q.world.clock[q.owner])
+        if not self.receives or self.collective:
+            self.world.fail(
+                "misuse", f"{self.world.who(self)}: virtual ranks cancel receives only, as MPI 4.1 recommends"
+            )
+        self.world.matching.forget(self)
+        self.cancelled, self.data, self.nbytes = True, None, 0
+        self.world.settle(self, self.world.clock[self.owner])
 
     cancel = Cancel
 
@@ -239,53 +232,6 @@ class Request(Several, Offered):
                 + ("What is received into is not the program's" if received else "What is sent must stay as it is")
                 + " until the request is done",
             )
-
-
-class Prequest(Request):
-    """A persistent request: `begin` begins it, as often as Start is called. Between two Starts it is inactive."""
-
-    theirs = "Prequest"
-
-    def __init__(self, begin: Callable[[], Request]) -> None:
-        super().__init__(begin if isinstance(begin, Request) else None)
-        self.begin = begin
-        self.active = NOTHING
-        self.freed = False
-
-    @property
-    def begun(self) -> Request:
-        return self.active
-
-    @property
-    def over(self) -> bool:
-        return self.active.over
-
-    @over.setter
-    def over(self, value: bool) -> None:
-        """It begins anew."""
-
-    def __bool__(self) -> bool:
-        return not self.freed
-
-    def __repr__(self) -> str:
-        return "<a persistent request>" if self else "MPI.REQUEST_NULL"
-
-    def Start(self) -> None:
-        """Begin it. Raises ClusterError while the last one is under way."""
-        if not self.active.over:
-            q = self.active
-            q.world.fail("misuse", f"{q.world.who(q)} is started again before its Wait")
-        self.active = self.begin()
-
-    @classmethod
-    def Startall(cls, requests: "Sequence[Prequest]") -> None:
-        for each in requests:
-            each.Start()
-
-    def Free(self) -> None:
-        """It is not used again."""
-        self.active.Free()
-        self.freed = True
 
 
 NOTHING = Request()  # MPI.REQUEST_NULL

@@ -71,7 +71,7 @@ class Waiting:
             self._suspend(rank, sys._getframe(1))
         waiter.requests, waiter.first = (), False
         if self.record and self.clock[rank] > since:
-            first = requests[min(wanted[each] for each in done)].begun
+            first = requests[min(wanted[each] for each in done)]
             self.spans += (rank, first.name, "wait", since, self.clock[rank])
         return done
 

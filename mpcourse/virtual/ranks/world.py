@@ -73,7 +73,6 @@ class World(Waiting, Polling):
         self.open_collectives: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
         self.contexts = itertools.count(size + 1)
-        self.groups: dict[tuple, int] = {}  # contexts of communicators that only their members make
         self.order = itertools.count()  # of all that is sent, received and done next
         self.matching = Matching(self)
         self.spans: list[Any] = []  # rank, name, kind, start, end; the next rank, ...

@@ -38,9 +38,8 @@ def _many(answer: Answer, comm: "TracedComm") -> None:
     """On 12 virtual ranks, where text has another order than numbers; and where ranks greet with other numbers than
     rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
     """
-    from mpcourse.course.check.virtual_run import OnVirtualRank, on_each
+    from mpcourse.course.check.virtual_run import OnVirtualRank, on_each, only_real_ranks_judge
     from mpcourse.virtual.ranks.errors import ClusterError
-    from mpcourse.virtual.ranks.refused import NotOffered
 
     def honest(own: Answer, comm: Any) -> Any:
         return own.call("greet", comm)
@@ -55,7 +54,7 @@ def _many(answer: Answer, comm: "TracedComm") -> None:
         except OnVirtualRank as failed:
             kind = failed.error.kind if isinstance(failed.error, ClusterError) else ""
             demand(FAILED, Failed(kind, str(failed.error)))
-            if program is renamed or kind == "misuse" or isinstance(failed.error, NotOffered):
+            if program is renamed or kind == "misuse" or only_real_ranks_judge(failed):
                 return
             raise
     ran, other = done

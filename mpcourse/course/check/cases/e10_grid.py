@@ -96,6 +96,8 @@ def _program(sizes: GridSizes, again: bool = False) -> Program:
 
 def _numbers(comm: Any, made: Any) -> list[int]:
     """Return the numbers in `comm` of the ranks of a communicator, without a call that waits for them."""
+    if is_virtual(comm):
+        return [comm.ranks.index(rank) for rank in made.ranks]
     group = made.Get_group()
     return list(type(group).Translate_ranks(group, range(made.size), comm.Get_group()))
 

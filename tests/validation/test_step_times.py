@@ -2,17 +2,17 @@
 
 import re
 import statistics
-from pathlib import Path
 
 import pytest
 import torch
 
 from mpcourse.common.errors import UserError
-from mpcourse.course.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
-from mpcourse.course.bench.step_times import DOUBTS, MARKS, WITHIN, Row, Setting, predicted, rows, step_times, table
 from mpcourse.virtual import GPUS
+from tests.conftest import ROOT
+from tests.validation.step_models import GNMT, SSD300, BertLarge, NNUNet
+from tests.validation.step_times import DOUBTS, MARKS, WITHIN, Row, Setting, predicted, rows, step_times, table
 
-PAGE = (Path(__file__).parents[1] / "docs/virtual_gpus.md").read_text()
+PAGE = (ROOT / "docs/virtual_gpus.md").read_text()
 LINES = PAGE.split(MARKS[0])[1].split(MARKS[1])[0].strip().splitlines()
 CELLS = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in LINES[2:] if line.startswith("|")]
 

@@ -1,4 +1,4 @@
-"""`python -m mpcourse.studies.noise_along STUDY.toml FOLDER`: the noise scale along a study's training runs.
+"""`python -m lessons.studies.noise_along STUDY.toml FOLDER`: the noise scale along a study's training runs.
 
 FOLDER gets noise.csv, a row for each record of each run, and manifest.json. It is made in one go, on one core.
 No seconds are in it, so that a busy machine changes nothing, and its noise is not measured.
@@ -44,7 +44,7 @@ def measure(
 
 def main() -> None:
     """Exit status: 2 for a mistake of the user's."""
-    parser = argparse.ArgumentParser(prog="python -m mpcourse.studies.noise_along", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lessons.studies.noise_along", description=__doc__)
     parser.add_argument("study", type=Path, metavar="STUDY.toml", help="fields of mpcourse.studies.grid.Study")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="for the results")
     options = parser.parse_args()

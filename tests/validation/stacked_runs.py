@@ -59,7 +59,7 @@ CASES = (
 )
 
 
-def large_batch(runs: int = 5) -> Iterator[Record]:
+def stacked_runs(runs: int = 5) -> Iterator[Record]:
     """Runs a second of the digits' network at batch 32, and of others, where products leave less to be saved.
 
     Both sides make their networks, train, and evaluate after each epoch; they take turns. That they compute the same is

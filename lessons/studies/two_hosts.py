@@ -1,7 +1,7 @@
-"""Measure anew what lesson 08 shows of two hosts, where no two machines are: `python -m tests.measure_two_hosts`.
+"""Measure again what lesson 08 shows of two hosts, on one machine: `python -m lessons.studies.two_hosts`.
 
-The hosts are namespaces of this machine, which needs two cores and root: ranks on two hosts have a core each, as ranks
-on one host have, and a link of 1 Gbit/s between them.
+The hosts are namespaces of this machine, which needs two cores, root and `make hosts`. Ranks on two hosts have a core
+each, as ranks on one host have, and a link of 1 Gbit/s between them.
 """
 
 import json

@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils.checkpoint import checkpoint
 
 from mpcourse.common.errors import UserError
-from mpcourse.course.bench.memory_models import MODELS, Model, load_torchvision
-from mpcourse.course.bench.memory_tracker import tracking
 from mpcourse.course.bench.record import Record
 from mpcourse.virtual import virtual_gpus
+from tests.validation.memory_models import MODELS, Model, load_torchvision
+from tests.validation.memory_tracker import tracking
 
 PROMISE = 2.0  # percent by which a peak may be off
 KINDS = ("train", "evaluate", "checkpoints", "bf16", "autocast", "accumulate")
@@ -30,9 +30,7 @@ def memory(runs: int = 1) -> Iterator[Record]:
         import timm  # noqa: F401
         import transformers  # noqa: F401
     except ImportError:
-        raise UserError(
-            "the models are those of four libraries: pip install -c constraints.txt 'mpcourse[models]'"
-        ) from None
+        raise UserError("the models are those of four libraries: pip install -c constraints.txt '.[models]'") from None
     for model in MODELS:
         for kind in KINDS:
             ours, theirs = both(model, kind)
@@ -67,7 +65,7 @@ def made(model: Model, kind: str, device: torch.device) -> nn.Module:
     moved: dict[int, torch.Tensor] = {}  # what is shared stays so
     for module in net.modules():
         slots: dict[str, torch.Tensor | None]
-        for slots in (module._parameters, module._buffers):  # type: ignore[assignment]
+        for slots in (module._parameters, module._buffers):
             for name, t in slots.items():
                 if t is not None and id(t) not in moved:
                     empty = torch.empty(t.shape, dtype=t.dtype, device=device)
@@ -82,7 +80,7 @@ def made(model: Model, kind: str, device: torch.device) -> nn.Module:
 def _checkpoint_blocks(net: nn.Module) -> None:
     """Checkpoint the network: by its own means, or where it has none, each block of its outermost lists."""
     if hasattr(net, "gradient_checkpointing_enable") and getattr(net, "supports_gradient_checkpointing", True):
-        net.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+        net.gradient_checkpointing_enable({"use_reentrant": False})
         return
     lists = [name for name, module in net.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential) and name]
     for name in lists:

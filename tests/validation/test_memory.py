@@ -11,17 +11,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.common.errors import UserError
-from mpcourse.course.bench.anatomy import ROWS, predicted
-from mpcourse.course.bench.memory import KINDS, both, memory
-from mpcourse.course.bench.memory_autocast import autocast_as_cuda
-from mpcourse.course.bench.memory_models import MODELS
-from mpcourse.course.bench.memory_table import BEGIN, END, off, row, with_table
-from mpcourse.course.bench.memory_tracker import tracking
-from mpcourse.course.bench.truth import Language
 from mpcourse.models import ResNet50, UNet3D, mlp
 from mpcourse.virtual import virtual_gpus
 from mpcourse.virtual.gpus import autocast, cost, dispatch
 from tests.conftest import ROOT
+from tests.validation.anatomy import ROWS, predicted
+from tests.validation.memory import KINDS, both, memory
+from tests.validation.memory_autocast import autocast_as_cuda
+from tests.validation.memory_models import MODELS
+from tests.validation.memory_table import BEGIN, END, off, row, with_table
+from tests.validation.memory_tracker import tracking
+from tests.validation.truth import Language
 
 PAGE = (ROOT / "docs/virtual_gpus.md").read_text()
 

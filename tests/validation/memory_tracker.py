@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mpcourse.course.bench.memory_autocast import autocast_as_cuda, in_region
+from tests.validation.memory_autocast import autocast_as_cuda, in_region
 
 Tensor = torch.Tensor
 _group_norm_of_torch = F.group_norm

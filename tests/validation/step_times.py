@@ -4,12 +4,11 @@ docs/virtual_gpus.md says which tables these are. No number of a virtual GPU is 
 backward and update, with the batch on the GPU. Mixed precision is autocast to float16 with a loss scale. Float32 on an
 A100 is TF32, in products, too, as in NVIDIA's containers.
 
-python -m mpcourse.course.bench.step_times docs/virtual_gpus.md writes the table of that page.
+`python -m tests.validation step-times --page docs/virtual_gpus.md` writes the table of that page.
 """
 
 import contextlib
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,14 +21,14 @@ from torch import nn
 
 from mpcourse.common.errors import UserError
 from mpcourse.common.provenance import versions
-from mpcourse.course.bench.memory_models import load_torchvision
-from mpcourse.course.bench.memory_table import between
 from mpcourse.course.bench.record import Record
-from mpcourse.course.bench.step_models import GNMT, SSD300, BertLarge, NNUNet
 from mpcourse.models import ResNet50
 from mpcourse.virtual import GPUS, virtual_gpus
+from tests.validation.memory_models import load_torchvision
+from tests.validation.memory_table import between
+from tests.validation.step_models import GNMT, SSD300, BertLarge, NNUNet
 
-MARKS = "<!-- steps: made by mpcourse/course/bench/step_times.py -->", "<!-- end of steps -->"
+MARKS = "<!-- steps: made by tests/validation/step_times.py -->", "<!-- end of steps -->"
 WITHIN = 0.25
 
 
@@ -260,7 +259,7 @@ def step_times(runs: int = 1) -> Iterator[Record]:
         load_torchvision()
         import timm  # noqa: F401
     except ImportError:
-        raise UserError("some networks are timm's: pip install -c constraints.txt 'mpcourse[models]'") from None
+        raise UserError("some networks are timm's: pip install -c constraints.txt '.[models]'") from None
     found = [(row, predicted(row) / row.rate) for row in rows()]
     for row, ratio in found:
         what = f"{row.network}, {row.gpu.removeprefix('Tesla ')}, batch {row.batch}, {row.precision}"
@@ -296,7 +295,7 @@ def table(found: list[tuple[Row, float]]) -> Iterator[str]:
     yield f"{used}."
 
 
-if __name__ == "__main__":
-    page = Path(sys.argv[1])
+def write(page: Path) -> None:
+    """Write the table between its markers in a page."""
     lines = list(table([(row, predicted(row) / row.rate) for row in rows()]))
     page.write_text(between(page.read_text(), *MARKS, lines))

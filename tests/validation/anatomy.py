@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from mpcourse.course.bench.memory_models import load_torchvision
 from mpcourse.virtual import virtual_gpus
 from mpcourse.virtual.specs import GPUS
+from tests.validation.memory_models import load_torchvision
 
 MiB = 2**20
 V100 = replace(GPUS["Tesla V100-SXM2-16GB"], context=1343 * MiB)
@@ -56,7 +56,7 @@ def predicted(row: Row) -> tuple[float, float]:
         net: torch.nn.Module = BertForSequenceClassification(large)
         net.to("vgpu:0").train()
         if row.checkpoints:
-            net.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+            net.gradient_checkpointing_enable({"use_reentrant": False})
         optimizer = torch.optim.AdamW(net.parameters(), lr=5e-5, foreach=False)
         words = torch.zeros(row.batch, TOKENS, dtype=torch.int64, device="vgpu:0")
         scaler = torch.amp.GradScaler("vgpu", enabled=row.half)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from mpcourse.common.errors import UserError
-from mpcourse.course.bench.truth import PAIRS, Language, Pair, _data_sheet, compared, measured, truth
 from mpcourse.models import conv_net, mlp
 from mpcourse.predict import predict
 from mpcourse.virtual import GPUS, virtual_gpus
+from tests.validation.truth import PAIRS, Language, Pair, _data_sheet, compared, measured, truth
 
 MiB = 2**20
 SMALL = [Pair(f"mlp {n}", lambda n=n: mlp([64 * n, 64 * n]), (2 ** (n % 5), 64 * n)) for n in range(1, 7)]

@@ -1,7 +1,4 @@
-"""Write the tables of memory in docs/virtual_gpus.md: python -m mpcourse.course.bench.memory_table docs/virtual_gpus.md
-
-Two processes count a model each at a time.
-"""
+"""The tables of memory in docs/virtual_gpus.md: `python -m tests.validation memory --page docs/virtual_gpus.md`."""
 
 import multiprocessing
 import re
@@ -11,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mpcourse.common.provenance import versions
-from mpcourse.course.bench import anatomy
-from mpcourse.course.bench.memory import KINDS, both
-from mpcourse.course.bench.memory_models import MODELS
+from tests.validation import anatomy
+from tests.validation.memory import KINDS, both
+from tests.validation.memory_models import MODELS
 
-BEGIN, END = "<!-- memory: made by mpcourse/course/bench/memory_table.py -->", "<!-- end of memory -->"
-ANATOMY = "<!-- anatomy: made by mpcourse/course/bench/memory_table.py -->", "<!-- end of anatomy -->"
+BEGIN, END = "<!-- memory: made by tests/validation/memory_table.py -->", "<!-- end of memory -->"
+ANATOMY = "<!-- anatomy: made by tests/validation/memory_table.py -->", "<!-- end of anatomy -->"
 MiB = 2**20
 
 
@@ -58,9 +55,9 @@ def between(text: str, begin: str, end: str, lines: Iterable[str]) -> str:
     return made
 
 
-if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    text = between(path.read_text(), *ANATOMY, anatomy.table())
+def write(page: Path) -> None:
+    """Write both tables between their markers in a page. Two processes count a model each at a time."""
+    text = between(page.read_text(), *ANATOMY, anatomy.table())
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         rows = pool.map(count, range(len(MODELS)), chunksize=1)
-    path.write_text(with_table(text, rows))
+    page.write_text(with_table(text, rows))

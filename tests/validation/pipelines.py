@@ -12,7 +12,7 @@ PROMISE = 15.0  # percent by which the tutorial's ratios to one GPU may be off, 
 PROMISED = ("model parallel", 12, 20)
 
 
-def tables(runs: int = 1) -> Iterator[Record]:
+def pipelines(runs: int = 1) -> Iterator[Record]:
     """PyTorch's tutorial, with one fitted efficiency, and torchgpipe's speedups, with none.
 
     Virtual time is arithmetic, so one run is all that there is.

@@ -1,0 +1,1 @@
+"""Tables that compare predictions of the course with published or independent numbers. Maintainers run them."""
