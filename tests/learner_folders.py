@@ -1,6 +1,6 @@
 """The originals that tests of a learner's folder update, and what becomes of an update that stops at one of its steps.
 
-As a program it forks for each step, and has imported so little that a fork is cheap: see `small_process` in
+As a program it forks for each step, and has imported so little that a fork is cheap: see `each_step` in
 test_learner.py. It reads lines of JSON, [number, act, run, folder], and answers each by [status, error].
 """
 
