@@ -15,11 +15,12 @@ PACKAGE = Path(__file__).resolve().parents[2]
 class ForbiddenCalls:
     """The functions that an answer to `exercise` must not call.
 
-    sources: files of the library, and folders with a separator at their end. functions: single functions of other
-    files, as (file, name).
+    solution: how the path of its solution ends. sources: files of the library, and folders with a separator at their
+    end. functions: single functions of other files, as (file, name).
     """
 
     exercise: str
+    solution: str
     sources: tuple[str, ...] = ()
     functions: frozenset[tuple[str, str]] = frozenset()
 
@@ -34,7 +35,8 @@ class ForbiddenCalls:
                 functions.add((f"{place}.py", function))
             else:
                 sources.append(f"{place}{os.sep}" if place.is_dir() else f"{place}.py")
-        return cls(exercise, tuple(sources), frozenset(functions))
+        solution = os.path.join(os.sep, "solutions", f"{exercise}.py")
+        return cls(exercise, solution, tuple(sources), frozenset(functions))
 
     def refuse(self, frame: FrameType) -> None:
         """Raise Wrong if the function that is called in this frame is one of them."""
@@ -46,7 +48,7 @@ class ForbiddenCalls:
                 f"The library has what {self.exercise} is about, and a call of it shows nothing of what you know. "
                 "Write it here yourself; the other parts of mpcourse are yours to use."
             )
-        elif file.endswith(os.path.join(os.sep, "solutions", f"{self.exercise}.py")):
+        elif file.endswith(self.solution):
             got = f"it runs solutions/{self.exercise}.py"
             why = f"`mpcourse solution {self.exercise} --spoil` shows it, to compare with what you wrote yourself."
         else:
