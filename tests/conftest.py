@@ -46,7 +46,6 @@ PRELOADED = (
     ),
     *(
         "mpcourse.course.check.virtual_run",
-        "mpcourse.course.check.traced_mpi",
         "mpcourse.data_parallel",
         "mpcourse.pipeline",
     ),
@@ -189,7 +188,7 @@ def forks():
     """The fork server of this run, from which processes start that have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "course" / "check" / "cases").glob("*.py")
     names = (f"mpcourse.course.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
-    modules = [*PRELOADED, *forked_kernels.MODULES, *names, "mpcourse.course.check.intact:remember"]
+    modules = [*PRELOADED, *forked_kernels.MODULES, *names]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {"OMP_NUM_THREADS": "1"}
     server = ForkServer(modules, environment)
     atexit.register(server.close)

@@ -1,6 +1,6 @@
 """The originals that tests of a learner's folder update, and what becomes of an update that stops at one of its steps.
 
-As a program it forks for each step, and has imported so little that a fork is cheap: see `small_process` in
+As a program it forks for each step, and has imported so little that a fork is cheap: see `each_step` in
 test_learner.py. It reads lines of JSON, [number, act, run, folder], and answers each by [status, error].
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from mpcourse import __version__
 from mpcourse.common.errors import UserError
 from mpcourse.course.check.stubs import make_stub
+from mpcourse.course.learner import folder as folders
 from mpcourse.course.learner import init, update
-from mpcourse.course.learner import run as learner_run
 from mpcourse.course.learner.originals import Originals
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,7 +127,7 @@ RUNS = {"update": lambda root: update(root, NEW), "init": lambda root: init(root
 
 def main():
     os.fsync = lambda handle: None  # as `without_waiting` in test_learner.py
-    learner_run._link = lambda root: None
+    folders._link = lambda root: None
     for line in sys.stdin:
         number, act, run, folder = json.loads(line)
         root = Path(folder)

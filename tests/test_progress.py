@@ -15,12 +15,10 @@ from mpcourse.common.errors import UserError
 from mpcourse.course.check import progress
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.misconceptions import is_same, names_one
-from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.progress_summary import duration, standings, summary
-from mpcourse.course.check.show_progress import show_list, show_progress
+from mpcourse.course.check.progress import LessonProgress, Progress, by_lesson, duration, summary
+from mpcourse.course.check.show_progress import as_html, show_list, show_progress
 from mpcourse.course.check.verdict import Verdict
 from mpcourse.course.cli import main
-from mpcourse.course.commands.progress import as_html
 from mpcourse.course.learner import panel
 from tests.conftest import ROOT, python
 from tests.explanations import explanations
@@ -48,16 +46,8 @@ def check(course):
     return noted
 
 
-@pytest.fixture
-def page(course):
-    def made():
-        return as_html(standings(course, Progress(course)))
-
-    return made
-
-
 def met_in(course, name):
-    return Progress(course).history(course.find(name)).met
+    return Progress(course).of(course.find(name)).met
 
 
 def refused(capsys, *arguments):
@@ -125,7 +115,7 @@ def test_sentences_that_differ_in_values_are_one_misconception(one, other):
 
 
 def test_no_two_explanations_of_the_checker_are_taken_for_one_but_those_that_name_another_device():
-    cases = (ROOT / "mpcourse" / "check" / "cases").glob("*.py")
+    cases = (ROOT / "mpcourse" / "course" / "check" / "cases").glob("*.py")
     texts = sorted({found.text for case in cases for found in explanations(case)})
     for at, one in enumerate(texts):
         for other in texts[at + 1 :]:
@@ -154,36 +144,19 @@ def test_checks_that_end_at_once_lose_nothing(course, tmp_path):
     for name, checks in (("e00", 40), ("e01", 40), ("e02_copy", 20)):
         exercise = course.find(name)
         assert kept.of(exercise).attempts == checks
-        assert [met.times for met in kept.history(exercise).met] == [checks]
+        assert [met.times for met in kept.of(exercise).met] == [checks]
 
 
-def test_files_of_an_older_mpcourse_are_read_and_theirs_holds_no_more_than_they_know(course, check, tmp_path):
-    old = {"e00_hello": {"attempts": 4, "passed_at": "2026-01-01T10:00:00+01:00", "hints": 2, "spoiled": False}}
+def test_what_another_mpcourse_keeps_is_passed_over(course, check, tmp_path):
+    row = {"attempts": 4, "passed_at": "2026-01-01T10:00:00+01:00", "hints": 2, "stars": 3}
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "progress.json").write_text(json.dumps(old))
-    assert Progress(course).of(course.find("e00")).attempts == 4 and met_in(course, "e00") == []
+    (tmp_path / "home" / "progress.json").write_text(json.dumps({"e00_hello": row, "e99_new": {"attempts": 1}}))
     check("e00", COUNT)
-    rows = json.loads((tmp_path / "home" / "progress.json").read_text())
-    assert rows == {"e00_hello": old["e00_hello"] | {"attempts": 5}}
-    assert Progress(course).history(course.find("e00")).tried_at is None, "when it was tried first is not known"
+    record = Progress(course).of(course.find("e00"))
+    assert (record.attempts, record.hints, record.tried_at) == (5, 2, None), "when it was tried first is not known"
+    assert "e99_new" in json.loads((tmp_path / "home" / "progress.json").read_text())
 
 
-def test_what_a_newer_mpcourse_keeps_is_passed_over_and_stays(course, check, tmp_path):
-    check("e00", COUNT)
-    for name in ("progress.json", "history.json"):
-        file = tmp_path / "home" / name
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"e99_new": {"attempts": 1, "stars": 3}}))
-        rows = json.loads(file.read_text())
-        rows["e00_hello"]["stars"] = 5
-        file.write_text(json.dumps(rows))
-    check("e00", COUNT)
-    for name in ("progress.json", "history.json"):
-        rows = json.loads((tmp_path / "home" / name).read_text())
-        assert rows["e00_hello"]["stars"] == 5 and rows["e99_new"]["stars"] == 3
-    assert met_in(course, "e00")[0].times == 2
-
-
-@pytest.mark.parametrize("name", ["progress.json", "history.json"])
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", '{"e00_hello": 3}', '{"e00_hello": {"attempts": "many", "tried_at": 3}}', "[" * 100_000, "\x00"]
@@ -193,7 +166,8 @@ def test_what_a_newer_mpcourse_keeps_is_passed_over_and_stays(course, check, tmp
     ]
     + ['{"e00_hello": {"met": [{"kind": "a", "why": "b", "headline": "c", "met_at": "0"}], "spoiled": 0}}'],
 )
-def test_damaged_files_are_named_in_one_line_and_not_overwritten(course, capsys, tmp_path, name, text):
+def test_a_damaged_file_is_named_in_one_line_and_not_overwritten(course, capsys, tmp_path, text):
+    name = "progress.json"
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / name).write_text(text)
     for command in (["list"], ["progress"], ["progress", "--json"], ["progress", "--html", tmp_path / "p.html"]):
@@ -250,46 +224,32 @@ def test_progress_tells_by_lesson_what_is_done_and_open_met_and_mended(course, c
     assert "not begun: 01 One device, 03" in text and "next: e01_memory" in text
 
 
-def test_the_json_of_progress_counts_as_the_page_does(course, check, page, capsys):
+def test_the_json_of_progress_counts_as_the_page_does(course, check, capsys, tmp_path):
     check("e02_copy", COUNT)
     check("e02_copy")
-    told = json.loads(run(capsys, "progress", "--json"))
-    assert (told["done"], told["of"]) == (1, 32) and told["lessons"][2]["lesson"] == "02_split_with_copy"
-    copy = told["lessons"][2]["exercises"][0]
-    assert (copy["exercise"], copy["state"], copy["tries"]) == ("e02_copy", "done", 2)
+    shown = json.loads(run(capsys, "progress", "--json"))
+    copy = next(row for row in shown["exercises"] if row["exercise"] == "e02_copy")
+    assert (copy["lesson"], copy["state"], copy["tries"]) == ("02_split_with_copy", "done", 2)
     assert copy["misconceptions"][0]["mended_at"] == copy["passed_at"]
-    assert all(f"<li>{line}</li>" in page() for line in told["summary"])
+    assert "shows your progress" in run(capsys, "progress", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert shown["summary"][0] == "1 of 32 exercises done."
+    assert all(f"<li>{line}</li>" in page for line in shown["summary"])
 
 
-def test_the_page_holds_no_script_and_no_mark_up_of_others_and_has_headings_and_table_heads(check, page):
+def test_the_page_holds_no_script_and_no_mark_up_of_others(course, check):
     check("e00", "<script>alert(1)</script> & more")
     check("e00")
     check("e02_copy", "<b>open</b>")
-    text = page()
+    text = as_html(by_lesson(course, Progress(course)))
     assert "<script" not in text and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in text
-    assert "&lt;b&gt;open&lt;/b&gt;" in text and "http" not in text
-    assert re.findall(r"<h(\d)>", text) == list("1" + "23" + "23" + "2")
-    assert text.index("Met and mended") < text.index("02 Split with copy") < text.index("Met and not mended yet")
-    assert '<th scope="col">exercise</th>' in text and '<th scope="row">e00_hello' in text
-    assert 'aria-label="100% done"' in text and '<html lang="en">' in text
-
-
-def test_a_page_replaces_a_page_and_nothing_else_unless_it_is_forced(course, capsys, tmp_path):
-    file = tmp_path / "page.html"
-    assert "shows your progress" in run(capsys, "progress", "--html", file)
-    file.write_text(file.read_text() + "old")
-    run(capsys, "progress", "--html", file)
-    assert not file.read_text().endswith("old")
-    file.write_text("<html>mine</html>")
-    assert "--force" in refused(capsys, "progress", "--html", file) and file.read_text() == "<html>mine</html>"
-    run(capsys, "progress", "--html", file, "--force")
-    assert "Your progress" in file.read_text()
+    assert "&lt;b&gt;open&lt;/b&gt;" in text and "http" not in text and 'aria-label="100% done"' in text
+    assert text.index("mended on") < text.index("02 Split with copy") < text.index("<details open>")
 
 
 def test_bad_input_is_one_line(course, capsys, tmp_path, monkeypatch):
     assert "cannot be written" in refused(capsys, "progress", "--html", tmp_path / "nowhere" / "p.html")
     assert "cannot be written" in refused(capsys, "progress", "--html", tmp_path)
-    assert "--html" in refused(capsys, "progress", "--force")
     assert "--json" in refused(capsys, "progress", "--json", "--html", tmp_path / "p.html")
     assert not list(tmp_path.glob("*.html"))
     monkeypatch.setenv("MPCOURSE_ROOT", str(tmp_path))
@@ -343,7 +303,7 @@ def test_without_a_name_the_panel_shows_the_notebooks_lesson_else_all(course, ca
     assert capsys.readouterr().out.startswith("05 All-reduce by hand: 0 of 3")
     monkeypatch.setenv("JPY_SESSION_NAME", "Untitled.ipynb")
     panel.show()
-    assert len(capsys.readouterr().out.splitlines()) == len(standings(course, Progress(course)))
+    assert len(capsys.readouterr().out.splitlines()) == len(by_lesson(course, Progress(course)))
 
 
 def test_the_panel_says_in_one_line_what_keeps_it_from_being_shown(course, capsys, monkeypatch, tmp_path):
@@ -359,7 +319,7 @@ def test_the_panel_says_in_one_line_what_keeps_it_from_being_shown(course, capsy
     assert "there is no lesson '77'" in shown("77") and "there is no lesson ''" in shown("")
     assert "no lesson '0'" in shown("0")  # there are several
     with monkeypatch.context() as patch:
-        patch.setattr(panel, "standings", broken)
+        patch.setattr(panel, "by_lesson", broken)
         assert "KeyError" in shown("02")
     monkeypatch.setenv("MPCOURSE_ROOT", str(tmp_path))
     assert "holds no exercises/manifest.toml" in shown("02")
@@ -373,12 +333,13 @@ def test_durations_are_told_in_the_largest_unit_of_which_there_are_two():
 
 
 def test_a_summary_begins_with_one_line_and_grows(course, check):
-    def dates_of(number=32):
-        every = [each for lesson in standings(course, Progress(course)) for each in lesson.exercises]
-        return summary(every[:number])
+    def lessons():
+        return by_lesson(course, Progress(course))
 
-    assert dates_of() == ["0 of 32 exercises done."] and dates_of(1) == ["0 of 1 exercise done."]
+    first = lessons()[0]
+    assert summary(lessons()) == ["0 of 32 exercises done."]
+    assert summary([LessonProgress(first.lesson, first.rows[:1])]) == ["0 of 1 exercise done."]
     check("e00", COUNT)
-    done, began, checks, met = dates_of()
+    done, began, checks, met = summary(lessons())
     assert began.startswith("You began on ") and "passed" not in began
     assert (checks, met) == ("1 check and 0 hints so far.", "You met 1 misconception and mended 0.")

@@ -65,7 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", action="store_true", help="the table as JSON")
     progress = command("progress", _progress, "What is done and open, and which misconceptions were met and mended.")
     progress.add_argument("--html", type=Path, metavar="FILE", help="write a page for a browser instead")
-    progress.add_argument("--force", action="store_true", help="of --html: also over a file that is no such page")
     progress.add_argument("--json", action="store_true", help="as JSON")
     check = command("check", _check, "Check answers at several numbers of ranks.")
     check.add_argument("exercises", nargs="*", help="e00, e01_memory, ...; none: what `mpcourse next` tells")

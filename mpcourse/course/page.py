@@ -13,16 +13,14 @@ pre { white-space: pre-wrap; margin: .3rem 0 }
 """
 
 
-def page(title: str, parts: Sequence[str], style: str = "", made_by: str = "") -> str:
+def page(title: str, parts: Sequence[str], style: str = "") -> str:
     """A page, light or dark as the reader's system is.
 
-    title: plain text, also its heading. parts: of its body, in HTML. style: further CSS. made_by: the command that
-    makes such pages, kept in the page.
+    title: plain text, also its heading. parts: of its body, in HTML. style: further CSS.
     """
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        + (f'<meta name="generator" content="{escape(made_by)}">' if made_by else "")
-        + f"<title>{escape(title)}</title><style>{_STYLE}{style}</style>"
+        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style>"
     )
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n{body}\n</main></body></html>\n'

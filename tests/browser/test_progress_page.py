@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from mpcourse.course.check.manifest import load_course
-from mpcourse.course.check.progress import Progress
-from mpcourse.course.check.progress_summary import standings
+from mpcourse.course.check.progress import Progress, by_lesson
+from mpcourse.course.check.show_progress import as_html
 from mpcourse.course.check.verdict import Verdict
-from mpcourse.course.commands.progress import as_html
+from mpcourse.course.page import page as page_of
 from tests.browser.test_site_pages import JUDGE, SMALL
 from tests.conftest import ROOT
 
@@ -28,7 +28,7 @@ def file(tmp_path, monkeypatch):
     with progress.changing(course.exercises[1]) as record:
         record.hints, record.spoiled = 3, True
     page = tmp_path / "progress.html"
-    page.write_text(as_html(standings(course, progress)), encoding="utf-8")
+    page.write_text(page_of("Progress", [as_html(by_lesson(course, progress))]), encoding="utf-8")
     return page
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from mpcourse.common.source import load_module, read_source
 from mpcourse.course.check import module_state as kept
-from mpcourse.course.check.fair import Fair
+from mpcourse.course.check.forbidden_calls import ForbiddenCalls
 from mpcourse.course.check.wrong import Wrong, short, to_numpy
 
 # Every line of the learner's code is followed by a comparison of the guarded arguments. That finds the very line
@@ -39,7 +39,7 @@ class Answer:
     calls: how many there were.
     limit: seconds that this process may compute since `since`, which is `beginning()`; None: as long as it likes.
 
-    fair: what sees to it that the answer is the learner's own; None: nobody does.
+    forbidden: what the file must not call; None: it may call anything.
     loaded: what could keep something from one call to the next, as it was when the file was loaded (see kept.py).
 
     returned: called after each call, on every rank; it waits until all ranks have come back. So a result is judged
@@ -55,7 +55,7 @@ class Answer:
         self.limit: float | None = None
         self.since = 0.0, 0.0, 0
         self.loaded: dict[str, str] = {}
-        self.fair: Fair | None = None
+        self.forbidden: ForbiddenCalls | None = None
 
     @classmethod
     def load(
@@ -63,7 +63,7 @@ class Answer:
         path: Path,
         returned: Callable[[], None] = lambda: None,
         modules: ModuleType | None = None,
-        fair: Fair | None = None,
+        forbidden: ForbiddenCalls | None = None,
     ) -> "Answer":
         """Import the file at `path` under a name of its own. Whatever its code raises passes through.
 
@@ -71,9 +71,7 @@ class Answer:
         """
         module = load_module(path, f"answer_{path.stem}", modules)
         answer = cls(path, module, returned)
-        answer.loaded, answer.fair = kept.state(module), fair
-        if fair is not None:
-            fair.loaded()
+        answer.loaded, answer.forbidden = kept.state(module), forbidden
         return answer
 
     @property
@@ -123,12 +121,8 @@ class Answer:
                 f"{name} to take the arguments that its task names", f"{error}", "Keep the `def` line as it was."
             ) from None
         changed_at: dict[int, int] = {}
-        try:
-            with self._traced(name, guarded, before, changed_at):
-                result = function(*args)
-        finally:
-            if self.fair is not None:
-                self.fair.judge_call()
+        with self._traced(name, guarded, before, changed_at):
+            result = function(*args)
         self.result = name, result
         self.returned()
         for i, argument in guarded:
@@ -178,30 +172,17 @@ class Answer:
                 self.line = frame.f_lineno  # the outermost frame returns last
             return local
 
-        called = self.fair.called if self.fair is not None else lambda frame: False
-        mine = vars(self.module)
-        others: dict[object, dict] = {}  # by name, variables of modules of which nothing has to be known
-
         def outer(frame: FrameType, event: str, arg: Any) -> Any:
-            # Most calls are of those. A frame's code says more, but Python tells audit hooks of each look at it.
-            variables = frame.f_globals
-            try:
-                if others.get(name := variables.get("__name__")) is variables:
-                    return None
-            except TypeError:  # a name that is no text
-                name = None
             if frame.f_code.co_filename == path:
                 return local
-            if not called(frame) and variables is not mine:
-                others[name] = variables
+            if self.forbidden is not None:
+                self.forbidden.refuse(frame)
             return None
 
         previous = sys.gettrace()
         sys.settrace(outer)
         try:
             yield
-            if self.fair is not None and sys.gettrace() is not outer:
-                self.fair.untraced()
         finally:
             sys.settrace(previous)
 

@@ -1,7 +1,6 @@
 """Misconceptions that verdicts have named: which verdicts name one, and which of them name the same."""
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what judges is not needed to read what was kept
@@ -14,43 +13,9 @@ NO_MISCONCEPTION = frozenset(
 )
 
 
-@dataclass
-class Met:
-    """A misconception that a learner has met in one exercise.
-
-    kind, why, headline: as the last verdict had them that named it. met_at: when the first one did, ISO 8601.
-    times: how many have. mended_at: when the exercise passed after the last of them; None while it has not.
-    """
-
-    kind: str
-    why: str
-    headline: str
-    met_at: str
-    times: int = 1
-    mended_at: str | None = None
-
-
 def names_one(verdict: "Verdict") -> bool:
     """Whether a verdict says what was misunderstood: it has a sentence on it, and did not end before that mattered."""
     return bool(verdict.why) and verdict.kind not in NO_MISCONCEPTION
-
-
-def note(met: list[Met], verdict: "Verdict", now: str) -> None:
-    """Enter a verdict on the exercise in which `met` were met. now: the moment, ISO 8601.
-
-    An answer that passes has mended all of them. One that does not pass mends none, whatever it is told: a verdict
-    names the first misconception that it comes to, and others may be in the answer still.
-    """
-    if verdict.passed:
-        for each in met:
-            each.mended_at = each.mended_at or now
-    elif names_one(verdict):
-        same = (each for each in met if is_same((each.kind, each.why), (verdict.kind, verdict.why)))
-        if (known := next(same, None)) is None:
-            met.append(Met(verdict.kind, verdict.why, verdict.headline, now))
-        else:
-            known.why, known.headline, known.mended_at = verdict.why, verdict.headline, None
-            known.times += 1
 
 
 def is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:

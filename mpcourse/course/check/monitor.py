@@ -37,13 +37,11 @@ class Ending:
 
 
 class Monitor:
-    """Reads the ranks' files in `folder`, where reports are signed with `key`. Call `look` every few milliseconds until
-    it answers.
-    """
+    """Reads the ranks' files in `folder`. Call `look` every few milliseconds until it answers."""
 
-    def __init__(self, folder: Path, size: int, file: str, seconds: float, key: str = "") -> None:
+    def __init__(self, folder: Path, size: int, file: str, seconds: float) -> None:
         self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
-        self.key, self.start = key, time.monotonic()
+        self.start = time.monotonic()
         self.begun: GrantedTime | None = None  # since the last rank began
         self.still = GrantedTime()  # since a rank last got on
         self.seen: dict[int, int] = {}
@@ -106,7 +104,7 @@ class Monitor:
         for i in range(self.size):
             path = self.folder / f"rank{i}.json"
             if i not in self.reports and path.exists():
-                self.reports[i] = Report.read(path, self.key)
+                self.reports[i] = Report.read(path)
 
     def _printed(self, number: int) -> int:
         try:

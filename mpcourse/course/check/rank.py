@@ -5,7 +5,6 @@ that checks itself. Ranks report through files in a folder, not through MPI: tha
 """
 
 import ctypes
-import hmac
 import importlib
 import json
 import os
@@ -23,8 +22,9 @@ from typing import Any
 from mpcourse.course.check import stacks
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.exits import Aborted, note_exit
-from mpcourse.course.check.fair import Fair
+from mpcourse.course.check.forbidden_calls import ForbiddenCalls
 from mpcourse.course.check.granted_time import STILL, end_after
+from mpcourse.course.check.replaced import refuse_replaced
 from mpcourse.course.check.status_page import StatusPage
 from mpcourse.course.check.wrong import Wrong, short, without_numbers
 from mpcourse.course.forkserver import LAUNCHED
@@ -74,41 +74,16 @@ class Report:
     printed: list[tuple[int, str]] = field(default_factory=list)
     without_mpi: bool = False
 
-    def write(self, folder: Path, number: int, key: str = "") -> None:
-        """Put the report where the reader sees it whole or not at all, signed with `key`."""
+    def write(self, folder: Path, number: int) -> None:
+        """Put the report where the reader sees it whole or not at all."""
         part = folder / f"rank{number}.part"
-        text = json.dumps(asdict(self))
-        part.write_text(f"{signature(text, key)}\n{text}")
+        part.write_text(json.dumps(asdict(self)))
         part.replace(folder / f"rank{number}.json")
 
     @classmethod
-    def read(cls, path: Path, key: str = "") -> "Report":
-        """The report in a file. One that was not signed with `key` tells that the answer's code wrote it."""
-        signed, _, text = path.read_text(errors="replace").partition("\n")
-        try:
-            if hmac.compare_digest(signed.encode(), signature(text, key).encode()):
-                return cls(**json.loads(text))
-        except (ValueError, TypeError):
-            pass
-        number = int(path.stem.removeprefix("rank"))
-        why = "Leave the check's own files alone, and let the function return: the check looks at what it returns."
-        return cls("wrong", number, None, "the result to be the check's", f"{path.name} was written by the answer", why)
-
-
-def signature(text: str, key: str) -> str:
-    """What only who knows `key` can write below `text`."""
-    return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()
-
-
-def taken_key(folder: Path, number: int) -> str:
-    """The key that whoever watches left for rank `number`, which is gone now: before an answer is loaded."""
-    path = folder / f"rank{number}.key"
-    try:
-        key = path.read_text()
-        path.unlink()
-    except OSError:
-        return ""  # an exercise that checks itself
-    return key
+    def read(cls, path: Path) -> "Report":
+        """The report in a file."""
+        return cls(**json.loads(path.read_text()))
 
 
 def run(job: Job, world: Any) -> Report:
@@ -139,10 +114,8 @@ def run(job: Job, world: Any) -> Report:
         world.Barrier()
         page.write("running", page.rank)
 
-    fair = Fair(Path(job.file), job.name, job.forbidden_modules, hooked=not hasattr(cases, "check_virtually"))
-    judge, rather = fair.judge, fair.rather
     try:
-        answer = Answer.load(Path(job.file), returned, fair=fair)
+        answer = Answer.load(Path(job.file), returned, forbidden=ForbiddenCalls.of(job.name, job.forbidden_modules))
         running()
         if absent := answer.missing(job.functions):
             return Report("missing", number, message=absent)
@@ -150,10 +123,9 @@ def run(job: Job, world: Any) -> Report:
         if job.virtually and hasattr(cases, "check_virtually"):
             _first(comm, lambda: _virtually(cases, answer, comm))
         cases.check(answer, comm)
-        judge()
+        refuse_replaced(job.file)
         report = Report("passed", number)
-    except BaseException as failure:  # KeyboardInterrupt and the like come from the learner's code here
-        error = rather(failure)  # before report_of, which may be what was replaced
+    except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         report = report_of(error, answer, job.file, page.rank, size)
     page.write("returned", page.rank)
     if report.kind == "passed":
@@ -183,6 +155,10 @@ def _virtually(cases: Any, answer: Answer, comm: Any) -> None:
 
 def report_of(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
     """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
+    try:
+        refuse_replaced(file)
+    except Wrong as wrong:  # then the check may have failed for that alone
+        return Report("wrong", rank, None, wrong.asked, wrong.got, wrong.why)
     line = _line(error, file)
     world = ""
     # The first call is given the ranks of COMM_WORLD.
@@ -286,11 +262,11 @@ def main() -> None:
     (folder / f"rank{number}.launched").write_text(os.environ.get(LAUNCHED, str(os.getpid())))
     redirect(sys.stdout, folder / f"rank{number}.out")
     redirect(sys.stderr, folder / f"rank{number}.out")
-    leave, key = os._exit, taken_key(folder, number)  # before the learner's code is loaded
+    leave = os._exit  # before `note_exit` puts its own in its place
     world.Barrier()  # so have all ranks
     report = run(job, world)
     sys.stdout.flush()
-    report.write(folder, number, key)
+    report.write(folder, number)
     if report.kind != "passed":
         # Whoever watches ends this rank. If it left sooner, the launcher would kill ranks that have yet to report.
         time.sleep(2)

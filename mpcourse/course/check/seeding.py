@@ -1,7 +1,7 @@
 """The random numbers of a check.
 
-Each run draws others, so that no answer can be made for them. Where SEED is set in the environment, each run draws the
-same, so that a run can be repeated.
+Each run draws others, so that an answer which only fits one example fails. Where SEED is set in the environment, each
+run draws the same, so that a run can be repeated.
 """
 
 import os

@@ -12,9 +12,10 @@ from typing import Any
 from mpcourse.course.check import stacks
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.exits import note_exit
-from mpcourse.course.check.fair import Fair
+from mpcourse.course.check.forbidden_calls import ForbiddenCalls
 from mpcourse.course.check.granted_time import STILL, end_after
-from mpcourse.course.check.rank import Job, Report, report_of, taken_key
+from mpcourse.course.check.rank import Job, Report, report_of
+from mpcourse.course.check.replaced import refuse_replaced
 from mpcourse.course.check.seeding import seed_torch
 from mpcourse.course.check.status_page import StatusPage
 
@@ -42,19 +43,17 @@ def run(job: Job) -> Report:
         comm.status_page.write("returned", 0)
         comm.status_page.write("running", 0)
 
-    fair = Fair(Path(job.file), job.name, job.forbidden_modules, hooked=virtually is None)
-    judge, rather = fair.judge, fair.rather
     try:
-        load = functools.partial(Answer.load, Path(job.file), returned, fair=fair)
+        forbidden = ForbiddenCalls.of(job.name, job.forbidden_modules)
+        load = functools.partial(Answer.load, Path(job.file), returned, forbidden=forbidden)
         answer = _among_virtual_ranks(load) if virtually else load()
         if absent := answer.missing(job.functions):
             return Report("missing", 0, message=absent)
         comm.status_page.write("running", 0)
         (virtually or cases.check)(answer, comm)
-        judge()
+        refuse_replaced(job.file)
         report = Report("passed", 0, virtual=int(virtually is not None))
-    except BaseException as failure:  # KeyboardInterrupt and the like come from the learner's code here
-        error = rather(failure)  # before report_of, which may be what was replaced
+    except BaseException as error:  # KeyboardInterrupt and the like come from the learner's code here
         report = Report("passed", 0) if virtually and _left(error) else report_of(error, answer, job.file, 0, 1)
     comm.status_page.write("returned", 0)
     return report
@@ -85,14 +84,14 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     end_after(max(job.seconds, STILL))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a kill is kept
-    leave, key = os._exit, taken_key(Path(job.folder), 0)
+    leave = os._exit  # before `note_exit` puts its own in its place
     report = run(job)
     report.without_mpi = "mpi4py.MPI" not in sys.modules
     try:
         sys.stdout.flush()
     except ValueError:
         pass  # the learner's code has closed it
-    report.write(Path(job.folder), 0, key)
+    report.write(Path(job.folder), 0)
     leave(0)
 
 

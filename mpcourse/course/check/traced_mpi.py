@@ -40,7 +40,6 @@ _NONBLOCKING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys("Ibarrier Ibcast Igather Iscatter Iallgather Iallreduce Ireduce Ialltoall".split(), ()),
 }
 _MAKES_COMM = ("Split", "Dup", "Clone", "Create", "Create_group", "Split_type")
-_sched_yield, _sleep, _monotonic = os.sched_yield, time.sleep, time.monotonic  # which an answer may replace there
 _SPINS = ("recv", "probe", "Probe", "mprobe", "Mprobe")
 _Request = MPI.Request  # before a check puts its own in the place of that
 _DEFAULTS = {"source": MPI.ANY_SOURCE, "root": 0}
@@ -112,11 +111,11 @@ def _await_message(comm: TracedComm, given: dict[str, Any]) -> None:
     core busy, on which the rank that it waits for may have to compute.
     """
     source, tag = given.get("source", MPI.ANY_SOURCE), given.get("tag", MPI.ANY_TAG)
-    began = _monotonic()
+    began = time.monotonic()
     try:
         while not comm.Iprobe(source, tag):
-            waited = _monotonic() - began
-            _sched_yield() if waited < 0.001 else _sleep(min(waited / 16, 0.005))
+            waited = time.monotonic() - began
+            os.sched_yield() if waited < 0.001 else time.sleep(min(waited / 16, 0.005))
     except Exception:
         return  # the call itself says what is wrong
 

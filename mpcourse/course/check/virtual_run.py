@@ -1,6 +1,5 @@
 """A learner's function on virtual ranks: what is counted, what is explained, and which rank it was."""
 
-import contextlib
 import io
 import sys
 import threading
@@ -128,7 +127,7 @@ def on_each(
         rank = comm.rank
         try:
             pages.mine.rank = rank  # of this thread
-            own = answers[rank] = Answer.load(answer.path, modules=pages.modules, fair=answer.fair)
+            own = answers[rank] = Answer.load(answer.path, modules=pages.modules, forbidden=answer.forbidden)
             own.limit, own.since = LIMIT, began
             return program(own, comm)
         except BaseException as error:
@@ -137,8 +136,7 @@ def on_each(
 
     with _Pages(size) as pages, as_mpi4py():
         try:
-            with answer.fair.judged_once() if answer.fair else contextlib.nullcontext():
-                done = run(on_rank, size, link, eager=eager, max_polls=MAX_POLLS)
+            done = run(on_rank, size, link, eager=eager, max_polls=MAX_POLLS)
         except BaseException as error:
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)

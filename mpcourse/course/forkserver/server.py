@@ -1,8 +1,8 @@
 """A process that has imported what ranks need, and forks each of them: a few hundredths of a second instead of three.
 
-python -P -m mpcourse.course.forkserver.server SOCKET MODULE[:FUNCTION]...
+python -P -m mpcourse.course.forkserver.server SOCKET MODULE...
 
-It imports the modules, calls the functions, and listens at SOCKET until its standard input is closed. Whoever connects
+It imports the modules, and listens at SOCKET until its standard input is closed. Whoever connects
 (client.py, or `Forks.start`) says what process it wants, hands over its open files, and is told how the
 process ended. When whoever asked has gone, the process is killed. No process runs any code of the one before it.
 
@@ -86,13 +86,8 @@ class Server:
             connection.close()  # it was killed while it spoke
             return None
         if asked.get("whether_current"):
-            current = self.sources == sources()
-            if current and any(name.partition(":")[0] not in sys.modules for name in asked["modules"]):
-                import_all(asked["modules"])
-                share()
-                self.sources = sources()
             with contextlib.suppress(OSError):  # who asked may have gone
-                connection.sendall(str(int(current)).encode())
+                connection.sendall(str(int(self.sources == sources())).encode())
             connection.close()
             return None
         if group := asked.get("wait_for"):

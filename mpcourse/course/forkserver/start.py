@@ -66,9 +66,9 @@ def python() -> Starter:
     return Plain()
 
 
-def serving(path: str, modules: Sequence[str], *options: str) -> list[str]:
+def serving(path: str, modules: Sequence[str]) -> list[str]:
     """The command that is a server which listens at `path`."""
-    return [sys.executable, "-P", "-m", "mpcourse.course.forkserver.server", *options, path, *modules]
+    return [sys.executable, "-P", "-m", "mpcourse.course.forkserver.server", path, *modules]
 
 
 def begun(server: subprocess.Popen, path: str) -> bool:
@@ -128,13 +128,9 @@ class Forks:
         except OSError:
             pass  # the server was killed, and with it all that it had forked
 
-    def current(self, modules: Sequence[str] = (), seconds: float = 10.0) -> bool:
-        """Whether it answers, and no file of the course has been changed since it imported them.
-
-        If so, it imports those of `modules` that it has not, and calls the functions of "module:function" then.
-        """
-        asked = {"whether_current": True, "modules": list(modules)}
-        with contextlib.suppress(OSError), self._ask(asked) as connection:
+    def current(self, seconds: float = 10.0) -> bool:
+        """Whether it answers, and no file of the course has been changed since it imported them."""
+        with contextlib.suppress(OSError), self._ask({"whether_current": True}) as connection:
             connection.settimeout(seconds)
             return connection.recv(1) == b"1"
         return False
@@ -149,7 +145,7 @@ class Forks:
 
 
 class ForkServer(Forks):
-    """A server of one's own, which has imported `modules`; of "module:function" it has called the function, too.
+    """A server of one's own, which has imported `modules`.
 
     It ends with this process, or by `close`.
 

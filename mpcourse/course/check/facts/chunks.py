@@ -15,7 +15,7 @@ import torch
 from mpcourse.common.words import named
 from mpcourse.course.check.facts.messages import COMM, Sent, counting, is_virtual
 from mpcourse.course.check.facts.rounding import UNITS, shorter_dtype
-from mpcourse.course.check.rules import Test, Why
+from mpcourse.course.check.rules import Test, Whys
 from mpcourse.course.check.wrong import first_difference
 
 Rows = Sequence[np.ndarray]
@@ -148,7 +148,7 @@ class OnAllRanks:
         return next((order[0] for order in orders if self.gives([self.want[rank] for rank in order])), None)
 
 
-def values(whys: Why) -> Test:
+def values(whys: Whys) -> Test:
     """Return a test of whether arrays have the right values."""
     return Test("values", lambda f: f.difference, "{difference[0]}", "{difference[1]}", whys)
 
