@@ -1,7 +1,7 @@
-"""Studies: many training runs that lessons show, with the programs that made them and what came of them.
+"""Studies: many training runs that lessons show, the programs that made them, and their results.
 
-`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER` trains a grid of runs (lesson 09; `shipped/` holds those
-of the lesson), `python -m mpcourse.studies.staleness.study FILE` trainings with slow workers (lesson 07).
+`mpirun -np N python -m mpcourse.studies.run STUDY.toml FOLDER` trains a grid of runs (lesson 09; `shipped/` holds the
+lesson's). `python -m mpcourse.studies.staleness.study FILE` runs trainings with slow workers (lesson 07).
 """
 
 from mpcourse.studies.stacked_mlps import StackedMLPs, StackedSGD

@@ -1,15 +1,15 @@
 """The studies that come with the course: what was asked, and what was found.
 
-NAME.toml is the study, the folder NAME its results. In this folder, with the package installed,
+NAME.toml is the study, and the folder NAME holds its results. In this folder, with the package installed,
 
     mpirun -np 2 python -m mpi4py -m mpcourse.studies.run NAME.toml NAME
 
-makes them again; its folder is then larger by tasks/, which is what a killed study goes on from. The noise scale along
-training is another program's, `mpcourse.studies.noise_along`, and has a noise.csv. Manifests name both programs as they
-are called now; when the results were made they stood in `mpcourse.large_batch`.
+makes them again. The new folder also has tasks/, from which a killed study continues. Another program,
+`mpcourse.studies.noise_along`, measures the noise scale along training and writes noise.csv. Manifests give both
+programs their present names; when the results were made, the programs were in `mpcourse.large_batch`.
 
-Only seconds depend on what else the machine does, so lessons take them from glyphs-time alone, whose manifest has the
-machine's noise. Accuracies and counts of updates do not, and most of these studies are older than that record.
+Only seconds depend on what else the machine does, so lessons take them only from glyphs-time, whose manifest has the
+machine's noise. Accuracies and numbers of updates do not, and most of these studies are older than that record.
 """
 
 import json
@@ -27,7 +27,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Shipped:
-    """study: the grid. rows: one for each run, as in runs.csv. curves: by a run's number. manifest: where and when."""
+    """A study's results.
+
+    study: the grid. rows: one for each run, as in runs.csv. curves: by a run's number. manifest: where and when.
+    """
 
     study: Study
     rows: list[Row]
@@ -35,7 +38,7 @@ class Shipped:
     manifest: dict[str, Any]
 
     def chosen(self, **wanted: Any) -> list[Row]:
-        """The rows with these values, such as batch=32."""
+        """Return the rows with these values, such as batch=32."""
         return [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
 
     def curves_of(self, rows: list[Row]) -> list[LearningCurve]:
@@ -43,11 +46,12 @@ class Shipped:
 
 
 def names() -> list[str]:
+    """List the studies that are shipped."""
     return sorted(path.parent.name for path in FOLDER.glob("*/runs.csv"))
 
 
 def shipped(name: str) -> Shipped:
-    """The study of this name. Raises UserError, with the names there are, for any other."""
+    """Return the study of this name. Raises UserError, with the names of all studies, for any other name."""
     if name not in names():
         raise UserError(f"no study is called {name!r}: there are {', '.join(names())}")
     results = FOLDER / name
@@ -57,5 +61,5 @@ def shipped(name: str) -> Shipped:
 
 
 def shipped_noise(name: str = "glyphs-noise") -> list[Row]:
-    """The rows of a study's noise.csv: a dict for each record of each run, with `noise_along.COLUMNS` as keys."""
+    """Return the rows of a study's noise.csv: a dict for each record, with `noise_along.COLUMNS` as keys."""
     return read_rows(FOLDER / name / "noise.csv")

@@ -1,7 +1,9 @@
-"""The trainings that lesson 07 shows, which take some minutes: python -m mpcourse.studies.staleness.study FILE
+"""The trainings that lesson 07 shows, which take some minutes.
 
-Times are virtual, so that a busy machine changes nothing. A processor that rounds otherwise may change the accuracy of
-a single training.
+Run them by `python -m mpcourse.studies.staleness.study FILE`.
+
+Times are virtual, so a busy machine changes nothing. A processor that rounds differently may change the accuracy of a
+single training.
 """
 
 import json
@@ -19,7 +21,7 @@ from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synch
 from mpcourse.studies.staleness.training import Curve, Way, alike, now_and_then, one_slow, train
 
 WORKERS, SEEDS = 8, 40
-RATE = 0.1  # for an update of one gradient; the mean of eight bears eight times as much
+RATE = 0.1  # for an update of one gradient; the mean of eight allows eight times as much
 WAYS = {
     "synchronous": Way(8 * RATE, Synchronous()),
     "1 backup worker": Way(8 * RATE, Synchronous(backup=1)),
@@ -38,24 +40,24 @@ STALE_SEEDS, STALE_GRADIENTS = 20, 320
 
 
 def curves(way: Way, slowness: str, seeds: int = SEEDS) -> list[Curve]:
-    """One for each seed, from 0 on."""
+    """Train once for each seed, from 0 on."""
     return [train(way, SLOWNESS[slowness], WORKERS, seed=seed) for seed in range(seeds)]
 
 
 def reached(staleness: int, rate: float, seeds: int = STALE_SEEDS) -> list[float]:
-    """The accuracy in the end (percent) of asynchronous trainings of this staleness, by seed."""
+    """Return the accuracy at the end (percent) of asynchronous trainings of this staleness, by seed."""
     way = Way(rate, Asynchronous())
     return [train(way, alike, staleness + 1, STALE_GRADIENTS, seed).accuracy[-1] for seed in range(seeds)]
 
 
 def delayed(rate: float, late: bool, seeds: int = SEEDS) -> list[float]:
-    """The accuracy in the end (percent) of synchronous trainings, with gradients that are one step late or not."""
+    """Return the accuracy at the end (percent) of synchronous trainings, with gradients one step late or not."""
     way = Way(rate, double_buffering=late)
     return [train(way, alike, WORKERS, seed=seed).accuracy[-1] for seed in range(seeds)]
 
 
 def study() -> dict[str, Any]:
-    """Train all that lesson 07 shows; the dict that `shipped` returns."""
+    """Train all that lesson 07 shows; return the dict that `shipped` reads."""
     torch.set_num_threads(1)
     ways = {
         slowness: {name: [asdict(curve) for curve in curves(way, slowness)] for name, way in tqdm(WAYS.items())}
@@ -68,7 +70,7 @@ def study() -> dict[str, Any]:
 
 
 def _packed(ways: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """The curves of a way have all but the accuracy in common, for virtual time knows no chance."""
+    """Store once what the curves of a way share, which is all but the accuracy: virtual time is not random."""
     packed: dict[str, dict[str, dict[str, Any]]] = {}
     for slowness, runs in ways.items():
         packed[slowness] = {}
@@ -80,7 +82,7 @@ def _packed(ways: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[
 
 
 def as_text(results: dict[str, Any]) -> str:
-    """JSON with a line for each list of numbers."""
+    """Return JSON with a line for each list of numbers."""
     return re.sub(r"\[[^\[\]]*\]", lambda numbers: " ".join(numbers[0].split()), json.dumps(results, indent=1)) + "\n"
 
 
