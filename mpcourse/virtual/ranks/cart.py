@@ -10,7 +10,7 @@ from mpcourse.virtual.ranks.errors import ClusterError
 
 
 class VirtualCart(VirtualComm):
-    """dims: ranks in each direction. periods: 1 where the direction is a ring, else 0. coords: this rank's place."""
+    """A grid. dims: ranks in each direction. periods: 1 for a ring, else 0, by direction. coords: of this rank."""
 
     dims: list[int]
     periods: list[int]
@@ -42,7 +42,7 @@ class VirtualCart(VirtualComm):
         return CART
 
     def Get_coords(self, rank: int) -> list[int]:
-        """Where a rank is."""
+        """Return the coordinates of a rank."""
         if not 0 <= rank < self.size:
             self._misused(f"Get_coords({rank}), but there are ranks 0 to {self.size - 1}", ERR_RANK)
         coordinates = []
@@ -52,7 +52,7 @@ class VirtualCart(VirtualComm):
         return coordinates[::-1]
 
     def Get_cart_rank(self, coords: Sequence[int]) -> int:
-        """The rank at `coords`; in a direction that is a ring any number will do."""
+        """Return the rank at `coords`; in a direction that is a ring, any number is allowed."""
         if len(coords) != self.dim:
             self._misused(f"Get_cart_rank({list(coords)}): the grid has {self.dim} directions", ERR_ARG)
         rank = 0
@@ -65,13 +65,13 @@ class VirtualCart(VirtualComm):
         return rank
 
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
-        """Whence to receive and where to send, `disp` steps along a direction. MPI.PROC_NULL: off the grid."""
+        """Return the ranks to receive from and to send to, `disp` steps along a direction; PROC_NULL: off the grid."""
         if not 0 <= direction < self.dim:
             self._misused(f"Shift in direction {direction}, but there are directions 0 to {self.dim - 1}", ERR_ARG)
         return self._beside(direction, -disp), self._beside(direction, disp)
 
     def Sub(self, remain_dims: Sequence[bool]) -> "VirtualCart":
-        """The part of the grid in which this rank is, along the directions that remain."""
+        """Return the part of the grid that this rank is in, along the directions that remain."""
         if len(remain_dims) != self.dim:
             self._misused(f"Sub needs a truth value for each of {self.dim} directions, not {len(remain_dims)}", ERR_ARG)
         keep = [i for i, remains in enumerate(remain_dims) if remains]
@@ -90,7 +90,7 @@ class VirtualCart(VirtualComm):
 
 
 def grid(comm: Any, dims: Sequence[int], periods: Sequence[int]) -> Any:
-    """`comm`, made just now, with coordinates; COMM_NULL as it is."""
+    """Give `comm`, which was just made, coordinates; COMM_NULL is returned unchanged."""
     if comm:
         comm.__class__ = VirtualCart
         comm.dims, comm.periods = list(dims), list(periods)
@@ -101,7 +101,7 @@ VirtualComm._as_grid = staticmethod(grid)
 
 
 def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
-    """Ranks in each direction of a grid, as alike as can be and not increasing; where `dims` is not 0 it stays."""
+    """Return ranks in each direction, as equal as possible and not increasing; a `dims` other than 0 is kept."""
     given = [0] * dims if isinstance(dims, int) else list(dims)
     fixed = math.prod(d for d in given if d)
     if nnodes < 1 or any(d < 0 for d in given) or nnodes % fixed or (0 not in given and fixed != nnodes):
@@ -114,7 +114,7 @@ def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
 
 
 def _factors(n: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write n as a product of `count` factors that do not increase, of at most `most`."""
+    """Yield all ways to write n as a product of `count` factors that do not increase and are at most `most`."""
     if count == 0:
         if n == 1:
             yield ()

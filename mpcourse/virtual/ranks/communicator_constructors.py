@@ -1,4 +1,4 @@
-"""Communicator constructors (MPI 4.1, section 7.4): the methods that make others: copies, parts, groups and grids."""
+"""Communicator constructors (MPI 4.1, section 7.4): methods that make copies, parts, groups and grids."""
 
 import math
 import sys
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mpcourse.virtual.ranks.comm import VirtualComm
     from mpcourse.virtual.ranks.world import World
 
-NONE = (None, (), -1)  # of a rank that is in no communicator
+NONE = (None, (), -1)  # for a rank that is in no communicator
 
 
 class Constructors:
-    """All ranks of a communicator make these calls together, but those of Create_group and Free."""
+    """All ranks of a communicator make these calls together, except Create_group and Free."""
 
     world: "World"
     context: int
@@ -32,7 +32,7 @@ class Constructors:
     is_topo = False
     topology = UNDEFINED
     _groups: "Counter[Any]"
-    _as_grid: "Callable[[Any, list[int], list[int]], Any]"  # a communicator with coordinates; cart.py's, made of these
+    _as_grid: "Callable[[Any, list[int], list[int]], Any]"  # gives a communicator coordinates; cart.py sets it
 
     def Dup(self, info: Any = None) -> "VirtualComm":
         return self._made("Dup", (0, self.rank))
@@ -44,12 +44,12 @@ class Constructors:
         return self._made("Split", (color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
-        """By node, with COMM_TYPE_SHARED."""
+        """Split by node, with COMM_TYPE_SHARED."""
         node = UNDEFINED if split_type == UNDEFINED else self.world.topology.node(self.me)
         return self._made("Split_type", (node, key))
 
     def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None, reorder: bool = False) -> Any:
-        """The first ranks in a grid, row by row; COMM_NULL for the others. periods: which directions are rings."""
+        """Put the first ranks in a grid, row by row; COMM_NULL for the others. periods: which directions are rings."""
         dims = [dims] if isinstance(dims, int) else [int(d) for d in dims]
         rings = [0] * len(dims) if periods is None else [int(bool(p)) for p in _list(periods, len(dims))]
         if len(rings) != len(dims) or any(d < 1 for d in dims) or math.prod(dims) > len(self.ranks):
@@ -68,7 +68,7 @@ class Constructors:
         return self.group
 
     def Create(self, group: Group) -> Any:
-        """A communicator of the ranks of `group`, in its order; COMM_NULL for the others. All ranks call it."""
+        """Make a communicator of the ranks of `group`, in its order; COMM_NULL for the others. All ranks call it."""
         members = self._members("Create", group)
 
         def finish(given: list[Any]) -> tuple[int, list[Any]]:
@@ -78,7 +78,7 @@ class Constructors:
         return self._part(*meet(self, "Create", members, finish, {}, line_of()))
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
-        """A communicator of the ranks of `group`, in its order. The ranks of `group` call it, and no others."""
+        """Make a communicator of the ranks of `group`, in its order. The ranks of `group` call it, and no others."""
         members = self._members("Create_group", group)
         if self.rank not in members:
             self._misused("Create_group is called by the ranks of the group alone, and this one is not in it")
@@ -88,13 +88,13 @@ class Constructors:
         return self._part(context, self._named(members), members.index(self.rank))
 
     def Compare(self, comm: "VirtualComm") -> int:
-        """MPI.IDENT, MPI.CONGRUENT (the same ranks), MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
+        """Return MPI.IDENT, MPI.CONGRUENT (the same ranks), MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
         if self.context == comm.context:
             return IDENT
         return {IDENT: CONGRUENT, SIMILAR: SIMILAR, UNEQUAL: UNEQUAL}[self.group.Compare(comm.group)]
 
     def Free(self) -> None:
-        """From now on this rank cannot use it."""
+        """Make the communicator unusable for this rank from now on."""
         if self.context < self.world.size + 1:
             self._misused(f"{self.name} is MPI's own, and not freed by a program", ERR_COMM)
         from mpcourse.virtual.ranks.comm import NullComm
@@ -110,7 +110,7 @@ class Constructors:
                 if c != UNDEFINED:
                     members[c].append((k, r))
             parts: list[tuple] = [NONE] * len(given)
-            for of in members.values():  # whose ranks share one tuple: of a thousand, each would take as long to make
+            for of in members.values():  # ranks share one tuple, because to make one for each of a thousand takes long
                 own = [r for _, r in sorted(of)]
                 context, ranks = next(self.world.contexts), self._named(own)
                 for new, r in enumerate(own):
@@ -120,11 +120,11 @@ class Constructors:
         return self._part(*meet(self, name, color_and_key, finish, {}, line_of()))
 
     def _named(self, members: Sequence[int]) -> tuple[int, ...]:
-        """What ranks of this communicator are called in the world."""
+        """Return the ranks in the world of ranks of this communicator."""
         return tuple([self.ranks[r] for r in members])
 
     def _part(self, context: int | None, ranks: tuple[int, ...], rank: int) -> Any:
-        """The communicator of the world's ranks `ranks`, in which this one has number `rank`; None: it is in none."""
+        """Return the communicator of the world's ranks `ranks`, in which this rank has number `rank`, or COMM_NULL."""
         from mpcourse.virtual.ranks.comm import COMM_NULL, VirtualComm
 
         if context is None:
@@ -132,7 +132,7 @@ class Constructors:
         return VirtualComm._of(self.world, context, ranks, rank)
 
     def _members(self, name: str, group: Group) -> tuple[int, ...]:
-        """The ranks of `group` in this communicator."""
+        """Return the ranks of `group` in this communicator."""
         place = {each: r for r, each in enumerate(self.ranks)}
         if missing := [r for r in group.ranks if r not in place]:
             self._misused(f"{name}: rank {missing[0]} of the world is in the group, and not in this communicator")
@@ -143,5 +143,5 @@ class Constructors:
 
 
 def _list(value: Any, length: int) -> list[Any]:
-    """One for each of `length` directions, where there is but one."""
+    """Return a list with one value for each of `length` directions, if only one is given."""
     return [value] * length if isinstance(value, bool | int) else list(value)

@@ -1,4 +1,4 @@
-"""MPI's types of numbers, each of which is one of numpy's. There are no derived ones."""
+"""MPI's types of numbers; each is one of numpy's. There are no derived types."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from mpcourse.virtual.ranks.refused import Offered, reduced
 
 
 class Datatype(Offered):
-    """A number's type. dtype: numpy's, None of MPI.DATATYPE_NULL. size, extent: in bytes."""
+    """A number's type. dtype: numpy's, None for MPI.DATATYPE_NULL. size, extent: in bytes."""
 
     theirs = "Datatype"
     dtype: np.dtype | None
@@ -19,7 +19,7 @@ class Datatype(Offered):
     is_named: bool
 
     def __new__(cls, datatype: "Datatype | None" = None) -> "Datatype":
-        """Another name for `datatype`, or for MPI.DATATYPE_NULL."""
+        """Return another name for `datatype`, or for MPI.DATATYPE_NULL."""
         made = super().__new__(cls)
         made.dtype, made.name = (None, "DATATYPE_NULL") if datatype is None else (datatype.dtype, datatype.name)
         made.is_predefined = made.is_named = True
@@ -27,7 +27,7 @@ class Datatype(Offered):
 
     @classmethod
     def of(cls, name: str, dtype: str) -> "Datatype":
-        """MPI's type of that name."""
+        """Make MPI's type of that name."""
         made = cls()
         made.name, made.dtype = name, np.dtype(dtype)
         return made
@@ -50,7 +50,7 @@ class Datatype(Offered):
 
     @property
     def known(self) -> np.dtype:
-        """Raises ClusterError where there is none."""
+        """The dtype. Raises ClusterError where there is none."""
         if self.dtype is None:
             raise ClusterError("datatypes", f"MPI.{self.name} is no datatype: name one, e.g. MPI.DOUBLE")
         return self.dtype
@@ -65,7 +65,7 @@ class Datatype(Offered):
 
     @classmethod
     def fromcode(cls, code: str) -> "Datatype":
-        """The type that numpy calls by this character or string."""
+        """Return the type that numpy calls by this character or string."""
         try:
             return datatype_of(np.dtype(code))
         except TypeError:
@@ -83,9 +83,11 @@ class Datatype(Offered):
         return self
 
     def Free(self) -> None:
-        """Of a copy: it becomes MPI.DATATYPE_NULL."""
+        """Turn a copy into MPI.DATATYPE_NULL."""
         if self.is_predefined:
-            raise ClusterError("datatypes", f"MPI.{self.name} is one of MPI's own: nobody frees it", number=ERR_TYPE)
+            raise ClusterError(
+                "datatypes", f"MPI.{self.name} is predefined by MPI and cannot be freed", number=ERR_TYPE
+            )
         self.dtype, self.name, self.is_predefined, self.is_named = None, "DATATYPE_NULL", True, True
 
     def Get_size(self) -> int:
@@ -130,10 +132,10 @@ DATATYPES = {name: Datatype.of(name, dtype) for name, dtype in _TYPES.items()}
 DATATYPES |= {name: DATATYPES[other] for name, other in _ALSO.items()}
 DATATYPE_NULL = Datatype()
 BYTE = DATATYPES["BYTE"]
-# By numpy's character, the first in the order above: those of C.
+# By numpy's character, the first in the order above: C's types.
 BY_CHARACTER = {t.known.char: t for name, t in reversed(DATATYPES.items()) if name not in ("BYTE", "PACKED", "CHAR")}
 
 
 def datatype_of(dtype: np.dtype) -> Datatype:
-    """MPI's type that is numpy's `dtype`; MPI.BYTE where there is none."""
+    """Return MPI's type for numpy's `dtype`; MPI.BYTE where there is none."""
     return BY_CHARACTER.get(dtype.char) or next((t for t in BY_CHARACTER.values() if t.dtype == dtype), BYTE)

@@ -1,4 +1,4 @@
-"""Groups: some ranks in an order, of which a communicator can be made."""
+"""Groups: some ranks in an order, from which a communicator can be made."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,21 +9,21 @@ from mpcourse.virtual.ranks.refused import Offered, reduced
 
 
 class Group(Offered):
-    """ranks: of the world, in the group's order; None of MPI.GROUP_NULL. me: the rank that holds it, of the world."""
+    """Some ranks. ranks: of the world, in the group's order; None for MPI.GROUP_NULL. me: the holder, in the world."""
 
     theirs = "Group"
     given: tuple[int, ...] | None
     me: int
 
     def __new__(cls, group: "Group | None" = None) -> "Group":
-        """Another name for `group`, or for MPI.GROUP_NULL."""
+        """Return another name for `group`, or for MPI.GROUP_NULL."""
         made = super().__new__(cls)
         made.given, made.me = (None, -1) if group is None else (group.given, group.me)
         return made
 
     @classmethod
     def of(cls, ranks: Iterable[int], me: int = -1) -> "Group":
-        """A group of these ranks."""
+        """Make a group of these ranks."""
         made = cls()
         made.given, made.me = tuple(ranks), me
         return made
@@ -55,7 +55,7 @@ class Group(Offered):
 
     @property
     def rank(self) -> int:
-        """MPI.UNDEFINED where this rank is not in it."""
+        """This rank's number in the group; MPI.UNDEFINED if it is not in it."""
         return self.ranks.index(self.me) if self.me in self.ranks else UNDEFINED
 
     def Get_size(self) -> int:
@@ -72,14 +72,14 @@ class Group(Offered):
         return Group.of([each for r, each in enumerate(self.ranks) if r not in out], self.me)
 
     def Range_incl(self, ranks: Sequence[Sequence[int]]) -> "Group":
-        """ranks: (first, last, step) each; the last belongs to it."""
+        """Make a group of ranges. ranks: (first, last, step) each, including the last."""
         return self.Incl(_ranges(ranks))
 
     def Range_excl(self, ranks: Sequence[Sequence[int]]) -> "Group":
         return self.Excl(_ranges(ranks))
 
     def Translate_ranks(self, ranks: Sequence[int] | None = None, group: "Group | None" = None) -> list[int]:
-        """What ranks of this group are called in another one."""
+        """Return the numbers of ranks of this group in another one."""
         other = self if group is None else group
         asked = list(range(self.size)) if ranks is None else [int(r) for r in ranks]
         self._checked("Translate_ranks", [r for r in asked if r != PROC_NULL])
@@ -99,7 +99,7 @@ class Group(Offered):
         return cls.of((r for r in group1.ranks if r not in group2.ranks), group1.me)
 
     def Compare(self, group: "Group") -> int:
-        """MPI.IDENT, MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
+        """Return MPI.IDENT, MPI.SIMILAR (in another order) or MPI.UNEQUAL."""
         if self.ranks == group.ranks:
             return IDENT
         return SIMILAR if sorted(self.ranks) == sorted(group.ranks) else UNEQUAL
@@ -108,7 +108,7 @@ class Group(Offered):
         return Group.of(self.ranks, self.me)
 
     def Free(self) -> None:
-        """It becomes MPI.GROUP_NULL."""
+        """Turn the group into MPI.GROUP_NULL."""
         if self is GROUP_EMPTY or not self:
             raise ClusterError("misuse", f"{self!r} is not freed by a program", number=ERR_GROUP)
         self.given = None
