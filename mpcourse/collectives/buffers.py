@@ -1,6 +1,7 @@
 """What all algorithms do with an array: make it one flat buffer, cut it into chunks, send it by MPI, add it up."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,4 +95,4 @@ def chunks(x: Array, parts: int) -> list[Array]:
     """
     flat = flatten(x)
     at = offsets(len(flat), parts)
-    return [flat[begin:end] for begin, end in zip(at[:-1], at[1:], strict=True)]
+    return [flat[begin:end] for begin, end in pairwise(at)]

@@ -1,6 +1,7 @@
 """The small networks of the lessons."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn as nn
@@ -17,7 +18,7 @@ def mlp(widths: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:
     if len(widths) < 2 or min(widths) < 1:
         raise ValueError(f"widths must name at least an input and an output, each 1 or more: got {list(widths)}")
     layers: list[nn.Module] = [nn.Flatten()]
-    for n, m in zip(widths, widths[1:], strict=False):
+    for n, m in pairwise(widths):
         layers += [nn.Linear(n, m), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

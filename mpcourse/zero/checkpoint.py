@@ -115,7 +115,8 @@ class ShardedCheckpointer:
     def _gather(self, own: Any) -> list[Any]:
         """Return what each rank gives, including those of the replicas' groups, the first group first."""
         inside = self.comm.allgather(own)
-        return inside if self.replicas is None else sum(self.replicas.allgather(inside), [])
+        groups = [inside] if self.replicas is None else self.replicas.allgather(inside)
+        return [each for group in groups for each in group]
 
     def _together(self, doing: str, call: Callable[[], Result]) -> Result:
         """Return what `call` returns. Where it raises on one rank, the others raise RankFailed."""
