@@ -104,7 +104,7 @@ def _given(value: Any, dtype: torch.dtype) -> Any:
 
 
 def samples(function: Any, args: tuple, kwargs: dict) -> list[tuple[Any, tuple, dict]]:
-    """What `calls` gave, as calls that can be made."""
+    """Return what `calls` gave, as calls that can be made."""
     if not isinstance(function, tuple):
         return [(function, args, kwargs)]
     info, dtype, most = function
@@ -115,7 +115,7 @@ def samples(function: Any, args: tuple, kwargs: dict) -> list[tuple[Any, tuple, 
 
 
 def on(device: str, value: Any) -> Any:
-    """A copy of the tensors in `value` on a device, which learn where those do."""
+    """Copy the tensors in `value` to a device; copies require gradients where the originals do."""
 
     def copy(t: Any) -> Any:
         return t.detach().to(device).requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import itertools
 from collections import Counter
 
 import matplotlib
@@ -224,13 +225,13 @@ def test_the_axis_of_time_is_in_a_unit_that_fits(seconds, unit):
 
 
 def heights(axis):
-    """The edges of the columns, and {kind: its height in each}. Asserts that each kind stands on the one before."""
+    """Return the edges of the columns, and {kind: its height in each}. Asserts that kinds are stacked."""
     found, edges, floor = {}, [], 0.0
     for drawn in axis.collections:
         if drawn.get_gid() in KINDS:
             ends = {}  # left edge: bottom and top
             vertices = drawn.get_paths()[0].vertices.tolist()
-            for (x0, y0), (x1, y1) in zip(vertices, vertices[1:], strict=False):
+            for (x0, y0), (x1, y1) in itertools.pairwise(vertices):
                 if y0 == y1 and x0 != x1:
                     ends.setdefault(min(x0, x1), []).append(y0)
             edges = [*sorted(ends), max(x for x, _ in vertices)]

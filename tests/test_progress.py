@@ -31,7 +31,7 @@ ORDER = "Each of them receives before it sends."
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """The course, with nothing done yet."""
+    """Return the course, with nothing done yet."""
     monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MPCOURSE_ROOT", str(ROOT))
     return load_course()
@@ -61,7 +61,7 @@ def met_in(course, name):
 
 
 def refused(capsys, *arguments):
-    """What `mpcourse ARGUMENTS` says: one line, with exit status 2."""
+    """Return what `mpcourse ARGUMENTS` says: one line, with exit status 2."""
     with pytest.raises(SystemExit) as ended:
         main([str(a) for a in arguments])
     said = capsys.readouterr()
@@ -186,12 +186,17 @@ def test_what_a_newer_mpcourse_keeps_is_passed_over_and_stays(course, check, tmp
 @pytest.mark.parametrize("name", ["progress.json", "history.json"])
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", '{"e00_hello": 3}', '{"e00_hello": {"attempts": "many", "tried_at": 3}}', "[" * 100_000, "\x00"]
-    + [
+    [
+        "{",
+        "[]",
+        '{"e00_hello": 3}',
+        '{"e00_hello": {"attempts": "many", "tried_at": 3}}',
+        "[" * 100000,
+        "\x00",
         '{"e00_hello": {"tried_at": "yesterday", "passed_at": "yesterday"}}',
         '{"e00_hello": {"met": [{}], "hints": 1.5}}',
-    ]
-    + ['{"e00_hello": {"met": [{"kind": "a", "why": "b", "headline": "c", "met_at": "0"}], "spoiled": 0}}'],
+        '{"e00_hello": {"met": [{"kind": "a", "why": "b", "headline": "c", "met_at": "0"}], "spoiled": 0}}',
+    ],
 )
 def test_damaged_files_are_named_in_one_line_and_not_overwritten(course, capsys, tmp_path, name, text):
     (tmp_path / "home").mkdir()
@@ -379,6 +384,6 @@ def test_a_summary_begins_with_one_line_and_grows(course, check):
 
     assert dates_of() == ["0 of 32 exercises done."] and dates_of(1) == ["0 of 1 exercise done."]
     check("e00", COUNT)
-    done, began, checks, met = dates_of()
+    _done, began, checks, met = dates_of()
     assert began.startswith("You began on ") and "passed" not in began
     assert (checks, met) == ("1 check and 0 hints so far.", "You met 1 misconception and mended 0.")

@@ -15,7 +15,7 @@ def monte_carlo_pi(comm):
 
 
 def game_of_life(comm):
-    """A torus of cells in blocks on a grid of ranks, whose edges and corners are exchanged in two directions."""
+    """Exchange edges and corners in two directions, for a torus of cells in blocks on a grid of ranks."""
     dims = MPI.Compute_dims(comm.Get_size(), 2)
     cart = comm.Create_cart(dims, periods=[True, True], reorder=False)
     rows, columns = 12 // dims[0], 12 // dims[1]
@@ -75,7 +75,7 @@ def odd_even_sort(comm):
 
 
 def parallel_prefix(comm):
-    """Running sums of a vector in parts: by Exscan, and by doubling distances."""
+    """Compute running sums of a vector in parts: by Exscan, and by doubling distances."""
     rank, size = comm.Get_rank(), comm.Get_size()
     mine = np.arange(5) + 5 * rank
     before, total = np.zeros(1, int), np.array([mine.sum()])
@@ -123,7 +123,7 @@ def master_and_workers(comm):
 
 
 def persistent_ring(comm):
-    """What each rank has goes all the way round, by the same two requests in each step."""
+    """Pass what each rank has all the way round, by the same two requests in each step."""
     rank, size = comm.Get_rank(), comm.Get_size()
     out, into, total = np.array([rank], "i"), np.empty(1, "i"), 0
     requests = [
@@ -141,7 +141,7 @@ def persistent_ring(comm):
 
 
 def transpose(comm):
-    """A matrix in rows of blocks becomes one in columns of blocks."""
+    """Turn a matrix in rows of blocks into one in columns of blocks."""
     rank, size = comm.Get_rank(), comm.Get_size()
     mine = np.arange(2 * 2 * size, dtype="f").reshape(2, 2 * size) + 100 * rank
     send = np.ascontiguousarray(mine.reshape(2, size, 2).transpose(1, 2, 0))
@@ -167,7 +167,7 @@ def trapezoids(comm):
 
 
 def conjugate_gradient(comm):
-    """A Poisson equation in rows; the scalar products are sums over ranks, the ends of parts go to neighbours."""
+    """Solve a Poisson equation in rows; scalar products are sums over ranks, the ends of parts go to neighbours."""
     rank, size, n = comm.Get_rank(), comm.Get_size(), 6
     up = rank - 1 if rank else MPI.PROC_NULL
     down = rank + 1 if rank < size - 1 else MPI.PROC_NULL
