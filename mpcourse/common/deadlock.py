@@ -27,9 +27,9 @@ def kind_of(name: str) -> Kind:
 class Call:
     """A call on a communicator.
 
-    name: of the method, e.g. "Recv". kind: what it does. peers: the ranks any of which can end the call; for a
-    collective call, the ranks that have not made it. tag: None if any tag fits, or if there is none. root: None if the
-    call has none. any_source: whether it receives from any rank. comm: a number that tells communicators apart.
+    name: of the method, e.g. "Recv". kind: what it does. peers: the ranks that can end the call, each of them alone;
+    for a collective call, the ranks that have not made it. tag: None if any tag fits, or if there is none. root: None
+    if the call has none. any_source: whether it receives from any rank. comm: a number that tells communicators apart.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Sent:
 
 
 def circle(waits: Sequence[Wait]) -> list[int]:
-    """Return the shortest circle of ranks each of which waits for the next, and the last for the first, or []."""
+    """Return the shortest circle of ranks in which each waits for the next, and the last for the first, or []."""
     waiting = {w.rank: [p for p in w.peers if p != w.rank] for w in waits}
     best: list[int] = []
     for first in waiting:

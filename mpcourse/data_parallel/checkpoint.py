@@ -129,7 +129,7 @@ class Checkpointer:
         return self.folder / f"step{step:08d}-rank{rank}of{size}.pt"
 
     def _steps(self) -> list[int]:
-        """Return the steps of which this rank has a snapshot."""
+        """Return the steps for which this rank has a snapshot."""
         rank, size = self.communicator.rank, self.communicator.size
         names = (re.fullmatch(rf"step(\d+)-rank{rank}of{size}\.pt", path.name) for path in self.folder.iterdir())
         return sorted(int(match[1]) for match in names if match)

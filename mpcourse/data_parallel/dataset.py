@@ -137,7 +137,7 @@ class ShardSampler(Sampler[int]):
         if other := [name for name in own if own[name] != theirs[name]]:
             differences = ", ".join(f"{name}={theirs[name]!r}" for name in other)
             raise ValueError(
-                f"the state is of a sampler with {differences}, and this one has {[own[name] for name in other]}"
+                f"the state comes from a sampler with {differences}, and this one has {[own[name] for name in other]}"
             )
         self.epoch, self.skipped = state_dict["epoch"], state_dict["used"]
         self.used, self._resumes = self.skipped, True

@@ -35,7 +35,7 @@ def nodes_of(comm: Comm, ranks_per_node: int | None = None) -> Nodes:
     asked = ranks_per_node if ranks_per_node is not None else os.environ.get(RANKS_PER_NODE)
     by_rank = comm.allgather((mpi_of(comm).Get_processor_name(), asked))
     if len({asked for _, asked in by_rank}) > 1:
-        raise ValueError(f"ranks were told different ranks_per_node: {[asked for _, asked in by_rank]}")
+        raise ValueError(f"ranks got different values of ranks_per_node: {[asked for _, asked in by_rank]}")
     if asked is not None:
         try:
             each = int(asked)

@@ -45,7 +45,7 @@ def check_dense(name: str, p: torch.Tensor) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-    """Return all numbers that decide an optimizer's next update besides gradients: its groups' options, its state.
+    """Return all numbers that decide an optimizer's next update, except gradients: its groups' options, its state.
 
     optimizer: any of torch's.
     names: of its parameters.

@@ -17,8 +17,7 @@ def global_norm(
 
     grid: its ranks train one model.
     parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros).
-    sharded: parameters of which each rank of the tensor axis has another part. All others are replicas there, and count
-    once.
+    sharded: parameters that are split over the tensor axis. All others are replicas there, and count once.
     elsewhere: parameters that are tied to a copy on an earlier stage, which counts them.
 
     Ranks of the data axis have equal gradients, so their squares are not added.
@@ -46,8 +45,7 @@ def clip_grad_norm(
     grid: its ranks train one model, and all call this.
     parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros).
     most: the largest norm that is left as it is.
-    sharded: parameters of which each rank of the tensor axis has another part. All others are replicas there, and count
-    once.
+    sharded: parameters that are split over the tensor axis. All others are replicas there, and count once.
     elsewhere: parameters that are tied to a copy on an earlier stage, which counts them.
     Returns the norm before scaling, the same number on all ranks.
 

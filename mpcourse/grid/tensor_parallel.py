@@ -42,7 +42,7 @@ class _SumOut(torch.autograd.Function):
 
 
 def copy_in(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
-    """Return x, which is the same on all ranks, for a layer of which each rank has a part.
+    """Return x, which is the same on all ranks, for a layer that is split over the ranks.
 
     comm: the tensor axis's communicator, whose ranks all call this, and run backward; None: one rank.
     x: of any shape and dtype, the same values on all ranks.
@@ -110,7 +110,7 @@ class ParallelMLP(nn.Module):
         return total if self.bias is None else total + self.bias
 
     def sharded(self) -> list[nn.Parameter]:
-        """Return the parameters of which each rank has another part. All others are the same on all ranks."""
+        """Return the parameters that are split over the ranks. All others are the same on all ranks."""
         return [*self.first.parameters(), *self.second.parameters()]
 
 
@@ -149,12 +149,12 @@ class ParallelAttention(nn.Module):
         return x.unflatten(2, (-1, self.head)).transpose(1, 2)
 
     def sharded(self) -> list[nn.Parameter]:
-        """Return the parameters of which each rank has another part. All others are the same on all ranks."""
+        """Return the parameters that are split over the ranks. All others are the same on all ranks."""
         return [*self.qkv.parameters(), *self.out.parameters()]
 
 
 def sharded_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of which each rank of the tensor axis has another part.
+    """Return the parameters that are split over the ranks of the tensor axis.
 
     module: its layers are searched.
     """

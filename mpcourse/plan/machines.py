@@ -55,7 +55,7 @@ class Machines:
 
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= MOST_GPUS:
-            raise UserError(f"{self.gpus} GPUs: a plan is of 1 to {MOST_GPUS}")
+            raise UserError(f"{self.gpus} GPUs: a plan has 1 to {MOST_GPUS}")
         if self.per_node < 1:
             raise UserError(f"{self.per_node} GPUs a node: a node has 1 or more")
         if self.gpus > self.per_node and self.gpus % self.per_node:

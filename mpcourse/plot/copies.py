@@ -34,7 +34,7 @@ def copies(source: Box | Iterable[Event], title: str) -> Figure:
     """
     pairs = twins(e for e in events_of(source) if e.kind == "copy")
     if not pairs:
-        raise ValueError("no copies to draw: no event of forward is of kind 'copy'")
+        raise ValueError("no copies to draw: no event of forward has the kind 'copy'")
     names = sorted({name for e, _ in pairs for name in e.lane.split(ARROW)}, key=lane_order)
     made, (axis,) = figure(title, height=0.7 * len(names) + 1.2)
     n = len(pairs)

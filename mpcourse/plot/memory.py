@@ -155,7 +155,7 @@ def _panels(box: Box, device: int | str | torch.device | None, name: str) -> lis
 def _index(box: Box, device: int | str | torch.device) -> int:
     index = box.index_of(box.devices[device] if isinstance(device, int) and device < len(box.devices) else device)
     if index < 0:
-        raise ValueError(f"the ledger is of the devices {', '.join(box.names)}, not of the host's memory")
+        raise ValueError(f"the ledger covers the devices {', '.join(box.names)}, not the host's memory")
     return index
 
 

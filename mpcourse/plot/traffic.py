@@ -23,7 +23,7 @@ def traffic(
     """
     copies = [e for e in events_of(source) if e.kind == "copy" and ARROW in e.lane]
     if not copies:
-        raise ValueError("no copies to draw: no event is of kind 'copy' on a lane 'source -> target'")
+        raise ValueError("no copies to draw: no event has the kind 'copy' on a lane 'source -> target'")
     number: Counter[tuple[str, str]] = Counter()
     moved: Counter[tuple[str, str]] = Counter()
     for e in copies:

@@ -27,7 +27,7 @@ def check_sharding(stage: int, ranks: int, gpus: int) -> None:
     if not 1 <= ranks <= MOST_RANKS or (ranks > 1 and stage == 0):
         raise UserError(f"--ranks {ranks}: how many share by --zero 1, 2 or 3; 1 to {MOST_RANKS}")
     if stage and gpus > 1:
-        raise UserError(f"--zero {stage} is of a model that each rank has on one GPU: leave --gpus {gpus} out")
+        raise UserError(f"--zero {stage} shards a model that each rank has on one GPU: leave --gpus {gpus} out")
 
 
 def sharded(

@@ -82,7 +82,9 @@ class ShardedParameters(ShardedGradients):
             layer_of = dict.fromkeys(layer.parameters(), number) | layer_of
         for p in parameters:
             if p not in layer_of:
-                raise ValueError(f"{self.names[p]!r} is of no layer: each trained parameter must be gathered with one")
+                raise ValueError(
+                    f"{self.names[p]!r} belongs to no layer: each trained parameter must be gathered with one"
+                )
         groups = []
         for number in range(len(self.layers)):
             inside = [p for p in parameters if layer_of[p] == number]

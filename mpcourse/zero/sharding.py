@@ -75,7 +75,7 @@ class Unit:
         return flat[rank * self.chunk : (rank + 1) * self.chunk]
 
     def owned(self, rank: int) -> list[Owned]:
-        """Return which elements of which parameters a rank owns, without padding.
+        """Return the elements that a rank owns, by parameter, without padding.
 
         rank: the owner, 0 to ranks - 1.
         """

@@ -75,7 +75,7 @@ def _check(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
     lengths, own = [each["length"] for each in parts[0]["units"]], [unit.length for unit in sharded.units]
     if lengths != own or len(parts[0]["options"]) != len(sharded.optimizer.param_groups):
         raise ValueError(
-            f"the parts are of other parameters, groups or bucket_bytes: units of {lengths} elements in "
+            f"the parts come from other parameters, groups or bucket_bytes: units of {lengths} elements in "
             f"{len(parts[0]['options'])} groups, and of {own} in {len(sharded.optimizer.param_groups)} here"
         )
 

@@ -115,8 +115,8 @@ def _only_adds(ctx: Any) -> bool:
     """Return whether the running backward pass only adds gradients to p.grad, as plain numbers.
 
     A caller of torch.autograd.grad may keep what it returns, and with create_graph=True there are gradients of
-    gradients. A pass is of one kind: if the first gradient is only added to p.grad, so are all others. This is found
-    out once a pass, because it takes long.
+    gradients. All gradients of a pass are treated alike: if the first gradient is only added to p.grad, so are all
+    others. This is found out once a pass, because it takes long.
     """
     global _asked
     asked, number = _asked, torch._C._current_graph_task_id()
