@@ -310,7 +310,7 @@ def test_each_device_that_held_something_has_a_panel():
             assert titles == [f"vgpu:{i}, Tesla P100-SXM2" for i in panels]
         with pytest.raises(ValueError, match="nothing was ever on vgpu:1"):
             plot.memory(box, device=1)
-        with pytest.raises(ValueError, match="not of the host's memory"):
+        with pytest.raises(ValueError, match="not the host's memory"):
             plot.memory(box, device="cpu")
         with pytest.raises(RuntimeError, match="vgpu:7"):
             plot.memory(box, device=7)
