@@ -29,7 +29,11 @@ def sendrecv(
     """
     world, rank, me = comm.world, comm.rank, comm.me
     wires, matching = world.wires, world.matching
-    if (link := wires.one) is None or not _is_usual(comm, data, dest, sendtag, into, source):
+    if (link := wires.one) is None or type(data) is not np.ndarray or type(into) is not np.ndarray:
+        return False
+    if type(dest) is not int or not 0 <= dest < comm.size or dest == rank or source == rank:
+        return False
+    if type(sendtag) is not int or not 0 <= sendtag < 1 << 28 or world.failure is not None or world.turns.foreign(me):
         return False
     context, target = comm.context, comm.ranks[dest]
     mine, theirs, receiver = matching.queues[context, me], matching.queues[context, target], world.waiters[target]
@@ -40,7 +44,7 @@ def sendrecv(
     came, nbytes, room = m.data, m.nbytes, into.nbytes
     if (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects or nbytes > room:
         return False
-    if not _may_pass(came, data, into):
+    if not came.dtype is into.dtype is data.dtype or not _are_plain_and_apart(data, into):
         return False
 
     clock, out, free = world.clock, wires.out, wires.into
@@ -75,20 +79,9 @@ def sendrecv(
     return True
 
 
-def _is_usual(comm: "VirtualComm", data: Any, dest: int, sendtag: int, into: Any, source: int) -> bool:
-    """Return whether plain arrays travel between other ranks, and this thread may send and receive."""
-    if type(data) is not np.ndarray or type(into) is not np.ndarray:
-        return False
-    if type(dest) is not int or not 0 <= dest < comm.size or comm.rank in (dest, source):
-        return False
-    if type(sendtag) is not int or not 0 <= sendtag < 1 << 28:
-        return False
-    return comm.world.failure is None and not comm.world.turns.foreign(comm.me)
-
-
-def _may_pass(came: np.ndarray, data: np.ndarray, into: np.ndarray) -> bool:
-    """Return whether `came` can be copied into `into`, and both arrays of the call are plain and separate memory."""
-    if not came.dtype is into.dtype is data.dtype or not into.ndim == data.ndim == 1:
+def _are_plain_and_apart(data: np.ndarray, into: np.ndarray) -> bool:
+    """Return whether both are contiguous, of one dimension and in separate memory, and `into` can be written."""
+    if not into.ndim == data.ndim == 1:
         return False
     if not (flags := into.flags).c_contiguous or not flags.writeable or not data.flags.c_contiguous:
         return False
