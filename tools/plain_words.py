@@ -19,8 +19,8 @@ let alone, lets go, makes good, nobody, of its own accord, of which, save for, s
 thereof, to be had, told(?! apart), unawares, what it is of, which see, whoever
 """
 
-# To be rewritten. Remove a folder from this list when it is done.
-PASSED = ("exercises/", "lessons/src/", "mpcourse/course/", "solutions/", "tests/")
+# To be rewritten. Remove a folder from this list when it is done; this file stays in it.
+PASSED = ("exercises/", "lessons/src/", "mpcourse/course/", "solutions/", "tests/", "tools/plain_words.py")
 
 # Whole words in lower case, also across the end of a line. What is in backticks or joined to a name is code.
 _WORDS = "|".join(tic.replace(" ", r"[\s#]+") for tic in re.split(r",\s+", TICS.strip()))
